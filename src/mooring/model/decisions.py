@@ -1,0 +1,43 @@
+"""Decisions: what a scheduling pass says about one workload. Values only; binding makes them so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from uuid import UUID
+
+from mooring.model.reasons import Reason
+from mooring.model.workloads import Workload
+
+
+class Outcome(StrEnum):
+    PLACED = "placed"
+    WAITING = "waiting"
+    IMPOSSIBLE = "impossible"
+    ERROR = "error"
+
+
+SCORE_ONE = 1_000_000
+"""The fixed-point scale of scores: this much is a perfect 100."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One task on one node, with the score that it was chosen with and the node generation that was looked at."""
+
+    task_id: UUID
+    node_id: UUID
+    node_name: str
+    node_generation: int
+    score: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`placements` may cover a part of the waiting tasks (unless it is a gang); `reason` says why the rest waits."""
+
+    workload: Workload
+    outcome: Outcome
+    placements: tuple[Placement, ...] = ()
+    reason: Reason | None = None
+    feasible_nodes: int = 0

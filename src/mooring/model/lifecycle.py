@@ -1,0 +1,126 @@
+"""Statuses of tasks, workloads and nodes, the one table of legal edges, and how a workload's status is derived.
+
+Pure: a table and a few functions. Every change of a status anywhere goes through `is_legal`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from enum import StrEnum
+
+
+class TaskStatus(StrEnum):
+    PENDING = "PENDING"
+    RESERVED = "RESERVED"
+    SCHEDULED = "SCHEDULED"
+    PREPARING = "PREPARING"
+    RUNNING = "RUNNING"
+    TERMINATING = "TERMINATING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    LOST = "LOST"
+
+
+class WorkloadStatus(StrEnum):
+    PENDING = "PENDING"
+    RESERVED = "RESERVED"
+    SCHEDULED = "SCHEDULED"
+    PREPARING = "PREPARING"
+    RUNNING = "RUNNING"
+    TERMINATING = "TERMINATING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    EXPIRED = "EXPIRED"
+
+
+class NodeStatus(StrEnum):
+    READY = "READY"
+    DRAINING = "DRAINING"
+    LOST = "LOST"
+
+
+T = TaskStatus
+_ENDS = frozenset({T.SUCCEEDED, T.FAILED, T.CANCELLED, T.LOST})
+
+TASK_EDGES: dict[TaskStatus, frozenset[TaskStatus]] = {
+    T.PENDING: frozenset({T.RESERVED, T.SCHEDULED, T.CANCELLED, T.FAILED}),
+    T.RESERVED: frozenset({T.SCHEDULED, T.CANCELLED, T.FAILED}),
+    T.SCHEDULED: frozenset({T.PREPARING, T.RUNNING, T.TERMINATING, T.FAILED, T.LOST}),
+    T.PREPARING: frozenset({T.RUNNING, T.TERMINATING, T.SUCCEEDED, T.FAILED, T.LOST}),
+    T.RUNNING: frozenset({T.TERMINATING, T.SUCCEEDED, T.FAILED, T.LOST}),
+    T.TERMINATING: frozenset({T.SUCCEEDED, T.FAILED, T.CANCELLED, T.LOST}),
+    T.SUCCEEDED: frozenset(),
+    T.FAILED: frozenset(),
+    T.CANCELLED: frozenset(),
+    T.LOST: frozenset(),
+}
+
+W = WorkloadStatus
+_WORKLOAD_ENDS = frozenset({W.SUCCEEDED, W.FAILED, W.CANCELLED, W.EXPIRED})
+
+# A workload may move between all living statuses (a replica lost sends it back to PENDING), never out of an end.
+WORKLOAD_EDGES: dict[WorkloadStatus, frozenset[WorkloadStatus]] = {
+    status: frozenset() if status in _WORKLOAD_ENDS else frozenset(W) - {status} for status in W
+}
+
+# What the tasks of a node's agent may report; the other edges belong to the control plane.
+AGENT_REPORTS = frozenset({T.PREPARING, T.RUNNING, T.SUCCEEDED, T.FAILED, T.CANCELLED})
+
+# Tasks that occupy a node: their ledger rows count there.
+OCCUPYING = frozenset({T.RESERVED, T.SCHEDULED, T.PREPARING, T.RUNNING, T.TERMINATING})
+# Tasks whose rows count as `used` rather than `reserved`.
+USING = frozenset({T.RUNNING, T.TERMINATING})
+# Tasks that are, or are on their way to be, a running part of their workload.
+ACTIVE = frozenset({T.PENDING, T.RESERVED, T.SCHEDULED, T.PREPARING, T.RUNNING})
+
+
+def is_legal(old: TaskStatus, new: TaskStatus) -> bool:
+    return new in TASK_EDGES[old]
+
+
+def is_end(status: TaskStatus) -> bool:
+    return status in _ENDS
+
+
+def is_workload_end(status: WorkloadStatus) -> bool:
+    return status in _WORKLOAD_ENDS
+
+
+def derive(
+    current: WorkloadStatus, tasks: Iterable[TaskStatus], *, desired: int, service: bool, stopping: bool
+) -> WorkloadStatus:
+    """A workload's status from its current tasks: the one table of promotions, first match wins.
+
+    `desired`: how many tasks it wants. `service`: ended tasks are replaced, so they count as pending.
+    `stopping`: its end was asked for.
+    """
+    count = Counter(T.PENDING if service and status in _ENDS else status for status in tasks)
+    alive = any(count[status] for status in (*ACTIVE, T.TERMINATING))
+    if stopping:
+        return W.TERMINATING if alive else W.CANCELLED
+    if count[T.FAILED] or count[T.LOST]:
+        return W.TERMINATING if alive else W.FAILED
+    if count[T.CANCELLED]:
+        return W.TERMINATING if alive else W.CANCELLED
+    if count[T.SUCCEEDED] and count[T.SUCCEEDED] >= desired:
+        return W.SUCCEEDED
+    if count[T.RUNNING] and (current is W.RUNNING or count[T.RUNNING] + count[T.SUCCEEDED] >= desired):
+        return W.RUNNING
+    for least_advanced, derived in _LEAST_ADVANCED:
+        if count[least_advanced]:
+            return derived
+    return current
+
+
+# While it starts, the least advanced task speaks for the whole.
+_LEAST_ADVANCED: tuple[tuple[TaskStatus, WorkloadStatus], ...] = (
+    (T.PENDING, W.PENDING),
+    (T.RESERVED, W.RESERVED),
+    (T.SCHEDULED, W.SCHEDULED),
+    (T.PREPARING, W.PREPARING),
+    (T.RUNNING, W.PREPARING),
+    (T.TERMINATING, W.TERMINATING),
+)

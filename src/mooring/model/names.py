@@ -1,0 +1,26 @@
+"""Names that tenants give, and how their text is shown."""
+
+from __future__ import annotations
+
+import re
+
+from mooring.model.errors import InvalidInput
+
+NAME_PATTERN = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_NAME = re.compile(NAME_PATTERN, re.ASCII)
+
+
+def check_name(name: str, *, what: str = "name") -> str:
+    if not _NAME.fullmatch(name):
+        shown = name if len(name) <= 40 else name[:37] + "..."
+        raise InvalidInput(
+            f"{what} {shown!r} must be 1 to 63 of a-z, 0-9 and '-', and begin and end with a letter or digit",
+            code="invalid-name",
+            details={"pattern": NAME_PATTERN},
+        )
+    return name
+
+
+def shown(text: str) -> str:
+    """A tenant's text with control characters escaped, so that it can be printed on a terminal or in a log line."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -1,0 +1,81 @@
+"""Slots: the named countable resources, each with the base unit that its int64 amounts are in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from mooring.model.errors import InvalidInput
+from mooring.model.quantity import format_binary, format_decimal, to_units
+
+Kind = Literal["milli", "bytes", "count"]
+
+UNITS_PER_ONE: Mapping[Kind, int] = {"milli": 1000, "bytes": 1, "count": 1}
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9./]{0,61}[a-zA-Z0-9])?", re.ASCII)
+
+Amounts = Mapping[str, int]
+"""Slot name to int64 in the slot's base unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotType:
+    """What a slot counts: thousandths (cores, devices), bytes, or things."""
+
+    name: str
+    kind: Kind
+    description: str = ""
+
+    def parse(self, text: str | int) -> int:
+        """Base units of a written amount; a value that the unit cannot hold exactly is an error."""
+        return to_units(text, UNITS_PER_ONE[self.kind], what=self.name)
+
+    def format(self, units: int) -> str:
+        return format_binary(units) if self.kind == "bytes" else format_decimal(units, UNITS_PER_ONE[self.kind])
+
+
+BUILT_IN = (
+    SlotType("cpu", "milli", "processor cores, in thousandths"),
+    SlotType("memory", "bytes", "main memory"),
+    SlotType("gpu", "milli", "graphics processors, in thousandths of a device"),
+    SlotType("storage", "bytes", "disk space of a task"),
+)
+_BY_NAME = {slot.name: slot for slot in BUILT_IN}
+
+
+def slot_type(name: str) -> SlotType:
+    """The type of a slot by its name: the built-in ones, hugepages in bytes, any other name a count."""
+    known = _BY_NAME.get(name)
+    if known is not None:
+        return known
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(f"{name[:64]!r} is not a slot name", code="invalid-slot")
+    return SlotType(name, "bytes" if name.startswith("hugepages-") else "count")
+
+
+def parse_amounts(written: Mapping[str, str | int]) -> dict[str, int]:
+    return {name: slot_type(name).parse(value) for name, value in written.items()}
+
+
+def format_amounts(amounts: Amounts) -> dict[str, str]:
+    return {name: slot_type(name).format(units) for name, units in amounts.items()}
+
+
+def describe_amounts(amounts: Amounts) -> str:
+    """One line for people: `2 cpu, 2Gi memory`."""
+    return ", ".join(f"{slot_type(name).format(units)} {name}" for name, units in amounts.items() if units) or "nothing"
+
+
+def total(parts: Iterable[Amounts]) -> dict[str, int]:
+    """The sum of several amounts, slot by slot."""
+    result: dict[str, int] = {}
+    for part in parts:
+        for name, units in part.items():
+            result[name] = result.get(name, 0) + units
+    return result
+
+
+def fits(allocatable: int, held: int, reserved: int, used: int, request: int) -> bool:
+    """The one fit rule: filter, bind guard, audit and simulator all mean this."""
+    return held + reserved + used + request <= allocatable

@@ -1,0 +1,108 @@
+"""The database: engines with the right transactions, and the one retry helper."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from mooring.model.errors import InvalidInput
+
+R = TypeVar("R")
+
+# 40001 serialization failure, 40P01 deadlock, 55P03 lock not available, 57P01/02/03 the server stops or starts.
+_RETRIED_STATES = frozenset({"40001", "40P01", "55P03", "57P01", "57P02", "57P03"})
+_ATTEMPTS = 20
+_FIRST_WAIT_SECONDS = 0.02
+_LONGEST_WAIT_SECONDS = 5.0
+
+
+class Database:
+    """A pool of connections to one database.
+
+    `write(work)` runs `work` in one transaction and again from the start when the database says "try again": whatever
+    `work` accumulates must be made inside it. `read()` gives a connection for questions.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = make_url(url)
+        self.dialect = self.url.get_backend_name()
+        if self.dialect == "sqlite":
+            self.engine = create_async_engine(url, pool_size=1, max_overflow=0)
+            self._reader = create_async_engine(url, pool_size=4, max_overflow=0)
+            _sqlite_transactions(self.engine, "BEGIN IMMEDIATE")
+            _sqlite_transactions(self._reader, "BEGIN")
+        elif self.dialect == "postgresql":
+            if self.url.get_driver_name() != "asyncpg":
+                self.url = self.url.set(drivername="postgresql+asyncpg")
+            self.engine = create_async_engine(self.url, pool_size=10, max_overflow=10, pool_pre_ping=True)
+            self._reader = self.engine
+        else:
+            raise InvalidInput(
+                f"database {self.dialect!r} is not supported; use sqlite or postgresql", code="invalid-setting"
+            )
+
+    async def close(self) -> None:
+        await self.engine.dispose()
+        if self._reader is not self.engine:
+            await self._reader.dispose()
+
+    async def write(self, work: Callable[[AsyncConnection], Awaitable[R]]) -> R:
+        async def attempt() -> R:
+            async with self.engine.begin() as connection:
+                return await work(connection)
+
+        return await retry(attempt)
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        async with self._reader.connect() as connection:
+            yield connection
+
+
+async def retry(attempt: Callable[[], Awaitable[R]], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> R:
+    """Call until it succeeds, again only after failures that the database calls temporary."""
+    wait = _FIRST_WAIT_SECONDS
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            return await attempt()
+        except (DBAPIError, ConnectionError) as error:
+            if left == 0 or not is_temporary(error):
+                raise
+        await sleep(wait * random.uniform(0.8, 1.0))
+        wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
+    raise AssertionError("unreachable")
+
+
+def is_temporary(error: Exception) -> bool:
+    """True where the same transaction, run again, may succeed."""
+    if isinstance(error, ConnectionError):
+        return True
+    original = getattr(error, "orig", None)
+    if getattr(original, "sqlstate", None) in _RETRIED_STATES:
+        return True
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        return True
+    return isinstance(error, OperationalError | InterfaceError) and "locked" in str(original)
+
+
+def _sqlite_transactions(engine: AsyncEngine, begin: str) -> None:
+    # By default the driver opens no transaction before a SELECT, and read-modify-write loses updates without an error.
+    @event.listens_for(engine.sync_engine, "connect")
+    def connect(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        for pragma in ("journal_mode=wal", "synchronous=full", "foreign_keys=on", "busy_timeout=5000"):
+            cursor.execute(f"pragma {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def start(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)

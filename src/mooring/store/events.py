@@ -1,0 +1,85 @@
+"""The event feed: what changed, so that readers know which rows to read again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import BigInteger, ColumnElement, func, insert, literal_column, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.events import Event, Noun
+from mooring.store.tables import events
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    noun: Noun
+    object_id: UUID
+    version: int
+    kind: str
+    node_id: UUID | None = None
+    workload_id: UUID | None = None
+
+
+async def append(connection: AsyncConnection, new: Sequence[NewEvent], now: datetime) -> None:
+    if not new:
+        return
+    await connection.execute(
+        insert(events),
+        [
+            {
+                "noun": event.noun,
+                "object_id": event.object_id,
+                "version": event.version,
+                "kind": event.kind,
+                "node_id": event.node_id,
+                "workload_id": event.workload_id,
+                "at": now,
+            }
+            for event in new
+        ],
+    )
+
+
+async def position(connection: AsyncConnection) -> int:
+    """Where a reader that knows everything committed so far goes on from."""
+    if connection.dialect.name == "postgresql":
+        return int((await connection.execute(select(_oldest_running()))).scalar_one())
+    return int((await connection.execute(select(func.coalesce(func.max(events.c.revision), 0)))).scalar_one())
+
+
+async def since(connection: AsyncConnection, position_before: int) -> tuple[list[Event], int]:
+    """Everything that became readable since a position, and the next position.
+
+    On PostgreSQL commits become visible out of the order of revisions, so the position is a transaction number: all
+    transactions below the oldest running one are finished, and none can appear below it later.
+    """
+    columns = (
+        events.c.revision,
+        events.c.noun,
+        events.c.object_id,
+        events.c.version,
+        events.c.kind,
+        events.c.node_id,
+        events.c.workload_id,
+    )
+    if connection.dialect.name == "postgresql":
+        upper = int((await connection.execute(select(_oldest_running()))).scalar_one())
+        rows = await connection.execute(
+            select(*columns)
+            .where(events.c.transaction_id >= position_before, events.c.transaction_id < upper)
+            .order_by(events.c.revision)
+        )
+        return [Event(*row) for row in rows], upper
+    rows = await connection.execute(
+        select(*columns).where(events.c.revision > position_before).order_by(events.c.revision)
+    )
+    found = [Event(*row) for row in rows]
+    return found, found[-1].revision if found else position_before
+
+
+def _oldest_running() -> ColumnElement[int]:
+    return literal_column("pg_snapshot_xmin(pg_current_snapshot())::text::bigint", BigInteger)

@@ -1,0 +1,18 @@
+"""Alembic's entry: runs on the connection that `store.schema` hands in."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from mooring.store.tables import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    render_as_batch=True,
+    transactional_ddl=True,
+    # The views of the origins are PostgreSQL's alone and no part of the metadata.
+    include_schemas=False,
+)
+with context.begin_transaction():
+    context.run_migrations()

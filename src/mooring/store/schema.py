@@ -1,0 +1,47 @@
+"""Bring a database to the schema of this version, or back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+
+
+def _config(connection: Connection | None = None) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    if connection is not None:
+        config.attributes["connection"] = connection
+    return config
+
+
+async def upgrade(engine: AsyncEngine, revision: str = "head") -> None:
+    async with engine.begin() as connection:
+        await connection.run_sync(lambda sync: command.upgrade(_config(sync), revision))
+
+
+async def downgrade(engine: AsyncEngine, revision: str) -> None:
+    async with engine.begin() as connection:
+        await connection.run_sync(lambda sync: command.downgrade(_config(sync), revision))
+
+
+async def check(engine: AsyncEngine) -> None:
+    """Raise where the migrations and the tables of this version disagree."""
+    async with engine.begin() as connection:
+        await connection.run_sync(lambda sync: command.check(_config(sync)))
+
+
+async def current(engine: AsyncEngine) -> str | None:
+    async with engine.begin() as connection:
+        return await connection.run_sync(lambda sync: MigrationContext.configure(sync).get_current_revision())
+
+
+def newest() -> str | None:
+    return ScriptDirectory.from_config(_config()).get_current_head()

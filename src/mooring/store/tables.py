@@ -1,0 +1,443 @@
+"""Every table. Names and columns are public: people query them.
+
+Amounts are int64 in the slot's base unit. Statuses are the words of `model.lifecycle`.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+
+from mooring.store.types import UtcDateTime, json_type
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+# SQLite counts rows only in a column that is exactly INTEGER.
+_serial = BigInteger().with_variant(Integer, "sqlite")
+
+
+def _amount(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False, server_default=text("0"))
+
+
+# --- tenants ------------------------------------------------------------------------------------------------------
+
+domains = Table(
+    "domains",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("name", String(63), nullable=False, unique=True),
+    Column("created_at", UtcDateTime, nullable=False),
+)
+
+projects = Table(
+    "projects",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("domain_id", Uuid, ForeignKey("domains.id"), nullable=False),
+    Column("name", String(63), nullable=False),
+    # Picks the uid of the project's processes from an agent's reserved range.
+    Column("number", Integer, nullable=False, unique=True),
+    Column("created_at", UtcDateTime, nullable=False),
+    UniqueConstraint("domain_id", "name"),
+)
+
+users = Table(
+    "users",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("name", String(63), nullable=False, unique=True),
+    Column("role", String(16), nullable=False),
+    Column("active", Boolean, nullable=False),
+    Column("domain_id", Uuid, ForeignKey("domains.id"), nullable=False),
+    Column("project_id", Uuid, ForeignKey("projects.id"), nullable=False),
+    Column("os_user", String(255)),
+    # Tokens carry it; raising it revokes every token that was given out before.
+    Column("token_epoch", Integer, nullable=False, server_default=text("1")),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("version", Integer, nullable=False, server_default=text("1")),
+)
+
+identities = Table(
+    "identities",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("user_id", Uuid, ForeignKey("users.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("issuer", String(255), nullable=False),
+    Column("subject", String(255), nullable=False),
+    Column("secret_hash", String(255)),
+    UniqueConstraint("issuer", "subject"),
+)
+
+keypairs = Table(
+    "keypairs",
+    metadata,
+    Column("access_key", String(40), primary_key=True),
+    Column("secret_hash", String(255)),
+    Column("user_id", Uuid, ForeignKey("users.id"), nullable=False, index=True),
+    Column("project_id", Uuid, ForeignKey("projects.id"), nullable=False),
+    Column("active", Boolean, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+)
+
+policies = Table(
+    "policies",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("name", String(63), nullable=False, unique=True),
+    Column("rules", json_type(), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("version", Integer, nullable=False, server_default=text("1")),
+)
+
+tenant_resources = Table(
+    "tenant_resources",
+    metadata,
+    Column("scope", String(16), primary_key=True),
+    Column("tenant_id", String(63), primary_key=True),
+    Column("slot_name", String(64), primary_key=True),
+    _amount("guaranteed"),
+    Column("limit", BigInteger),
+    _amount("reserved"),
+    _amount("used"),
+)
+
+signing_keys = Table(
+    "signing_keys",
+    metadata,
+    # The key itself never enters the database: its id is enough to tell whether a replica shares it.
+    Column("id", String(32), primary_key=True),
+    Column("created_at", UtcDateTime, nullable=False),
+)
+
+# --- pools and nodes ------------------------------------------------------------------------------------------------
+
+slot_types = Table(
+    "slot_types",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("kind", String(16), nullable=False),
+    Column("description", String(255), nullable=False, server_default=text("''")),
+)
+
+pools = Table(
+    "pools",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("name", String(63), nullable=False, unique=True),
+    Column("profile", String(63), nullable=False),
+    Column("runtimes", json_type(), nullable=False),
+    Column("simulated", Boolean, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("version", Integer, nullable=False, server_default=text("1")),
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("name", String(63), nullable=False, unique=True),
+    Column("pool_id", Uuid, ForeignKey("pools.id"), nullable=False, index=True),
+    Column("status", String(16), nullable=False),
+    Column("schedulable", Boolean, nullable=False),
+    Column("reason", String(500)),
+    Column("simulated", Boolean, nullable=False),
+    Column("region", String(63)),
+    Column("architecture", String(63), nullable=False),
+    Column("runtimes", json_type(), nullable=False),
+    Column("labels", json_type(), nullable=False),
+    Column("enforces", json_type(), nullable=False),
+    Column("owner_id", Uuid, ForeignKey("users.id")),
+    Column("max_tasks", Integer),
+    # Raised by every change that placement depends on, heartbeats and counters excepted.
+    Column("generation", BigInteger, nullable=False, server_default=text("1")),
+    Column("cpu_percent", Float, nullable=False, server_default=text("0")),
+    Column("memory_percent", Float, nullable=False, server_default=text("0")),
+    Column("disk_percent", Float, nullable=False, server_default=text("0")),
+    Column("last_seen_at", UtcDateTime),
+    Column("credential_hash", String(64), index=True),
+    Column("boot_id", String(64)),
+    Column("agent_version", String(32)),
+    Column("created_at", UtcDateTime, nullable=False),
+)
+
+node_resources = Table(
+    "node_resources",
+    metadata,
+    Column("node_id", Uuid, ForeignKey("nodes.id", ondelete="CASCADE"), primary_key=True),
+    Column("slot_name", String(64), primary_key=True),
+    _amount("capacity"),
+    _amount("system_reserved"),
+    # (capacity - system_reserved) x overcommit, written once per node and slot.
+    _amount("allocatable"),
+    _amount("held"),
+    _amount("reserved"),
+    _amount("used"),
+    _amount("leaving"),
+    CheckConstraint("held >= 0 AND reserved >= 0 AND used >= 0 AND leaving >= 0", name="not_negative"),
+)
+
+node_devices = Table(
+    "node_devices",
+    metadata,
+    Column("node_id", Uuid, ForeignKey("nodes.id", ondelete="CASCADE"), primary_key=True),
+    Column("slot_name", String(64), primary_key=True),
+    Column("device_index", Integer, primary_key=True),
+    Column("model", String(255)),
+)
+
+join_tokens = Table(
+    "join_tokens",
+    metadata,
+    Column("token_hash", String(64), primary_key=True),
+    Column("node_name", String(63), nullable=False),
+    Column("pool_id", Uuid, ForeignKey("pools.id"), nullable=False),
+    Column("region", String(63)),
+    Column("labels", json_type(), nullable=False),
+    Column("created_by", Uuid, ForeignKey("users.id"), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False),
+    Column("used_at", UtcDateTime),
+)
+
+# --- work -----------------------------------------------------------------------------------------------------------
+
+workloads = Table(
+    "workloads",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("name", String(63), nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("type", String(63), nullable=False),
+    Column("domain_id", Uuid, ForeignKey("domains.id"), nullable=False),
+    Column("project_id", Uuid, ForeignKey("projects.id"), nullable=False),
+    Column("user_id", Uuid, ForeignKey("users.id"), nullable=False),
+    Column("access_key", String(40), ForeignKey("keypairs.access_key"), nullable=False),
+    Column("pool_id", Uuid, ForeignKey("pools.id"), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("stopping", Boolean, nullable=False, server_default=text("false")),
+    Column("priority", Integer, nullable=False),
+    Column("replicas", Integer, nullable=False),
+    Column("runtime", String(63), nullable=False),
+    Column("architecture", String(63)),
+    Column("region", String(63)),
+    Column("gang", Boolean, nullable=False),
+    Column("spread", Boolean, nullable=False),
+    Column("max_per_node", Integer),
+    Column("on_insufficient", String(16), nullable=False),
+    # Some task of it had a node once: failing at once is over.
+    Column("placed_before", Boolean, nullable=False, server_default=text("false")),
+    # What every task is made from: containers with their commands and environment, restart policy, grace.
+    Column("template", json_type(), nullable=False),
+    Column("requested_slots", json_type(), nullable=False),
+    Column("labels", json_type(), nullable=False),
+    # Why it waits or failed: a `model.reasons.Reason`.
+    Column("reason", json_type()),
+    Column("next_index", Integer, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+    Column("started_at", UtcDateTime),
+    Column("ended_at", UtcDateTime),
+    Column("removed_at", UtcDateTime),
+    Column("version", Integer, nullable=False, server_default=text("1")),
+    Index(
+        "uq_workloads_name_alive",
+        "project_id",
+        "user_id",
+        "name",
+        unique=True,
+        sqlite_where=text("ended_at IS NULL"),
+        postgresql_where=text("ended_at IS NULL"),
+    ),
+    Index("ix_workloads_user_id_created_at", "user_id", "created_at"),
+    Index("ix_workloads_status", "status"),
+)
+
+tasks = Table(
+    "tasks",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("workload_id", Uuid, ForeignKey("workloads.id"), nullable=False),
+    Column("task_index", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    # The newest attempt at a task that the workload still wants; the workload's status is derived from these.
+    Column("current", Boolean, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("node_id", Uuid, ForeignKey("nodes.id", ondelete="SET NULL")),
+    # Kept when the node is removed.
+    Column("node_name", String(63)),
+    Column("score", Integer),
+    Column("requested_slots", json_type(), nullable=False),
+    Column("occupied_slots", json_type(), nullable=False),
+    Column("exit_code", Integer),
+    Column("restarts", Integer, nullable=False, server_default=text("0")),
+    Column("reason", json_type()),
+    Column("not_before", UtcDateTime),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("scheduled_at", UtcDateTime),
+    Column("started_at", UtcDateTime),
+    Column("ended_at", UtcDateTime),
+    # When nothing of it was left on its node; its ledger rows count until then.
+    Column("freed_at", UtcDateTime),
+    Column("version", Integer, nullable=False, server_default=text("1")),
+    UniqueConstraint("workload_id", "task_index", "attempt"),
+    Index("ix_tasks_node_id_status", "node_id", "status"),
+    Index("ix_tasks_status", "status"),
+)
+
+resource_allocations = Table(
+    "resource_allocations",
+    metadata,
+    Column("task_id", Uuid, ForeignKey("tasks.id"), primary_key=True),
+    Column("slot_name", String(64), primary_key=True),
+    Column("requested", BigInteger, nullable=False),
+    _amount("held"),
+    _amount("reserved"),
+    _amount("used"),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("held_at", UtcDateTime),
+    Column("reserved_at", UtcDateTime),
+    Column("used_at", UtcDateTime),
+    Column("freed_at", UtcDateTime),
+)
+
+device_allocations = Table(
+    "device_allocations",
+    metadata,
+    Column("task_id", Uuid, ForeignKey("tasks.id"), primary_key=True),
+    Column("slot_name", String(64), primary_key=True),
+    Column("device_index", Integer, primary_key=True),
+    Column("node_id", Uuid, ForeignKey("nodes.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("amount", BigInteger, nullable=False),
+    Column("freed_at", UtcDateTime),
+)
+
+port_allocations = Table(
+    "port_allocations",
+    metadata,
+    Column("node_id", Uuid, ForeignKey("nodes.id", ondelete="CASCADE"), primary_key=True),
+    Column("port", Integer, primary_key=True),
+    Column("task_id", Uuid, ForeignKey("tasks.id"), nullable=False, index=True),
+)
+
+holds = Table(
+    "holds",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("task_id", Uuid, ForeignKey("tasks.id"), nullable=False, index=True),
+    Column("node_id", Uuid, ForeignKey("nodes.id", ondelete="CASCADE"), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False, index=True),
+)
+
+timeslots = Table(
+    "timeslots",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("pool_id", Uuid, ForeignKey("pools.id"), nullable=False),
+    Column("user_id", Uuid, ForeignKey("users.id"), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("starts_at", UtcDateTime, nullable=False, index=True),
+    Column("ends_at", UtcDateTime, nullable=False),
+    Column("lead_seconds", Integer, nullable=False),
+    Column("requested_slots", json_type(), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("version", Integer, nullable=False, server_default=text("1")),
+)
+
+scale_requests = Table(
+    "scale_requests",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("pool_id", Uuid, ForeignKey("pools.id"), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("wanted", json_type(), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+)
+
+usage_buckets = Table(
+    "usage_buckets",
+    metadata,
+    Column("scope", String(16), primary_key=True),
+    Column("tenant_id", String(63), primary_key=True),
+    Column("slot_name", String(64), primary_key=True),
+    Column("starts_at", UtcDateTime, primary_key=True),
+    Column("seconds", Integer, nullable=False),
+    Column("amount", BigInteger, nullable=False),
+)
+
+task_usage = Table(
+    "task_usage",
+    metadata,
+    Column("task_id", Uuid, ForeignKey("tasks.id"), primary_key=True),
+    Column("measured_at", UtcDateTime, primary_key=True),
+    Column("slot_name", String(64), primary_key=True),
+    Column("amount", BigInteger, nullable=False),
+)
+
+# --- what happened ----------------------------------------------------------------------------------------------------
+
+status_history = Table(
+    "status_history",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("noun", String(16), nullable=False),
+    Column("object_id", Uuid, nullable=False),
+    Column("workload_id", Uuid, index=True),
+    Column("old_status", String(50), nullable=False),
+    Column("new_status", String(50), nullable=False),
+    # A user's id, or the part of Mooring that acted: `scheduler`, `agent:<node>`, `nodes`, …
+    Column("actor", String(100), nullable=False),
+    Column("reason", String(500)),
+    Column("at", UtcDateTime, nullable=False),
+    Column("term", BigInteger),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("revision", _serial, primary_key=True, autoincrement=True),
+    Column("noun", String(16), nullable=False),
+    Column("object_id", Uuid, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("node_id", Uuid),
+    Column("workload_id", Uuid),
+    Column("at", UtcDateTime, nullable=False),
+    # PostgreSQL fills it with the transaction's number: commits become visible out of the order of revisions.
+    Column("transaction_id", BigInteger, index=True),
+    sqlite_autoincrement=True,
+)
+
+leadership = Table(
+    "leadership",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("term", BigInteger, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("taken_at", UtcDateTime),
+)

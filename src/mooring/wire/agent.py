@@ -1,0 +1,179 @@
+"""The agent protocol: one outgoing WebSocket per agent, JSON text frames, each one of the tagged messages below.
+
+The server sends the whole desired state of the node whenever it changes; the agent reports what became of its tasks.
+Anything may be sent twice: a repeated order or report changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+
+PROTOCOL = 1
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the machine has. Amounts in base units (millicores, bytes, thousandths of a device)."""
+
+    hostname: str
+    architecture: str
+    capacity: dict[str, int]
+    runtimes: list[str]
+    boot_id: str
+    agent_version: str
+    enforces: dict[str, str] = {}
+    """Per slot: how a limit is kept (`cgroup`, `rlimit`, `none`)."""
+    devices: list[str] = []
+    multi_tenant: bool = False
+    """True: tasks of any tenant run under their own OS user. False: only the owner's tasks may come here."""
+
+
+class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """POST /api/agent/join: a one-time token against a credential for this node."""
+
+    token: str
+    name: str
+    facts: Facts
+
+
+class JoinAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    node_id: UUID
+    name: str
+    pool: str
+    credential: str
+
+
+class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    image: str | None = None
+    command: list[str] = []
+    environment: dict[str, str] = {}
+    working_folder: str | None = None
+    slots: dict[str, int] = {}
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose task it is, as far as the node must know."""
+
+    user_id: UUID
+    project_id: UUID
+    project_number: int
+    """Small and unique: picks the uid of the project from the agent's reserved range."""
+    os_user: str | None = None
+    """The OS user that an admin mapped to the tenant."""
+
+
+class DesiredTask(msgspec.Struct, frozen=True, kw_only=True):
+    task_id: UUID
+    workload_id: UUID
+    workload_name: str
+    index: int
+    attempt: int
+    action: Literal["run", "stop"]
+    owner: Owner
+    containers: list[ContainerSpec]
+    restart: Literal["never", "on-failure", "always"]
+    max_restarts: int
+    grace_seconds: int
+
+
+class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of one task on the node. `gone`: nothing of it is left here, its capacity is free."""
+
+    task_id: UUID
+    status: Literal["PREPARING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]
+    gone: bool = False
+    exit_code: int | None = None
+    restarts: int = 0
+    reason: str = ""
+    code: str = ""
+    """A stable word for the reason, such as `start-failed`, `out-of-memory`, `killed`."""
+
+
+# server -> agent
+
+
+class Desired(msgspec.Struct, frozen=True, kw_only=True, tag="desired"):
+    """Everything that should be on the node, whole. A task that is not listed must not be there."""
+
+    term: int
+    tasks: list[DesiredTask]
+
+
+class Received(msgspec.Struct, frozen=True, kw_only=True, tag="received"):
+    """The report with this number is durable."""
+
+    number: int
+
+
+class LogRequest(msgspec.Struct, frozen=True, kw_only=True, tag="log-request"):
+    """Send the output of a task: the last `tail` lines (None: all that is kept), then follow until it ends if asked."""
+
+    request_id: UUID
+    task_id: UUID
+    container: str = "main"
+    tail: int | None = None
+    follow: bool = False
+
+
+class LogCancel(msgspec.Struct, frozen=True, kw_only=True, tag="log-cancel"):
+    request_id: UUID
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+    """The server cannot go on with this agent (credential revoked, node removed, protocol too old); it closes next."""
+
+    code: str
+    message: str
+
+
+# agent -> server
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
+    protocol: int
+    facts: Facts
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
+    cpu_percent: float
+    memory_percent: float
+    disk_percent: float
+    problem: str | None = None
+    """Set while the node should get nothing new, e.g. a nearly full disk."""
+    stopping: bool = False
+    """The agent leaves in order."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
+    number: int
+    tasks: list[TaskReport]
+
+
+class LogChunk(msgspec.Struct, frozen=True, kw_only=True, tag="log-chunk"):
+    request_id: UUID
+    data: bytes = b""
+    end: bool = False
+    error: str | None = None
+
+
+FromServer = Desired | Received | LogRequest | LogCancel | Refused
+FromAgent = Hello | Heartbeat | Report | LogChunk
+
+_encoder = msgspec.json.Encoder()
+_from_server: msgspec.json.Decoder[FromServer] = msgspec.json.Decoder(FromServer)
+_from_agent: msgspec.json.Decoder[FromAgent] = msgspec.json.Decoder(FromAgent)
+
+
+def encode(message: FromServer | FromAgent) -> str:
+    return _encoder.encode(message).decode()
+
+
+def decode_from_server(text: str | bytes) -> FromServer:
+    return _from_server.decode(text)
+
+
+def decode_from_agent(text: str | bytes) -> FromAgent:
+    return _from_agent.decode(text)

@@ -1,0 +1,431 @@
+"""The API's requests and answers. Requests are strict: a wrong type or an unknown field is an error, never a guess."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from mooring.model.names import NAME_PATTERN
+
+MAX_BODY_BYTES = 256 * 1024
+MAX_TASKS = 1000
+MAX_CONTAINERS = 16
+MAX_LABELS = 64
+MAX_ENVIRONMENT = 256
+MAX_COMMAND = 1024
+MAX_TEXT = 32 * 1024
+INT32_MAX = 2**31 - 1
+
+Name = Annotated[str, StringConstraints(pattern=f"^{NAME_PATTERN}$", max_length=63)]
+# No NUL: neither a database's text nor a process's environment can hold it.
+Text = Annotated[str, StringConstraints(max_length=MAX_TEXT, pattern=r"^[^\x00]*$")]
+ShortText = Annotated[str, StringConstraints(max_length=255, pattern=r"^[^\x00]*$")]
+EnvironmentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")]
+LabelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_./]{0,125}[A-Za-z0-9])?$")]
+SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9./]{0,61}[A-Za-z0-9])?$")]
+Quantity = Annotated[str, StringConstraints(min_length=1, max_length=64)] | Annotated[int, Field(ge=0, le=2**63 - 1)]
+Password = Annotated[str, StringConstraints(min_length=8, max_length=256)]
+Image = Annotated[
+    str, StringConstraints(min_length=1, max_length=500, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")
+]
+
+
+class Request(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class Answer(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class ErrorBody(Answer):
+    """The one shape of every error."""
+
+    code: str
+    message: str
+    details: dict[str, Any] = {}
+
+
+# --- auth ---------------------------------------------------------------------------------------------------------
+
+
+class LoginRequest(Request):
+    username: ShortText
+    password: Annotated[str, StringConstraints(max_length=256)]
+
+
+class Token(Answer):
+    access_token: str
+    token_type: Literal["bearer"] = "bearer"
+    expires_in: int
+    """Seconds."""
+
+
+class PasswordChange(Request):
+    old_password: Annotated[str, StringConstraints(max_length=256)]
+    new_password: Password
+
+
+class UserRequest(Request):
+    username: Name
+    password: Password | None = None
+    """None: a random one is made and shown once."""
+    role: Literal["admin", "user"] = "user"
+    project: Name | None = None
+    """Made if it does not exist; None: the default project."""
+    os_user: ShortText | None = None
+
+
+class UserChange(Request):
+    """Only what is given changes; `os_user` "" takes the mapping away."""
+
+    role: Literal["admin", "user"] | None = None
+    active: bool | None = None
+    os_user: ShortText | None = None
+    password: Password | None = None
+
+
+class UserView(Answer):
+    id: UUID
+    username: str
+    role: str
+    active: bool
+    domain: str
+    project: str
+    os_user: str | None
+    created_at: datetime
+
+
+class UserCreated(UserView):
+    password: str | None = None
+
+
+# --- workloads ----------------------------------------------------------------------------------------------------
+
+
+class ContainerRequest(Request):
+    name: Name = "main"
+    image: Image | None = None
+    """None: a process on the node itself."""
+    command: Annotated[list[Text], Field(max_length=MAX_COMMAND)] = []
+    environment: Annotated[dict[EnvironmentName, Text], Field(max_length=MAX_ENVIRONMENT)] = {}
+    working_folder: ShortText | None = None
+    resources: Annotated[dict[SlotName, Quantity], Field(max_length=32)] = {}
+    """Amounts by slot: {"cpu": "500m", "memory": "2Gi", "gpu": 1}."""
+
+
+class WorkloadRequest(Request):
+    name: Name | None = None
+    """None: one is made up."""
+    kind: Literal["session", "deployment"] = "session"
+    type: Name = "batch"
+    pool: Name | None = None
+    """None: the pool that offers the runtime it needs."""
+    replicas: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1
+    containers: Annotated[list[ContainerRequest], Field(min_length=1, max_length=MAX_CONTAINERS)]
+    restart: Literal["never", "on-failure", "always"] | None = None
+    """None: never for a session, always for a deployment."""
+    max_restarts: Annotated[int, Field(ge=0, le=1000)] = 5
+    stop_grace_seconds: Annotated[int, Field(ge=0, le=3600)] = 10
+    architecture: ShortText | None = None
+    region: Name | None = None
+    priority: Annotated[int, Field(ge=0, le=100)] = 10
+    labels: Annotated[dict[LabelName, ShortText], Field(max_length=MAX_LABELS)] = {}
+    gang: bool = False
+    spread: bool = True
+    max_per_node: Annotated[int, Field(ge=1, le=MAX_TASKS)] | None = None
+    on_insufficient: Literal["wait", "fail"] = "wait"
+
+
+class WorkloadAccepted(Answer):
+    id: UUID
+    name: str
+    status: str
+    pool: str
+    simulated: bool
+    message: str
+
+
+class ScaleRequest(Request):
+    replicas: Annotated[int, Field(ge=1, le=MAX_TASKS)]
+
+
+class TaskView(Answer):
+    id: UUID
+    index: int
+    attempt: int
+    current: bool
+    status: str
+    node: str | None
+    score: float | None
+    """What its node was chosen with, 0..1."""
+    exit_code: int | None
+    restarts: int
+    reason: str | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class WorkloadView(Answer):
+    id: UUID
+    name: str
+    kind: str
+    type: str
+    status: str
+    simulated: bool
+    """True: nothing really runs; show the status as e.g. "running (simulated)"."""
+    pool: str
+    project: str
+    user: str
+    image: str | None
+    command: list[str]
+    replicas: int
+    running: int
+    resources: dict[str, str]
+    region: str | None
+    priority: int
+    labels: dict[str, str]
+    reason: dict[str, Any] | None
+    """Why it waits or failed: code, message, by, cure, details."""
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    removed: bool
+    version: int
+
+
+class WorkloadDetail(WorkloadView):
+    tasks: list[TaskView]
+    environment: dict[str, dict[str, str]] | None = None
+    """By container; shown to the owner only."""
+    stopping: bool = False
+
+
+class WorkloadList(Answer):
+    workloads: list[WorkloadView]
+    total: int
+    limit: int
+    offset: int
+
+
+class HistoryRow(Answer):
+    at: datetime
+    noun: str
+    """`workload` or `task`."""
+    object_id: UUID
+    task_index: int | None = None
+    attempt: int | None = None
+    old_status: str
+    new_status: str
+    actor: str
+    reason: str | None
+    term: int | None
+
+
+class HistoryList(Answer):
+    history: list[HistoryRow]
+
+
+# --- deployments, as fog-compute's users know them -----------------------------------------------------------------
+
+
+class DeploymentResources(Request):
+    """The bounds are settings (`deployment_max_…`), checked by the route."""
+
+    cpu: Annotated[float, Field(strict=False, description="CPU cores", allow_inf_nan=False)]
+    memory: Annotated[int, Field(description="Memory in MB")]
+    gpu: Annotated[int, Field(description="GPU units")] = 0
+    storage: Annotated[int, Field(description="Storage in GB")] = 10
+
+
+class DeploymentRequest(Request):
+    name: Name
+    type: Literal["compute", "storage", "gateway", "mixnode"] = "compute"
+    container_image: Image
+    replicas: int = 1
+    resources: DeploymentResources
+    region: Name | None = None
+    pool: Name | None = None
+    environment: Annotated[dict[EnvironmentName, Text], Field(max_length=MAX_ENVIRONMENT)] = {}
+
+
+class DeploymentAccepted(Answer):
+    success: Literal[True] = True
+    deployment_id: UUID
+    status: str
+    replicas: int
+    message: str
+
+
+class ReplicaView(Answer):
+    id: UUID
+    node: str | None
+    node_id: UUID | None
+    status: str
+    score: float | None
+    container_id: str | None = None
+    simulated: bool
+
+
+class DeploymentHistoryRow(Answer):
+    old_status: str
+    new_status: str
+    changed_by: str
+    changed_at: datetime
+    reason: str | None
+
+
+class DeploymentStatus(Answer):
+    deployment_id: UUID
+    name: str
+    type: str
+    status: str
+    simulated: bool
+    container_image: str | None
+    target_replicas: int
+    running_replicas: int
+    health: Literal["healthy", "degraded", "unhealthy"]
+    replicas: list[ReplicaView]
+    reason: dict[str, Any] | None
+    history: list[DeploymentHistoryRow]
+    pool: str
+    created_at: datetime
+    updated_at: datetime
+
+
+class DeploymentSummary(Answer):
+    deployment_id: UUID
+    name: str
+    type: str
+    status: str
+    simulated: bool
+    container_image: str | None
+    target_replicas: int
+    running_replicas: int
+    created_at: datetime
+
+
+class DeploymentList(Answer):
+    deployments: list[DeploymentSummary]
+    total: int
+    limit: int
+    offset: int
+
+
+class DeploymentScaled(Answer):
+    success: Literal[True] = True
+    deployment_id: UUID
+    replicas: int
+    message: str
+
+
+# --- nodes, pools, tokens -----------------------------------------------------------------------------------------
+
+
+class NodeRequest(Request):
+    """A simulated node; real ones join through `mooring agent`."""
+
+    name: Name
+    simulated: Literal[True]
+    resources: Annotated[dict[SlotName, Quantity], Field(min_length=1, max_length=32)]
+    region: Name | None = None
+    architecture: ShortText = "x86_64"
+    labels: Annotated[dict[LabelName, ShortText], Field(max_length=MAX_LABELS)] = {}
+    max_tasks: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+
+
+class SlotView(Answer):
+    capacity: str
+    allocatable: str
+    held: str
+    reserved: str
+    used: str
+    free: str
+
+
+class NodeView(Answer):
+    id: UUID
+    name: str
+    pool: str
+    status: str
+    schedulable: bool
+    reason: str | None
+    simulated: bool
+    region: str | None
+    architecture: str
+    runtimes: list[str]
+    labels: dict[str, str]
+    slots: dict[str, SlotView]
+    enforces: dict[str, str]
+    tasks: int
+    cpu_percent: float
+    memory_percent: float
+    last_seen_at: datetime | None
+    owner: str | None
+
+
+class NodeList(Answer):
+    nodes: list[NodeView]
+
+
+class JoinTokenRequest(Request):
+    name: Name
+    pool: Name = "default"
+    expires_in_seconds: Annotated[int, Field(ge=10, le=7 * 86400)] = 3600
+    region: Name | None = None
+    labels: Annotated[dict[LabelName, ShortText], Field(max_length=MAX_LABELS)] = {}
+
+
+class JoinToken(Answer):
+    token: str
+    name: str
+    pool: str
+    expires_at: datetime
+
+
+class PoolView(Answer):
+    name: str
+    simulated: bool
+    runtimes: list[str]
+    profile: str
+    nodes: int
+
+
+class PoolList(Answer):
+    pools: list[PoolView]
+
+
+# --- the server itself ---------------------------------------------------------------------------------------------
+
+
+class Health(Answer):
+    status: Literal["ok"]
+    role: str
+    version: str
+    last_pass_at: datetime | None
+    last_pass_ms: float | None
+    passes: int
+
+
+class Ready(Answer):
+    ready: bool
+    checks: dict[str, str]
+    """Part to "ok" or what is wrong with it."""
+
+
+class AuditFinding(Answer):
+    rule: str
+    subject: str
+    expected: str
+    found: str
+
+
+class AuditReport(Answer):
+    clean: bool
+    checked: dict[str, int]
+    findings: list[AuditFinding]
+    repaired: int = 0

@@ -1,0 +1,286 @@
+"""Real servers for the tests: a PostgreSQL and an etcd on loopback, in folders of their own, gone afterwards.
+
+`postgres_url` is a fresh PostgreSQL database per test, `database_url` runs a test once per kind of database, and
+`etcd_endpoint` is an etcd shared by the session (use keys of your own). `running_postgres()` and `running_etcd()`
+start a server for one test that wants to kill or pause it. Where the binaries are missing a test is skipped, or
+fails if the environment variable MOORING_REQUIRE names the server (`pg`, `etcd`).
+"""
+
+import asyncio
+import ctypes
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn, TypedDict, TypeVar
+
+import asyncpg
+import pytest
+
+START_SECONDS = 30.0
+STOP_SECONDS = 10.0
+START_ATTEMPTS = 3
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database: the test runs twice, once per kind."""
+    if request.param == "sqlite":
+        return f"sqlite+aiosqlite:///{tmp_path / 'mooring.db'}"
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
+@pytest.fixture
+def postgres_url(postgres_server: "PostgresServer") -> Iterator[str]:
+    """An empty PostgreSQL database, dropped after the test."""
+    name = postgres_server.create_database()
+    yield postgres_server.url(name)
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator["PostgresServer"]:
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def etcd_endpoint() -> Iterator[str]:
+    with running_etcd() as server:
+        yield server.endpoint
+
+
+@dataclass
+class PostgresServer:
+    """A PostgreSQL server that belongs to the tests."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    user: str = "mooring"
+
+    def url(self, database: str) -> str:
+        return f"postgresql+asyncpg://{self.user}@127.0.0.1:{self.port}/{database}"
+
+    def create_database(self, template: str = "template1") -> str:
+        name = f"test_{next(_database_numbers)}"
+        self.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+        return name
+
+    def drop_database(self, name: str) -> None:
+        self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+    def execute(self, statement: str) -> None:
+        """Run one statement as the administrator, outside any transaction."""
+
+        async def run() -> None:
+            connection = await asyncpg.connect(
+                host="127.0.0.1", port=self.port, user=self.user, database="postgres", ssl=False
+            )
+            try:
+                await connection.execute(statement)
+            finally:
+                await connection.close()
+
+        # A loop of its own, which leaves the one that pytest-asyncio keeps for the test alone.
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            runner.run(run())
+
+
+@dataclass
+class EtcdServer:
+    """An etcd server that belongs to the tests."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@contextmanager
+def running_postgres(options: Sequence[str] = ()) -> Iterator[PostgresServer]:
+    """A PostgreSQL server with a cluster of its own; `options` are settings such as `max_connections=10`."""
+    binaries = postgres_binaries()
+    if binaries is None:
+        unavailable("pg", "PostgreSQL tests need initdb: run `make test-deps` (root) or install the package postgresql")
+    settings = ["fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200", *options]
+    with private_folder("mooring-pg-") as folder:
+        data = folder / "data"
+        initdb = [str(binaries / "initdb"), "--pgdata", str(data), "--username=mooring", "--auth=trust"]
+        initdb += ["--encoding=UTF8", "--no-locale", "--no-sync"]
+        subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, cwd=folder, **unprivileged())
+
+        def command(port: int) -> list[str]:
+            addresses = ["listen_addresses=127.0.0.1", "unix_socket_directories="]
+            flags = itertools.chain.from_iterable(("-c", setting) for setting in [*addresses, *settings])
+            return [str(binaries / "postgres"), "-D", str(data), "-p", str(port), *flags]
+
+        def ready(server: PostgresServer) -> bool:
+            server.execute("SELECT 1")
+            return True
+
+        # SIGINT is PostgreSQL's fast shutdown: open connections are ended, not waited for.
+        with running(PostgresServer, command, ready, folder / "log", stop_signal=signal.SIGINT) as server:
+            yield server
+
+
+@contextmanager
+def running_etcd() -> Iterator[EtcdServer]:
+    """A single etcd member with a data folder of its own."""
+    binary = shutil.which("etcd")
+    if binary is None:
+        unavailable("etcd", "etcd tests need etcd: run `make test-deps` (root) or install the package etcd-server")
+    with private_folder("mooring-etcd-") as folder:
+
+        def command(port: int) -> list[str]:
+            client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{free_port()}"
+            # A data folder per attempt: a member remembers the peer address that it was first started with.
+            return [
+                binary, "--name=test", f"--data-dir={folder / str(port)}", "--logger=zap", "--log-level=warn",
+                f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
+                f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=test={peer}",
+            ]  # fmt: skip
+
+        def ready(server: EtcdServer) -> bool:
+            with urllib.request.urlopen(f"{server.endpoint}/health", timeout=2) as answer:
+                return b'"true"' in answer.read()
+
+        with running(EtcdServer, command, ready, folder / "log", stop_signal=signal.SIGTERM) as server:
+            yield server
+
+
+def postgres_binaries() -> Path | None:
+    """The folder with PostgreSQL's server programs: the one on PATH, else the newest that Debian installed."""
+    on_path = shutil.which("initdb")
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: float(folder.parent.name))
+    folders = [Path(on_path).resolve().parent] if on_path else []
+    for folder in [*folders, *reversed(installed)]:
+        if (folder / "initdb").exists() and (folder / "postgres").exists():
+            return folder
+    return None
+
+
+def unavailable(server: str, reason: str) -> NoReturn:
+    required = [name.strip() for name in os.environ.get("MOORING_REQUIRE", "").split(",")]
+    if server in required:
+        pytest.fail(f"{reason} (MOORING_REQUIRE names {server})", pytrace=False)
+    pytest.skip(reason)
+
+
+Server = TypeVar("Server", PostgresServer, EtcdServer)
+
+
+@contextmanager
+def running(
+    kind: type[Server],
+    command: Callable[[int], list[str]],
+    ready: Callable[[Server], bool],
+    log: Path,
+    stop_signal: signal.Signals,
+) -> Iterator[Server]:
+    """Start a server on a free port, wait until it answers, and stop it at the end."""
+    for _ in range(START_ATTEMPTS):  # another process may take the port first
+        port = free_port()
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                command(port),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=log.parent,
+                preexec_fn=end_with_parent,
+                **unprivileged(),
+            )
+        server = kind(process, port)
+        try:
+            if answers(server, ready):
+                yield server
+                return
+        finally:
+            stop(process, stop_signal)
+    raise RuntimeError(f"{process.args!r} did not start:\n{log.read_text(errors='replace')[-4000:]}")
+
+
+def answers(server: Server, ready: Callable[[Server], bool]) -> bool:
+    deadline = time.monotonic() + START_SECONDS
+    while server.process.poll() is None and time.monotonic() < deadline:
+        with suppress(OSError, asyncpg.PostgresError):
+            if ready(server):
+                return True
+        time.sleep(0.05)
+    return False
+
+
+def stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGCONT)  # a test may have paused it
+        process.send_signal(how)
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(STOP_SECONDS)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@contextmanager
+def private_folder(prefix: str) -> Iterator[Path]:
+    """A folder in the system's temporary folder that the server's user owns: it cannot read root's home."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    user = server_user()
+    if user is not None:
+        os.chown(folder, user.pw_uid, user.pw_gid)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Identity(TypedDict, total=False):
+    user: int
+    group: int
+    extra_groups: list[str | int]
+
+
+def unprivileged() -> Identity:
+    """What makes `subprocess` drop root's rights, which PostgreSQL refuses to run with."""
+    user = server_user()
+    return Identity() if user is None else Identity(user=user.pw_uid, group=user.pw_gid, extra_groups=[])
+
+
+def server_user() -> pwd.struct_passwd | None:
+    if os.geteuid() != 0:
+        return None
+    with suppress(KeyError):
+        return pwd.getpwnam("postgres")
+    return pwd.getpwnam("nobody")
+
+
+def end_with_parent() -> None:
+    """Let the kernel end a server whose test run was killed and could not stop it."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        _libc.prctl(set_parent_death_signal, signal.SIGQUIT)
+
+
+_libc = ctypes.CDLL(None)
+_database_numbers = itertools.count(1)
