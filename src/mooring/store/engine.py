@@ -8,14 +8,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection as SyncConnection
+from sqlalchemy import event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from mooring.model.errors import InvalidInput
 
 R = TypeVar("R")
+Connection = AsyncConnection
+"""What the repositories' functions work on; the other rooms know it by this name only."""
 
 # 40001 serialization failure, 40P01 deadlock, 55P03 lock not available, 57P01/02/03 the server stops or starts.
 _RETRIED_STATES = frozenset({"40001", "40P01", "55P03", "57P01", "57P02", "57P03"})
@@ -33,6 +36,8 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self.url = make_url(url)
+        # Called after every commit of this process; they only wake, so they must be quick and never fail.
+        self.on_commit: list[Callable[[], None]] = []
         self.dialect = self.url.get_backend_name()
         if self.dialect == "sqlite":
             self.engine = create_async_engine(url, pool_size=1, max_overflow=0)
@@ -59,7 +64,10 @@ class Database:
             async with self.engine.begin() as connection:
                 return await work(connection)
 
-        return await retry(attempt)
+        result = await retry(attempt)
+        for committed in self.on_commit:
+            committed()
+        return result
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
@@ -93,6 +101,11 @@ def is_temporary(error: Exception) -> bool:
     return isinstance(error, OperationalError | InterfaceError) and "locked" in str(original)
 
 
+def is_taken(error: Exception) -> bool:
+    """True where a unique key said no: somebody else wrote the same name first."""
+    return isinstance(error, IntegrityError) and "unique" in str(error.orig).lower()
+
+
 def _sqlite_transactions(engine: AsyncEngine, begin: str) -> None:
     # By default the driver opens no transaction before a SELECT, and read-modify-write loses updates without an error.
     @event.listens_for(engine.sync_engine, "connect")
@@ -104,5 +117,5 @@ def _sqlite_transactions(engine: AsyncEngine, begin: str) -> None:
         cursor.close()
 
     @event.listens_for(engine.sync_engine, "begin")
-    def start(connection: Connection) -> None:
+    def start(connection: SyncConnection) -> None:
         connection.exec_driver_sql(begin)

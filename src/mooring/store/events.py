@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, ColumnElement, func, insert, literal_column, select
+from sqlalchemy import BigInteger, ColumnElement, delete, func, insert, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.events import Event, Noun
 from mooring.store.tables import events
+
+CHANNEL = "mooring"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,14 @@ async def append(connection: AsyncConnection, new: Sequence[NewEvent], now: date
             for event in new
         ],
     )
+    if connection.dialect.name == "postgresql":
+        # Delivered to the other processes when, and only if, this transaction commits.
+        await connection.execute(select(func.pg_notify(CHANNEL, "")))
+
+
+async def purge(connection: AsyncConnection, before: datetime) -> int:
+    """Forget what every reader has seen long ago."""
+    return (await connection.execute(delete(events).where(events.c.at < before))).rowcount
 
 
 async def position(connection: AsyncConnection) -> int:

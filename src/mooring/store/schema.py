@@ -8,9 +8,10 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+_LOCK = 0x6D6F6F72
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -24,6 +25,9 @@ def _config(connection: Connection | None = None) -> Config:
 
 async def upgrade(engine: AsyncEngine, revision: str = "head") -> None:
     async with engine.begin() as connection:
+        if connection.dialect.name == "postgresql":
+            # Servers that start at once upgrade one after the other.
+            await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         await connection.run_sync(lambda sync: command.upgrade(_config(sync), revision))
 
 

@@ -163,6 +163,8 @@ nodes = Table(
     Column("pool_id", Uuid, ForeignKey("pools.id"), nullable=False, index=True),
     Column("status", String(16), nullable=False),
     Column("schedulable", Boolean, nullable=False),
+    # An admin's wish, which outlives a loss of the node.
+    Column("draining", Boolean, nullable=False, server_default=text("false")),
     Column("reason", String(500)),
     Column("simulated", Boolean, nullable=False),
     Column("region", String(63)),
@@ -170,6 +172,8 @@ nodes = Table(
     Column("runtimes", json_type(), nullable=False),
     Column("labels", json_type(), nullable=False),
     Column("enforces", json_type(), nullable=False),
+    Column("joined_by", Uuid, ForeignKey("users.id")),
+    # Set while the agent can run only the tasks of the one who let it join.
     Column("owner_id", Uuid, ForeignKey("users.id")),
     Column("max_tasks", Integer),
     # Raised by every change that placement depends on, heartbeats and counters excepted.

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Row, bindparam, insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model import lifecycle
@@ -24,6 +24,7 @@ from mooring.store import events
 from mooring.store.chunks import chunks
 from mooring.store.ids import new_id
 from mooring.store.tables import node_resources, resource_allocations, status_history, tasks, workloads
+from mooring.store.types import AnyRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,9 @@ class Applied:
     workloads: list[WorkloadChange] = field(default_factory=list)
 
 
-async def lock_workloads(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, Row[Any]]:
+async def lock_workloads(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, AnyRow]:
     """The workloads' rows, locked in the order of their ids until the transaction ends."""
-    found: dict[UUID, Row[Any]] = {}
+    found: dict[UUID, AnyRow] = {}
     for part in chunks(sorted(set(ids))):
         rows = await connection.execute(
             select(
@@ -95,15 +96,20 @@ async def apply(
     now: datetime,
     term: int | None = None,
     also: Iterable[UUID] = (),
+    failed: Mapping[UUID, Reason] | None = None,
 ) -> Applied:
-    """Make the changes that are legal now. `also`: workloads to derive anew even if none of their tasks changed."""
+    """Make the changes that are legal now.
+
+    `also`: workloads to derive anew even if none of their tasks changed. `failed`: workloads that end FAILED as a
+    whole, whatever their kind.
+    """
     owners = await _workloads_of(connection, [change.task_id for change in changes])
     locked = await lock_workloads(connection, {*owners.values(), *also})
     rows = await _task_rows(connection, list(locked))
     applied = Applied()
     if changes:
         await _change_tasks(connection, changes, rows, applied, actor=actor, now=now, term=term)
-    await _derive_workloads(connection, locked, rows, applied, actor=actor, now=now, term=term)
+    await _derive_workloads(connection, locked, rows, applied, failed or {}, actor=actor, now=now, term=term)
     return applied
 
 
@@ -298,7 +304,7 @@ async def _write_ledger(
     ):
         for part in chunks(ids):
             await connection.execute(
-                update(resource_allocations).where(ledger.task_id.in_(part), ledger.freed_at.is_(None)).values(values)  # type: ignore[arg-type]
+                update(resource_allocations).where(ledger.task_id.in_(part), ledger.freed_at.is_(None)).values(values)
             )
 
 
@@ -339,9 +345,10 @@ async def _move_counters(connection: AsyncConnection, deltas: Mapping[tuple[UUID
 
 async def _derive_workloads(
     connection: AsyncConnection,
-    locked: Mapping[UUID, Row[Any]],
+    locked: Mapping[UUID, AnyRow],
     rows: Mapping[UUID, Mapping[str, Any]],
     applied: Applied,
+    failed: Mapping[UUID, Reason],
     *,
     actor: str,
     now: datetime,
@@ -368,11 +375,12 @@ async def _derive_workloads(
                 service=workload.kind == Kind.DEPLOYMENT,
                 stopping=workload.stopping,
             )
+            new = WorkloadStatus.FAILED if workload_id in failed else new
         own = touched[workload_id]
         placed = any(change.new is TaskStatus.SCHEDULED for change in own)
         if new is old and not own:
             continue
-        reason = _explain(new, own, workload)
+        reason = failed.get(workload_id) or _explain(new, own, workload)
         ended = lifecycle.is_workload_end(new)
         updates.append(
             {
@@ -389,7 +397,7 @@ async def _derive_workloads(
         feed.append(events.NewEvent("workload", workload_id, workload.version + 1, new, None, workload_id))
         if new is not old:
             text = reason.message if reason else None
-            history.append(_row("workload", workload_id, workload_id, old, new, actor, text, now, term))
+            history.append(history_row("workload", workload_id, workload_id, old, new, actor, text, now, term))
             applied.workloads.append(WorkloadChange(workload_id, workload.name, workload.kind, old, new, text))
     if updates:
         await connection.execute(
@@ -411,7 +419,7 @@ async def _derive_workloads(
     await events.append(connection, feed, now)
 
 
-def _explain(new: WorkloadStatus, own: Sequence[Change], workload: Row[Any]) -> Reason | None:
+def _explain(new: WorkloadStatus, own: Sequence[Change], workload: AnyRow) -> Reason | None:
     """Why the workload is in its new status, in the words that its history keeps."""
     replicas = "replica" if workload.kind == Kind.DEPLOYMENT else "task"
     many = f"{workload.replicas} {replicas}{'s' if workload.replicas != 1 else ''}"
@@ -427,7 +435,7 @@ def _explain(new: WorkloadStatus, own: Sequence[Change], workload: Row[Any]) -> 
 
 
 def _kept_reason(
-    new: WorkloadStatus, own: Sequence[Change], workload: Row[Any], placed: bool, reason: Reason | None
+    new: WorkloadStatus, own: Sequence[Change], workload: AnyRow, placed: bool, reason: Reason | None
 ) -> dict[str, Any] | None:
     """What stays with the workload: why it waits, fails or ended; nothing while it starts or runs well."""
     if new in (WorkloadStatus.SCHEDULED, WorkloadStatus.PREPARING, WorkloadStatus.RUNNING, WorkloadStatus.SUCCEEDED):
@@ -451,10 +459,10 @@ def _history(
     text = change.reason.message if change.reason else None
     if text is None and change.node_name is not None:
         text = f"Placed on {change.node_name}"
-    return _row(noun, object_id, workload_id, old, new, actor, text, now, term)
+    return history_row(noun, object_id, workload_id, old, new, actor, text, now, term)
 
 
-def _row(
+def history_row(
     noun: str,
     object_id: UUID,
     workload_id: UUID,
@@ -463,7 +471,7 @@ def _row(
     actor: str,
     reason: str | None,
     now: datetime,
-    term: int | None,
+    term: int | None = None,
 ) -> dict[str, Any]:
     return {
         "id": new_id(),

@@ -28,9 +28,7 @@ LabelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_
 SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9./]{0,61}[A-Za-z0-9])?$")]
 Quantity = Annotated[str, StringConstraints(min_length=1, max_length=64)] | Annotated[int, Field(ge=0, le=2**63 - 1)]
 Password = Annotated[str, StringConstraints(min_length=8, max_length=256)]
-Image = Annotated[
-    str, StringConstraints(min_length=1, max_length=500, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")
-]
+Image = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
 
 
 class Request(BaseModel):
@@ -236,7 +234,7 @@ class HistoryList(Answer):
 class DeploymentResources(Request):
     """The bounds are settings (`deployment_max_…`), checked by the route."""
 
-    cpu: Annotated[float, Field(strict=False, description="CPU cores", allow_inf_nan=False)]
+    cpu: Annotated[float, Field(description="CPU cores", allow_inf_nan=False)]
     memory: Annotated[int, Field(description="Memory in MB")]
     gpu: Annotated[int, Field(description="GPU units")] = 0
     storage: Annotated[int, Field(description="Storage in GB")] = 10

@@ -1,0 +1,407 @@
+"""The agent: joins once, stays connected, and keeps the node's tasks as the server wants them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import random
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from pathlib import Path
+from uuid import UUID
+
+import structlog
+
+from mooring.agent import facts, folders
+from mooring.agent.credential import load_credential, load_term, store_credential, store_term
+from mooring.agent.options import Options
+from mooring.agent.outbox import Outbox
+from mooring.agent.process_runtime import ProcessRuntime
+from mooring.agent.reconcile import Finding, Plan, reconcile
+from mooring.agent.runtime import Observed, Runtime, RuntimeContext, discover, runtime_of
+from mooring.agent.stream import AgentRefused, Connection, Server
+from mooring.model.errors import Conflict, MooringError, Unavailable
+from mooring.wire.agent import (
+    PROTOCOL,
+    Desired,
+    DesiredTask,
+    Facts,
+    FromServer,
+    Hello,
+    JoinAnswer,
+    JoinRequest,
+    LogCancel,
+    LogChunk,
+    LogRequest,
+    Received,
+    Refused,
+)
+
+log = structlog.get_logger(__name__)
+
+_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.2, 5.0
+_TIDY_SECONDS = 60.0
+_FAREWELL_SECONDS = 10.0
+_MOST_LOG_STREAMS = 64
+
+
+class Agent:
+    """One node's agent. `run` returns after `stop`, or raises AgentRefused when the server will not have it."""
+
+    def __init__(
+        self,
+        server_url: str,
+        root: Path,
+        name: str,
+        *,
+        join_token: str | None = None,
+        options: Options | None = None,
+    ) -> None:
+        self.name = name
+        self.node_id: UUID | None = None
+        self.connected = asyncio.Event()
+        """Set while the server knows this node and has said what it wants."""
+        self._root = Path(root).absolute()
+        self._join_token = join_token
+        self._options = options if options is not None else Options()
+        self._server = Server(server_url, self._options.ca_file)
+        self._runtimes: dict[str, Runtime] = {}
+        self._runtime_of: dict[UUID, Runtime] = {}
+        self._refused: dict[UUID, Observed] = {}
+        self._desired: list[DesiredTask] | None = None
+        self._term = 0
+        self._outbox = Outbox()
+        self._acknowledged: set[UUID] = set()
+        self._connection: Connection | None = None
+        self._log_streams: dict[UUID, asyncio.Task[None]] = {}
+        self._wake = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._terminating = False
+        self._nothing_left = asyncio.Event()
+
+    def stop(self, *, terminate: bool = False) -> None:
+        """Let `run` come to its end; tasks go on without the agent, unless `terminate`: then they are stopped first."""
+        self._terminating = self._terminating or terminate
+        self._stopping.set()
+        self._wake.set()
+
+    async def run(self) -> None:
+        folders.create_root(self._root)
+        with _only_agent(self._root):
+            while True:
+                credential = await self._credential()
+                if credential is None:
+                    return
+                try:
+                    await self._live(credential)
+                    return
+                except AgentRefused as refusal:
+                    if refusal.code != "credential-refused" or self._join_token is None:
+                        raise
+                    log.warning("credential refused, joining again", node=self.name)
+                    await self._join(self._join_token)
+
+    async def _credential(self) -> JoinAnswer | None:
+        """The node's credential, kept from before or fetched now; None when stopped meanwhile."""
+        kept = load_credential(self._root)
+        if kept is not None:
+            return kept
+        if self._join_token is None:
+            raise AgentRefused("this node has not joined yet: start the agent with a join token", code="not-joined")
+        return await self._join(self._join_token)
+
+    async def _join(self, token: str) -> JoinAnswer | None:
+        request = JoinRequest(token=token, name=self.name, facts=self._facts())
+        for delay in _delays():
+            try:
+                answer = await self._server.join(request)
+            except Unavailable as problem:
+                log.info("not joined yet", reason=problem.message)
+                if await self._stopped_within(delay):
+                    return None
+                continue
+            # A token works once: from here on the credential is what counts.
+            self._join_token = None
+            store_credential(self._root, answer)
+            log.info("joined", node=answer.name, node_id=str(answer.node_id), pool=answer.pool)
+            return answer
+        return None
+
+    async def _live(self, credential: JoinAnswer) -> None:
+        self.node_id = credential.node_id
+        self._term = load_term(self._root, credential.node_id)
+        context = RuntimeContext(self._root, credential.node_id, self._options, self._wake.set)
+        # The built-in one is always there; another package may put its own in its place.
+        self._runtimes = {"process": ProcessRuntime(context), **discover(context)}
+        async with contextlib.AsyncExitStack() as stack:
+            for runtime in self._runtimes.values():
+                await runtime.open()
+                stack.push_async_callback(runtime.close)
+            loops = [
+                asyncio.create_task(loop)
+                for loop in (
+                    self._keep_reconciled(),
+                    self._keep_connected(credential.credential),
+                    self._keep_tidy(),
+                    self._leave(),
+                )
+            ]
+            stack.push_async_callback(_cancel, loops)
+            done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+
+    async def _leave(self) -> None:
+        """Wait to be stopped, then end in order."""
+        await self._stopping.wait()
+        if self._terminating:
+            await self._nothing_left.wait()
+        if self._connection is not None:
+            with contextlib.suppress(Unavailable, TimeoutError):
+                await asyncio.wait_for(self._beat(self._connection), timeout=2)
+
+    # Reconciling
+
+    async def _keep_reconciled(self) -> None:
+        """Look and act whenever an order came or something changed, and now and then in any case."""
+        while True:
+            self._wake.clear()
+            try:
+                await self._reconcile_once()
+            except Exception:  # a full disk or a failing runtime must not end the agent
+                log.exception("reconciling failed")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), timeout=self._options.scan_seconds)
+
+    async def _reconcile_once(self) -> None:
+        await self._pass_on_acknowledged()
+        observed = await self._observe()
+        if self._desired is None and not self._terminating:
+            return
+        plan = reconcile(self._desired or (), observed, leaving=self._terminating)
+        await self._report(plan.findings)
+        await self._act(plan)
+        self._look_for_the_end(observed)
+
+    async def _observe(self) -> dict[UUID, Observed]:
+        listed = {task.task_id for task in self._desired or ()}
+        self._refused = {task_id: seen for task_id, seen in self._refused.items() if task_id in listed}
+        found: dict[UUID, Observed] = dict(self._refused)
+        owners: dict[UUID, Runtime] = {}
+        for runtime in self._runtimes.values():
+            seen = await runtime.observe(listed)
+            found.update(seen)
+            owners.update(dict.fromkeys(seen, runtime))
+        self._runtime_of = owners
+        return found
+
+    async def _act(self, plan: Plan) -> None:
+        for stop in plan.stop:
+            runtime = self._runtime_of.get(stop.task_id)
+            if runtime is not None:
+                await runtime.stop(stop.task_id, stop.grace_seconds, stop.cause)
+        for task in plan.start:
+            await self._start(task)
+
+    async def _start(self, task: DesiredTask) -> None:
+        """Start a task; what cannot be started is its failure, told with the reason, and not tried again."""
+        runtime = self._runtimes.get(runtime_of(task))
+        try:
+            if runtime is None:
+                raise MooringError(f"this node has no {runtime_of(task)} runtime", code="runtime-missing")
+            await runtime.start(task)
+        except MooringError as refusal:
+            self._refuse(task, refusal.code, refusal.message)
+        except OSError as error:
+            self._refuse(task, "start-failed", f"cannot prepare the task: {error.strerror or error}")
+
+    def _refuse(self, task: DesiredTask, code: str, reason: str) -> None:
+        log.warning("task not started", task=str(task.task_id), code=code, reason=reason)
+        self._refused[task.task_id] = Observed(status="FAILED", gone=True, code=code, reason=reason)
+        self._wake.set()
+
+    async def _report(self, findings: Iterable[Finding]) -> None:
+        """Say what is new, once the server has said on this connection what it expects."""
+        if self._connection is None or not self.connected.is_set():
+            return
+        report = self._outbox.offer(findings)
+        if report is not None:
+            with contextlib.suppress(Unavailable):
+                await self._connection.send(report)
+
+    async def _pass_on_acknowledged(self) -> None:
+        acknowledged, self._acknowledged = self._acknowledged, set()
+        for task_id in acknowledged:
+            runtime = self._runtime_of.get(task_id)
+            if runtime is not None:
+                await runtime.acknowledge(task_id)
+
+    def _look_for_the_end(self, observed: Mapping[UUID, Observed]) -> None:
+        """When leaving with the tasks: are all ended, and does the server know?"""
+        if not self._terminating or not all(seen.ended and seen.gone for seen in observed.values()):
+            return
+        if self._connection is None or not self._outbox.unanswered:
+            self._nothing_left.set()
+        else:
+            asyncio.get_running_loop().call_later(_FAREWELL_SECONDS, self._nothing_left.set)
+
+    async def _keep_tidy(self) -> None:
+        while True:
+            await asyncio.sleep(_TIDY_SECONDS)
+            keep = {task.task_id for task in self._desired or ()}
+            for runtime in self._runtimes.values():
+                try:
+                    await runtime.tidy(keep)
+                except Exception:
+                    log.exception("tidying failed", runtime=runtime.name)
+
+    # The stream
+
+    async def _keep_connected(self, credential: str) -> None:
+        delays = _delays()
+        while True:
+            try:
+                async with self._server.connect(credential) as connection:
+                    await self._converse(connection)
+                    problem = "the server closed the stream"
+            except Unavailable as unavailable:
+                problem = unavailable.message
+            finally:
+                heard, self._connection = self.connected.is_set(), None
+                self.connected.clear()
+            if heard:
+                delays = _delays()
+            log.info("not connected", reason=problem)
+            await asyncio.sleep(next(delays))
+
+    async def _converse(self, connection: Connection) -> None:
+        self._outbox.connected()
+        await connection.send(Hello(protocol=PROTOCOL, facts=self._facts()))
+        self._connection = connection
+        beating = asyncio.create_task(self._keep_beating(connection))
+        try:
+            async for message in connection.messages():
+                self._take(message, connection)
+        finally:
+            await _cancel([beating, *self._log_streams.values()])
+            self._log_streams.clear()
+
+    async def _keep_beating(self, connection: Connection) -> None:
+        with contextlib.suppress(Unavailable):
+            while True:
+                await self._beat(connection)
+                await asyncio.sleep(self._options.heartbeat_seconds)
+
+    async def _beat(self, connection: Connection) -> None:
+        places = {self._root, self._options.shared_work_root} if os.getuid() == 0 else {self._root}
+        heartbeat = await asyncio.to_thread(
+            facts.measure,
+            [place for place in places if place.exists()],
+            self._options.disk_full_percent,
+            stopping=self._stopping.is_set(),
+        )
+        await connection.send(heartbeat)
+
+    def _take(self, message: FromServer, connection: Connection) -> None:
+        match message:
+            case Desired():
+                self._take_orders(message)
+            case Received():
+                self._acknowledged.update(self._outbox.received(message.number))
+                self._wake.set()
+            case LogRequest():
+                self._open_log(message, connection)
+            case LogCancel():
+                stream = self._log_streams.get(message.request_id)
+                if stream is not None:
+                    stream.cancel()
+            case Refused():
+                raise AgentRefused(message.message, code=message.code)
+
+    def _take_orders(self, message: Desired) -> None:
+        """Follow the newest leader only: orders of an older term are those of one that was deposed."""
+        if message.term < self._term:
+            log.warning("orders of an older term refused", term=message.term, newest=self._term)
+            return
+        if message.term > self._term:
+            self._term = message.term
+            assert self.node_id is not None
+            store_term(self._root, self.node_id, message.term)
+        self._desired = message.tasks
+        self.connected.set()
+        self._wake.set()
+
+    # Logs
+
+    def _open_log(self, request: LogRequest, connection: Connection) -> None:
+        stream = asyncio.create_task(self._send_log(request, connection))
+        self._log_streams[request.request_id] = stream
+        stream.add_done_callback(lambda _: self._log_streams.pop(request.request_id, None))
+
+    async def _send_log(self, request: LogRequest, connection: Connection) -> None:
+        error: str | None = None
+        with contextlib.suppress(Unavailable):
+            try:
+                async for data in self._log_of(request):
+                    await connection.send(LogChunk(request_id=request.request_id, data=data))
+            except MooringError as problem:
+                error = problem.message
+            except OSError as problem:
+                error = f"the output cannot be read: {problem.strerror}"
+            await connection.send(LogChunk(request_id=request.request_id, end=True, error=error))
+
+    async def _log_of(self, request: LogRequest) -> AsyncIterator[bytes]:
+        if len(self._log_streams) > _MOST_LOG_STREAMS:
+            raise Unavailable(f"{_MOST_LOG_STREAMS} outputs are being read on this node already")
+        runtime = self._runtime_of.get(request.task_id) or self._runtimes["process"]
+        async for data in runtime.logs(request.task_id, request.container, request.tail, request.follow):
+            yield data
+
+    # Small things
+
+    def _facts(self) -> Facts:
+        enforces: dict[str, str] = {}
+        for runtime in self._runtimes.values():
+            enforces = {**runtime.enforces, **enforces}
+        return facts.machine_facts(
+            self._root,
+            runtimes=self._runtimes or ["process"],
+            enforces=enforces,
+            multi_tenant=os.getuid() == 0 or self._options.trust_tenants,
+        )
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), timeout=seconds)
+        return self._stopping.is_set()
+
+
+def _delays() -> Iterator[float]:
+    """How long to wait before each next try: longer every time, and never in step with other agents."""
+    delay = _FIRST_RETRY_SECONDS
+    while True:
+        yield delay * random.uniform(0.5, 1.5)
+        delay = min(delay * 2, _LONGEST_RETRY_SECONDS)
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def _only_agent(root: Path) -> Iterator[None]:
+    """Two agents on one folder would fight over its tasks."""
+    descriptor = os.open(root / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise Conflict(f"another agent already runs on {root}", code="agent-running") from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,112 @@
+"""Whose process is a task? The OS user that it runs as, and the clean environment that it begins with."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+from collections.abc import Set
+from dataclasses import dataclass
+from pathlib import Path
+
+from mooring.model.errors import MooringError
+from mooring.wire.agent import ContainerSpec, DesiredTask, Owner
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class IdentityRefused(MooringError):
+    """The task may not run here, since there is no user that it could safely run as."""
+
+    code = "identity-refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """`uid` None: the user that the agent runs as."""
+
+    uid: int | None
+    gid: int
+    groups: tuple[int, ...]
+    user_name: str
+
+
+def identity_for(owner: Owner, *, agent_uid: int, uid_range: tuple[int, int], forbidden: Set[int]) -> Identity:
+    """The user for a tenant's task; IdentityRefused where it would be root or own the agent's files (`forbidden`)."""
+    if agent_uid != 0:
+        return Identity(None, os.getgid(), (), _name_of(agent_uid))
+    identity = _mapped(owner.os_user) if owner.os_user is not None else _numbered(owner.project_number, uid_range)
+    if identity.uid in forbidden:
+        raise IdentityRefused(
+            f"user {identity.user_name!r} (uid {identity.uid}) owns the agent's own files on this node; "
+            "map the tenant to another OS user"
+        )
+    return identity
+
+
+def _mapped(name: str) -> Identity:
+    try:
+        account = pwd.getpwnam(name)
+    except (KeyError, ValueError):
+        raise IdentityRefused(
+            f"the OS user {name!r} that the tenant is mapped to does not exist on this node"
+        ) from None
+    if account.pw_uid == 0 or account.pw_gid == 0:
+        raise IdentityRefused(f"the OS user {name!r} that the tenant is mapped to is root or in root's group")
+    groups = tuple(group for group in os.getgrouplist(name, account.pw_gid) if group != 0)
+    return Identity(account.pw_uid, account.pw_gid, groups, name)
+
+
+def _numbered(project_number: int, uid_range: tuple[int, int]) -> Identity:
+    first, last = uid_range
+    uid = first + project_number
+    if not (0 < first <= uid <= last):
+        raise IdentityRefused(
+            f"project number {project_number} has no uid on this node: the reserved range is {first} to {last}; "
+            "map the tenant to an OS user or widen the range"
+        )
+    taken = _account(uid) or _group(uid)
+    if taken is not None:
+        raise IdentityRefused(
+            f"uid {uid} of the reserved range belongs to {taken!r} on this node; reserve a range that no account uses"
+        )
+    return Identity(uid, uid, (), f"mooring-{project_number}")
+
+
+def _account(uid: int) -> str | None:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return None
+
+
+def _group(gid: int) -> str | None:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return None
+
+
+def _name_of(uid: int) -> str:
+    return _account(uid) or str(uid)
+
+
+def environment(task: DesiredTask, container: ContainerSpec, identity: Identity, work_folder: Path) -> dict[str, str]:
+    """Nothing of the agent's own environment, then the container's; who the task is cannot be overridden."""
+    who = {"MOORING_TASK_ID": str(task.task_id)}
+    return {
+        # An agent without root runs its own person's tasks, who expects to find the same programs as in a shell.
+        "PATH": _PATH if identity.uid is not None else os.environ.get("PATH", _PATH),
+        "HOME": str(work_folder),
+        "TMPDIR": str(work_folder / "tmp"),
+        "LANG": "C.UTF-8",
+        "SHELL": "/bin/sh",
+        "USER": identity.user_name,
+        "LOGNAME": identity.user_name,
+        "MOORING_WORKLOAD": task.workload_name,
+        "MOORING_WORKLOAD_ID": str(task.workload_id),
+        "MOORING_INDEX": str(task.index),
+        "MOORING_ATTEMPT": str(task.attempt),
+        **container.environment,
+        **who,
+    }

@@ -1,0 +1,129 @@
+"""Read the output of a task: its last lines over the rotated files, and what comes after while one follows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import BinaryIO
+
+CHUNK = 48 * 1024
+"""So that a chunk is within 64 KiB also when it travels as base64 text."""
+_LOOK_SECONDS = 0.2
+
+
+async def read_log(
+    path: Path, count: int, *, tail: int | None, follow: bool, ended: Callable[[], bool]
+) -> AsyncIterator[bytes]:
+    """The last `tail` lines (None: all that is kept); `follow`: then what is added, until the task has ended."""
+    reader = await asyncio.to_thread(LogReader, path, count, tail)
+    try:
+        while True:
+            last_look = not follow or ended()
+            while data := await asyncio.to_thread(reader.read, CHUNK):
+                yield data
+            if last_look:
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
+    finally:
+        reader.close()
+
+
+class LogReader:
+    """Reads `path.2`, `path.1`, `path` as one stream, also while they are being rotated."""
+
+    def __init__(self, path: Path, count: int, tail: int | None = None) -> None:
+        self._oldest_first = [path.with_name(f"{path.name}.{number}") for number in range(count - 1, 0, -1)] + [path]
+        self._file: BinaryIO | None = None
+        if tail is None:
+            self._file = self._open(self._present()[:1])
+        else:
+            self._seek(tail)
+
+    def read(self, limit: int) -> bytes:
+        """The next bytes; empty when there are none yet."""
+        while True:
+            if self._file is None:
+                self._file = self._open(self._present()[:1])
+                if self._file is None:
+                    return b""
+            if data := self._file.read(limit):
+                return data
+            newer = self._newer()
+            if not newer:
+                return b""
+            # The file was set aside after the last read; what was added to it in between comes first.
+            if data := self._file.read(limit):
+                return data
+            following = self._open(newer[:1])
+            if following is None:
+                continue
+            self._file.close()
+            self._file = following
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _seek(self, tail: int) -> None:
+        """Open the file in which the last `tail` lines begin, at their first byte."""
+        # The end of the last line is not the beginning of another.
+        wanted = tail + 1
+        for number, path in enumerate(reversed(self._present())):
+            file = self._open([path])
+            if file is None:
+                continue
+            self.close()
+            self._file = file
+            end = file.seek(0, os.SEEK_END)
+            if number == 0 and end > 0:
+                file.seek(end - 1)
+                if file.read(1) != b"\n":
+                    wanted -= 1
+            position, wanted = _nth_newline_from_end(file, end, wanted)
+            file.seek(position)
+            if wanted == 0:
+                return
+
+    def _present(self) -> list[Path]:
+        return [path for path in self._oldest_first if path.exists()]
+
+    def _newer(self) -> list[Path]:
+        """The files that follow the open one, oldest first; all of them when it has been rotated away."""
+        assert self._file is not None
+        while True:
+            own = os.fstat(self._file.fileno())
+            present = self._present()
+            for position, path in enumerate(present):
+                with contextlib.suppress(FileNotFoundError):
+                    if path.stat().st_ino == own.st_ino:
+                        return present[position + 1 :]
+            if own.st_nlink == 0:
+                return present
+            # It has a name still, so it was renamed while this looked: look again.
+
+    def _open(self, paths: list[Path]) -> BinaryIO | None:
+        try:
+            return paths[0].open("rb", buffering=0) if paths else None
+        except FileNotFoundError:
+            return None
+
+
+def _nth_newline_from_end(file: BinaryIO, end: int, wanted: int) -> tuple[int, int]:
+    """The place after the wanted newline counted from the end, or 0 with how many are still wanted."""
+    if wanted == 0:
+        return end, 0
+    position = end
+    while position > 0:
+        begin = max(position - CHUNK, 0)
+        file.seek(begin)
+        block = file.read(position - begin)
+        place = len(block)
+        while (place := block.rfind(b"\n", 0, place)) >= 0:
+            wanted -= 1
+            if wanted == 0:
+                return begin + place + 1, 0
+        position = begin
+    return 0, wanted

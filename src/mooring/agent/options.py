@@ -1,0 +1,28 @@
+"""What can be set about an agent, with the defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    heartbeat_seconds: float = 5.0
+    trust_tenants: bool = False
+    """An agent without root runs everybody's tasks as its own user: only among people who trust each other."""
+    uid_range: tuple[int, int] = (200_000, 299_999)
+    """First and last uid for the projects of a root agent; no account of the machine should be in it."""
+    ca_file: Path | None = None
+    """Certificates to trust besides none other; None: those of the system."""
+    shared_work_root: Path = Path("/var/lib/mooring-work")
+    """Where a root agent keeps work folders when tenants cannot reach its own folder."""
+    log_bytes: int = 10 * 1024 * 1024
+    log_files: int = 3
+    keep_seconds: float = 7 * 24 * 3600
+    keep_bytes: int = 2 * 1024**3
+    disk_full_percent: float = 95.0
+    max_processes: int = 2048
+    """Per task."""
+    scan_seconds: float = 5.0
+    """How often everything is looked at again; exits and orders are noticed at once without it."""

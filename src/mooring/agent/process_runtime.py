@@ -1,0 +1,145 @@
+"""The runtime for processes on the node itself: the blocking work in a thread, changes noticed without looking."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Set
+from typing import TypeVar
+from uuid import UUID
+
+from mooring.agent import folders, limits
+from mooring.agent.logs import read_log
+from mooring.agent.processes import Processes
+from mooring.agent.runtime import Observed, RuntimeContext, StopCause
+from mooring.model.errors import NotFound
+from mooring.wire.agent import DesiredTask
+
+Result = TypeVar("Result")
+
+_PORTION = 50
+_LEFTOVER_SECONDS = 0.1
+"""How soon to look again at what a killed supervisor left behind."""
+
+
+class ProcessRuntime:
+    """A supervisor tells of a change through a named pipe; its death is seen on its pidfd; a slow scan is the net."""
+
+    name = "process"
+
+    def __init__(self, context: RuntimeContext) -> None:
+        agent_uid = os.getuid()
+        options = context.options
+        self._folders = folders.prepare(context.root, context.node_id, options.shared_work_root, agent_uid=agent_uid)
+        cgroups = limits.find(context.node_id)
+        self.enforces: Mapping[str, str] = limits.enforcement(cgroups, agent_uid=agent_uid)
+        self._processes = Processes(self._folders, options, cgroups)
+        self._options = options
+        self._changed = context.changed
+        self._one_at_a_time = asyncio.Lock()
+        self._due: set[UUID] = set()
+        self._scan_at = 0.0
+        self._over: set[UUID] = set()
+        self._watched: dict[UUID, int] = {}
+        self._notify: int | None = None
+
+    async def open(self) -> None:
+        path = self._folders.notify
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        os.mkfifo(path, 0o600)
+        # Open for writing too: otherwise the pipe would read as ended whenever no supervisor has it open.
+        self._notify = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        asyncio.get_running_loop().add_reader(self._notify, self._notified)
+        await self._do(self._processes.adopt)
+        self._watch()
+
+    async def start(self, task: DesiredTask) -> None:
+        await self._do(lambda: self._processes.start(task))
+        self._watch()
+
+    async def stop(self, task_id: UUID, grace_seconds: int | None, cause: StopCause) -> None:
+        await self._do(lambda: self._processes.stop(task_id, grace_seconds, cause))
+
+    async def observe(self, listed: Set[UUID]) -> Mapping[UUID, Observed]:
+        now = time.monotonic()
+        due: set[UUID] | None = self._due
+        over, self._due, self._over = self._over, set(), set()
+        if now >= self._scan_at:
+            self._scan_at = now + self._options.scan_seconds
+            due = None
+
+        def look() -> dict[UUID, Observed]:
+            self._processes.refresh(due)
+            for task_id in over:
+                self._processes.release(task_id)
+            return self._processes.observed(listed)
+
+        observed = await self._do(look)
+        self._watch()
+        leftover = {task_id for task_id, seen in observed.items() if seen.ended and not seen.gone}
+        if leftover:
+            self._due |= leftover
+            asyncio.get_running_loop().call_later(_LEFTOVER_SECONDS, self._changed)
+        return observed
+
+    async def acknowledge(self, task_id: UUID) -> None:
+        await self._do(lambda: self._processes.acknowledge(task_id))
+
+    async def tidy(self, keep: Set[UUID]) -> None:
+        # In portions, so that orders do not wait for a long clean-up.
+        while await self._do(lambda: self._processes.measure(_PORTION)):
+            pass
+        while await self._do(lambda: self._processes.tidy(keep, time.time(), _PORTION)):
+            pass
+
+    async def logs(self, task_id: UUID, container: str, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
+        found = self._processes.log_file(task_id, container)
+        if found is None:
+            raise NotFound(f"this node keeps no output of container {container!r} of task {task_id}")
+        path, count = found
+        async for data in read_log(path, count, tail=tail, follow=follow, ended=lambda: self._ended(task_id)):
+            yield data
+
+    async def close(self) -> None:
+        loop = asyncio.get_running_loop()
+        for descriptor in self._watched.values():
+            loop.remove_reader(descriptor)
+        self._watched.clear()
+        if self._notify is not None:
+            loop.remove_reader(self._notify)
+            os.close(self._notify)
+            self._notify = None
+        await self._do(self._processes.close)
+
+    async def _do(self, work: Callable[[], Result]) -> Result:
+        async with self._one_at_a_time:
+            return await asyncio.to_thread(work)
+
+    def _ended(self, task_id: UUID) -> bool:
+        known = self._processes.known.get(task_id)
+        return known is None or known.observed.ended
+
+    def _notified(self) -> None:
+        assert self._notify is not None
+        with contextlib.suppress(BlockingIOError):
+            for line in os.read(self._notify, 65536).decode("ascii", "replace").splitlines():
+                with contextlib.suppress(ValueError):
+                    self._due.add(UUID(line))
+        self._changed()
+
+    def _watch(self) -> None:
+        """Listen for the death of every supervisor that is not listened for yet."""
+        loop = asyncio.get_running_loop()
+        for task_id, known in list(self._processes.known.items()):
+            if known.pidfd is not None and task_id not in self._watched and task_id not in self._over:
+                self._watched[task_id] = known.pidfd
+                loop.add_reader(known.pidfd, self._supervisor_ended, task_id)
+
+    def _supervisor_ended(self, task_id: UUID) -> None:
+        asyncio.get_running_loop().remove_reader(self._watched.pop(task_id))
+        self._due.add(task_id)
+        self._over.add(task_id)
+        self._changed()

@@ -1,0 +1,92 @@
+"""What to do next on a node: the desired tasks and the observed ones in, actions and reports out. Pure, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from mooring.agent.runtime import Observed, StopCause
+from mooring.wire.agent import DesiredTask, TaskReport
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    task_id: UUID
+    grace_seconds: int | None = None
+    """None: the grace that the task came with."""
+    cause: StopCause = "requested"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A report that is due. `ran`: the server expects to have heard of RUNNING before this end."""
+
+    report: TaskReport
+    ran: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    start: tuple[DesiredTask, ...] = ()
+    stop: tuple[Stop, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def reconcile(desired: Iterable[DesiredTask], observed: Mapping[UUID, Observed], *, leaving: bool = False) -> Plan:
+    """Bring the node to what is desired. `leaving`: the agent ends with its tasks, so all stop and none starts."""
+    orders = {task.task_id: task for task in desired}
+    start: list[DesiredTask] = []
+    stop: list[Stop] = []
+    findings: list[Finding] = []
+    for task_id, order in orders.items():
+        if task_id in observed:
+            continue
+        if order.action == "stop":
+            findings.append(Finding(_never_here(task_id)))
+        elif not leaving:
+            start.append(order)
+            findings.append(Finding(TaskReport(task_id=task_id, status="PREPARING")))
+    for task_id, seen in observed.items():
+        listed = orders.get(task_id)
+        stopping = listed is None or listed.action == "stop"
+        if not seen.ended:
+            order_to_stop = _stop(task_id, seen, listed, leaving=leaving)
+            if order_to_stop is not None:
+                stop.append(order_to_stop)
+        # To the server a task that it ends is TERMINATING, and one that it does not list is over: only the end is news.
+        if seen.ended and (listed is not None or not seen.acknowledged):
+            findings.append(Finding(_report(task_id, seen), ran=seen.ran and not stopping))
+        elif not seen.ended and not stopping:
+            findings.append(Finding(_report(task_id, seen)))
+    return Plan(tuple(start), tuple(stop), tuple(findings))
+
+
+def _stop(task_id: UUID, seen: Observed, order: DesiredTask | None, *, leaving: bool) -> Stop | None:
+    """The order to end a living task, unless it already has one that is at least as urgent."""
+    asked = seen.stop_grace_seconds
+    if order is not None and order.action == "stop":
+        return Stop(task_id, order.grace_seconds) if asked is None or order.grace_seconds < asked else None
+    if asked is not None:
+        return None
+    if leaving:
+        return Stop(task_id, cause="agent-stopped")
+    return Stop(task_id) if order is None else None
+
+
+def _report(task_id: UUID, seen: Observed) -> TaskReport:
+    return TaskReport(
+        task_id=task_id,
+        status=seen.status,
+        gone=seen.gone,
+        exit_code=seen.exit_code,
+        restarts=seen.restarts,
+        reason=seen.reason,
+        code=seen.code,
+    )
+
+
+def _never_here(task_id: UUID) -> TaskReport:
+    return TaskReport(
+        task_id=task_id, status="CANCELLED", gone=True, code="never-started", reason="stopped before it was started"
+    )

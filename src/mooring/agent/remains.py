@@ -1,0 +1,37 @@
+"""What is left of a task whose supervisor died: found by its cgroup, or by the task's id in the environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from uuid import UUID
+
+from mooring.agent.supervisor import tree
+
+
+def end(task_id: UUID, cgroup: str | None, uid: int | None) -> bool:
+    """Kill what is left; True when nothing was."""
+    if cgroup is not None and tree.populated(cgroup):
+        tree.kill_cgroup(cgroup)
+        return False
+    left = marked(task_id, os.getuid() if uid is None else uid)
+    tree.kill_processes(left)
+    return not left
+
+
+def marked(task_id: UUID, uid: int) -> list[int]:
+    """The living processes of the user that were started with the task's id, and all below them."""
+    marker = f"MOORING_TASK_ID={task_id}".encode()
+    found: set[int] = set()
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit() or int(folder.name) == os.getpid():
+            continue
+        try:
+            # A name that the tenant could have forged is believed only of the tenant's own processes.
+            mine = folder.stat().st_uid == uid and marker in (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if mine:
+            found.add(int(folder.name))
+            found.update(tree.descendants(int(folder.name)))
+    return sorted(found)

@@ -1,0 +1,132 @@
+"""The agent's way to the server: joining over HTTP once, then one WebSocket for everything."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import msgspec
+import structlog
+
+from mooring.model.errors import MooringError, Unavailable
+from mooring.wire.agent import FromAgent, FromServer, JoinAnswer, JoinRequest, decode_from_server, encode
+
+log = structlog.get_logger(__name__)
+
+_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+_PING_SECONDS = 15.0
+_REFUSALS = (400, 401, 403, 404, 409, 410, 422)
+
+
+class AgentRefused(MooringError):
+    """The server will not have this agent; trying again unchanged does not help."""
+
+    code = "agent-refused"
+
+
+class Connection:
+    """An open stream; several may send at once, and sending waits while the server reads slowly."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+
+    async def send(self, message: FromAgent) -> None:
+        try:
+            await self._socket.send_str(encode(message))
+        except (aiohttp.ClientError, ConnectionError) as error:
+            raise Unavailable(f"the stream to the server broke: {error}") from error
+
+    async def messages(self) -> AsyncIterator[FromServer]:
+        """What the server says, until the stream ends; what cannot be understood is skipped."""
+        async for frame in self._socket:
+            if frame.type not in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+                continue
+            try:
+                yield decode_from_server(frame.data)
+            except msgspec.MsgspecError as error:
+                log.warning("message of the server not understood", error=str(error))
+
+    async def close(self) -> None:
+        await self._socket.close()
+
+
+class Server:
+    """The server as an agent reaches it."""
+
+    def __init__(self, url: str, ca_file: Path | None = None) -> None:
+        self._url = url.rstrip("/")
+        self._tls: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca_file) if ca_file is not None else True
+
+    async def join(self, request: JoinRequest) -> JoinAnswer:
+        """Exchange the join token for a credential. Unavailable: worth another try; AgentRefused: not."""
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as http,
+                http.post(
+                    f"{self._url}/api/agent/join",
+                    data=msgspec.json.encode(request),
+                    headers={"Content-Type": "application/json"},
+                    ssl=self._tls,
+                    allow_redirects=False,
+                ) as answer,
+            ):
+                body = await answer.read()
+                status = answer.status
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(f"the server at {self._url} cannot be reached: {error}") from error
+        if status in _REFUSALS:
+            raise AgentRefused(
+                f"the server at {self._url} refused the join token: {_explained(body)}", code="join-refused"
+            )
+        if status >= 300:
+            raise Unavailable(f"the server at {self._url} answered {status}: {_explained(body)}")
+        try:
+            return msgspec.json.decode(body, type=JoinAnswer)
+        except msgspec.MsgspecError as error:
+            raise AgentRefused(f"{self._url} does not answer like a Mooring server: {error}") from error
+
+    @asynccontextmanager
+    async def connect(self, credential: str) -> AsyncIterator[Connection]:
+        """The stream, open while the block runs. Unavailable: worth another try; AgentRefused: not."""
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=10)) as http:
+            try:
+                socket = await http.ws_connect(
+                    f"{self._url}/api/agent/stream",
+                    headers={"Authorization": f"Bearer {credential}"},
+                    heartbeat=_PING_SECONDS,
+                    max_msg_size=_MAX_MESSAGE_BYTES,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=2.0),
+                    ssl=self._tls,
+                )
+            except aiohttp.WSServerHandshakeError as error:
+                if error.status in (401, 403):
+                    raise AgentRefused(
+                        f"the server at {self._url} does not accept this node's credential any more; "
+                        "join again with a new token",
+                        code="credential-refused",
+                    ) from error
+                raise Unavailable(f"the server at {self._url} answered {error.status}") from error
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise Unavailable(f"the server at {self._url} cannot be reached: {error}") from error
+            try:
+                yield Connection(socket)
+            finally:
+                await socket.close()
+
+
+def _explained(body: bytes) -> str:
+    """The server's own words, wherever in its answer they are."""
+    text = body.decode("utf-8", "replace")[:500]
+    try:
+        answer = msgspec.json.decode(body)
+    except msgspec.MsgspecError:
+        return text
+    while isinstance(answer, dict):
+        inner = answer.get("message") or answer.get("error") or answer.get("detail")
+        if isinstance(inner, str):
+            return inner
+        answer = inner
+    return text

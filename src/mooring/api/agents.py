@@ -1,0 +1,163 @@
+"""Agents: joining with a one-time token, and the one stream that an agent keeps open."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from typing import Any
+
+import msgspec
+import structlog
+from fastapi import APIRouter, Request, Response, WebSocket, WebSocketDisconnect
+
+from mooring.api.hub import AgentHub, AgentSession
+from mooring.clock import now
+from mooring.model.errors import Conflict, InvalidInput, NotAuthenticated
+from mooring.model.names import check_name
+from mooring.store import join_tokens, nodes
+from mooring.store.engine import Connection, Database
+from mooring.wire import agent as wire
+
+_log = structlog.get_logger(__name__)
+_HELLO_SECONDS = 10.0
+_POLICY_VIOLATION = 1008
+_AMOUNT_MAX = 2**63 - 1
+
+
+def router(database: Database, hub: AgentHub) -> APIRouter:
+    routes = APIRouter(tags=["agents"])
+
+    @routes.post(
+        "/api/agent/join",
+        operation_id="join_node",
+        summary="Exchange a one-time join token for a node credential",
+        status_code=201,
+        openapi_extra={
+            "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
+        },
+    )
+    async def join(request: Request) -> Response:
+        try:
+            asked = msgspec.json.decode(await request.body(), type=wire.JoinRequest)
+        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidInput(f"this is no request to join: {error}") from None
+        check_name(asked.name, what="node name")
+        _check_facts(asked.facts)
+        answer = await database.write(lambda connection: _join(connection, asked))
+        _log.info(f"Node {answer.name} joined pool {answer.pool}")
+        return Response(msgspec.json.encode(answer), status_code=201, media_type="application/json")
+
+    @routes.websocket("/api/agent/stream")
+    async def stream(websocket: WebSocket) -> None:
+        await websocket.accept()
+        try:
+            node = await _authenticate(database, websocket)
+        except NotAuthenticated as error:
+            await websocket.send_text(wire.encode(wire.Refused(code=error.code, message=error.message)))
+            await websocket.close(_POLICY_VIOLATION)
+            return
+        await _serve(hub, websocket, node)
+
+    return routes
+
+
+async def _join(connection: Connection, asked: wire.JoinRequest) -> wire.JoinAnswer:
+    at = now()
+    grant = await join_tokens.consume(connection, asked.token, at, node_name=asked.name)
+    credential = f"mn-{secrets.token_urlsafe(32)}"
+    found = await nodes.find(connection, grant.node_name)
+    if found is not None:
+        if found.simulated or found.pool_id != grant.pool_id:
+            raise Conflict(f"there is another node {grant.node_name!r} already", code="name-taken")
+        await nodes.renew_credential(connection, found.id, _hash(credential))
+        node_id = found.id
+    else:
+        new = nodes.NewNode(
+            name=grant.node_name,
+            pool_id=grant.pool_id,
+            capacity=asked.facts.capacity,
+            architecture=asked.facts.architecture,
+            runtimes=asked.facts.runtimes,
+            region=grant.region,
+            labels=grant.labels,
+            joined_by=grant.created_by,
+            credential_hash=_hash(credential),
+        )
+        node_id = await nodes.add(connection, new, actor=str(grant.created_by), now=at)
+    return wire.JoinAnswer(node_id=node_id, name=grant.node_name, pool=grant.pool, credential=credential)
+
+
+async def _authenticate(database: Database, websocket: WebSocket) -> Any:
+    scheme, _, credential = websocket.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and credential:
+        async with database.read() as connection:
+            node = await nodes.by_credential(connection, _hash(credential))
+        if node is not None:
+            return node
+    raise NotAuthenticated("this node credential is not known; the node may have been removed or joined again")
+
+
+async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
+    # Several tasks send on the stream, each message whole.
+    sending = asyncio.Lock()
+
+    async def send(message: wire.FromServer) -> None:
+        async with sending:
+            await websocket.send_text(wire.encode(message))
+
+    session = AgentSession(node.id, node.name, send)
+    sender: asyncio.Task[None] | None = None
+    try:
+        async with asyncio.timeout(_HELLO_SECONDS):
+            hello = wire.decode_from_agent(await websocket.receive_text())
+        if not isinstance(hello, wire.Hello) or hello.protocol != wire.PROTOCOL:
+            message = (
+                f"this server speaks version {wire.PROTOCOL} of the agent protocol; the agent must say hello in it"
+            )
+            await send(wire.Refused(code="protocol", message=message))
+            await websocket.close(_POLICY_VIOLATION)
+            return
+        _check_facts(hello.facts)
+        await hub.enter(session, hello)
+        sender = asyncio.create_task(hub.send_desired(session))
+        while True:
+            await _receive(hub, session, wire.decode_from_agent(await websocket.receive_text()))
+            if sender.done():
+                await sender
+    except (WebSocketDisconnect, TimeoutError):
+        pass
+    except (msgspec.DecodeError, msgspec.ValidationError, InvalidInput) as error:
+        _log.warning(f"Agent of node {node.name} sent what is no message: {error}")
+        await websocket.close(_POLICY_VIOLATION)
+    finally:
+        if sender is not None:
+            sender.cancel()
+        hub.leave(session)
+
+
+async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent) -> None:
+    match message:
+        case wire.Heartbeat():
+            hub.beat(session, message)
+        case wire.Report():
+            await hub.report(session, message)
+            await session.send(wire.Received(number=message.number))
+        case wire.LogChunk():
+            hub.output(session, message)
+        case wire.Hello():
+            await hub.enter(session, message)
+
+
+def _check_facts(facts: wire.Facts) -> None:
+    if any(not 0 <= amount <= _AMOUNT_MAX for amount in facts.capacity.values()):
+        raise InvalidInput("a machine's capacity must be whole numbers that are not negative and fit 64 bits")
+    if len(facts.capacity) > 64 or any(len(name) > 64 for name in facts.capacity):
+        raise InvalidInput("a machine has at most 64 slots with names of at most 64 characters")
+    for value in (facts.architecture, facts.boot_id, facts.agent_version, *facts.runtimes):
+        if len(value) > 63 or "\x00" in value:
+            raise InvalidInput("a fact of the machine is longer than 63 characters")
+
+
+def _hash(credential: str) -> str:
+    return hashlib.sha256(credential.encode("utf-8", "backslashreplace")).hexdigest()

@@ -1,0 +1,31 @@
+"""The first start of a database: somebody must be able to log in."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from mooring.api.passwords import Passwords, new_password
+from mooring.model.errors import InvalidInput
+from mooring.store import tenants
+from mooring.store.engine import Database
+
+_SHORTEST, _LONGEST = 8, 256
+
+
+async def first_start(database: Database, passwords: Passwords, password: str | None, now: datetime) -> str | None:
+    """Make the default tenants and the admin if they are missing: the admin's password, or None if it was there.
+
+    `password` is the one that the settings give; a random one is made without it. Of servers that start at once one
+    makes the admin, and only that one gets the password.
+    """
+    async with database.read() as connection:
+        if await tenants.has_admin(connection):
+            return None
+    if password is not None and not _SHORTEST <= len(password) <= _LONGEST:
+        raise InvalidInput(
+            f"the admin's password must have {_SHORTEST} to {_LONGEST} characters", code="invalid-setting"
+        )
+    chosen = password or new_password()
+    password_hash = await passwords.hash(chosen)
+    created = await database.write(lambda c: tenants.bootstrap(c, password_hash=password_hash, now=now))
+    return chosen if created else None

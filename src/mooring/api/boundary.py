@@ -1,0 +1,109 @@
+"""The outermost layer of the API: an id per request, a bound on bodies, and nothing unexpected gets out."""
+
+from __future__ import annotations
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mooring.api.errors import error_answer
+from mooring.model.names import shown
+from mooring.store.engine import is_temporary
+from mooring.store.ids import new_id
+from mooring.wire.api import MAX_BODY_BYTES
+
+REQUEST_ID = "X-Request-Id"
+
+log = structlog.get_logger()
+
+
+class BodyTooLarge(Exception):
+    pass
+
+
+class Boundary:
+    """ASGI middleware around everything that speaks HTTP; WebSockets pass untouched."""
+
+    def __init__(self, app: ASGIApp, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+        self._app = app
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = new_id().hex
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            await self._answer(scope, receive, send, request_id)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+        started = False
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = MutableHeaders(scope=message)
+                headers[REQUEST_ID] = request_id
+                headers["X-Content-Type-Options"] = "nosniff"
+            await send(message)
+
+        try:
+            whole_body = await self._read_body(scope, receive)
+            if whole_body is not None:
+                await self._app(scope, _first(whole_body, receive), send_with_id)
+            return
+        except BodyTooLarge:
+            message = f"a body may have at most {self._max_body_bytes} bytes"
+            answer = error_answer(413, "body-too-large", message, headers={"Connection": "close"})
+        except Exception as error:
+            method, path = scope["method"], shown(scope["path"][:200])
+            if not started and is_temporary(error):
+                log.warning("The database does not answer", method=method, path=path, error=repr(error))
+                answer = error_answer(503, "unavailable", "the database does not answer; try again soon")
+            else:
+                log.exception("A request failed", method=method, path=path)
+                if started:
+                    raise  # the server cuts the connection, so that half an answer is not taken for a whole one
+                answer = error_answer(
+                    500,
+                    "internal-error",
+                    f"the server failed at this; an admin finds it in the log as request {request_id}",
+                    {"request_id": request_id},
+                )
+        await answer(scope, receive, send_with_id)
+
+    async def _read_body(self, scope: Scope, receive: Receive) -> bytes | None:
+        """The whole body, however it was sent; None where the client has gone."""
+        announced = Headers(scope=scope).get("content-length", "")
+        if (
+            announced.isascii()
+            and announced.isdigit()
+            and len(announced) < 20
+            and int(announced) > self._max_body_bytes
+        ):
+            raise BodyTooLarge
+        body = bytearray()
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return None
+            body += message.get("body", b"")
+            if len(body) > self._max_body_bytes:
+                raise BodyTooLarge
+            if not message.get("more_body", False):
+                return bytes(body)
+
+
+def _first(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives this body first."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay

@@ -1,0 +1,136 @@
+"""The one place that turns errors into HTTP: every answer that is no success has the shape {code, message, details}."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from mooring.model.errors import (
+    Conflict,
+    InvalidInput,
+    LeadershipLost,
+    MooringError,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    TooManyAttempts,
+    Unavailable,
+)
+from mooring.model.names import shown
+from mooring.wire.api import ErrorBody
+
+_STATUS: Mapping[type[MooringError], int] = {
+    NotAuthenticated: 401,
+    NotAllowed: 403,
+    NotFound: 404,
+    Conflict: 409,
+    InvalidInput: 422,
+    TooManyAttempts: 429,
+    LeadershipLost: 503,
+    Unavailable: 503,
+}
+_WORDS: Mapping[int, str] = {
+    400: "The body is not JSON",
+    401: "Not logged in, or the token is over",
+    403: "Only an admin may do this",
+    404: "There is nothing of this name or id that you may see",
+    409: "Contradicts the present state",
+    413: "The body is too large",
+    422: "The request cannot be meant",
+    429: "Too many attempts; `Retry-After` says how long to wait",
+    500: "An error of the server's own; the request id finds it in the log",
+    503: "A part that is needed does not answer at the moment",
+}
+# What Starlette and FastAPI raise by themselves.
+_OWN_CODES: Mapping[int, tuple[str, str]] = {
+    400: ("invalid-json", "the body is not JSON that can be read"),
+    404: ("not-found", "there is nothing at this path"),
+    405: ("method-not-allowed", "this path does not know this method"),
+}
+_MAX_SHOWN_ERRORS = 20
+_MAX_SHOWN_NAME = 64
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The error answers of a route, for the API's description."""
+    return {status: {"model": ErrorBody, "description": _WORDS[status]} for status in statuses}
+
+
+def install(app: FastAPI) -> None:
+    app.add_exception_handler(MooringError, _mooring_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+
+
+def error_answer(
+    status: int,
+    code: str,
+    message: str,
+    details: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    body = {"code": code, "message": message, "details": dict(details or {})}
+    # A lone surrogate of a tenant's text cannot be encoded; a question mark stands for it.
+    content = json.dumps(body, ensure_ascii=False, default=str).encode("utf-8", "replace")
+    return Response(content, status, headers, media_type="application/json")
+
+
+def status_of(error: MooringError) -> int:
+    return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
+
+
+def invalid(errors: Sequence[tuple[str, str]]) -> InvalidInput:
+    """One or more fields (name, what is wrong with it) that a route itself has found wrong."""
+    name, problem = errors[0]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return InvalidInput(
+        f"{name}: {problem}{more}",
+        details={"errors": [{"field": field, "message": message} for field, message in errors[:_MAX_SHOWN_ERRORS]]},
+    )
+
+
+async def _mooring_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, MooringError)
+    status = status_of(error)
+    headers: dict[str, str] = {}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if (seconds := error.details.get("retry_after_seconds")) is not None:
+        headers["Retry-After"] = str(seconds)
+    return error_answer(status, error.code, error.message, error.details, headers)
+
+
+async def _validation_error(request: Request, error: Exception) -> Response:
+    """Names the fields, never their values: one of them may be a password."""
+    assert isinstance(error, RequestValidationError)
+    found = error.errors()
+    if any(one["type"] == "json_invalid" for one in found):
+        return error_answer(400, *_OWN_CODES[400])
+    return await _mooring_error(request, invalid([(_place(one["loc"]), _sentence(one)) for one in found]))
+
+
+async def _http_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    phrase = HTTPStatus(error.status_code).phrase
+    code, message = _OWN_CODES.get(error.status_code, (phrase.lower().replace(" ", "-"), phrase))
+    return error_answer(error.status_code, code, message, headers=error.headers)
+
+
+def _place(location: Sequence[int | str]) -> str:
+    """`containers.0.name` in a body, `limit` in a query."""
+    return ".".join(_short(str(part)) for part in location[1:]) or str(location[0])
+
+
+def _sentence(error: Mapping[str, Any]) -> str:
+    message = str(error["msg"])
+    return message[:1].lower() + message[1:]
+
+
+def _short(name: str) -> str:
+    return shown(name if len(name) <= _MAX_SHOWN_NAME else name[: _MAX_SHOWN_NAME - 3] + "...")

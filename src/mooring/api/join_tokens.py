@@ -1,0 +1,35 @@
+"""Join tokens: how an admin lets a machine in."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from fastapi import APIRouter, Response
+
+from mooring.api.access import Admin, Served
+from mooring.api.errors import problems
+from mooring.store import join_tokens
+from mooring.wire.api import JoinToken, JoinTokenRequest
+
+router = APIRouter(prefix="/api/join-tokens", tags=["nodes"], responses=problems(401, 403, 503))
+
+
+@router.post("", status_code=201, operation_id="create_join_token", responses=problems(400, 404, 413, 422))
+async def create(services: Served, admin: Admin, request: JoinTokenRequest, response: Response) -> JoinToken:
+    """A token with which one agent joins one pool under one name, once. It is shown in this answer only."""
+    now = services.now()
+    expires_at = now + timedelta(seconds=request.expires_in_seconds)
+    token = await services.database.write(
+        lambda c: join_tokens.create(
+            c,
+            node_name=request.name,
+            pool=request.pool,
+            created_by=admin.user_id,
+            expires_at=expires_at,
+            now=now,
+            region=request.region,
+            labels=request.labels,
+        )
+    )
+    response.headers["Cache-Control"] = "no-store"
+    return JoinToken(token=token, name=request.name, pool=request.pool, expires_at=expires_at)

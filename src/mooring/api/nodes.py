@@ -1,0 +1,80 @@
+"""Nodes: everybody sees them, admins change them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from mooring.api.access import Admin, Served, User, is_name
+from mooring.api.errors import problems
+from mooring.api.services import Services
+from mooring.api.showing import node_view
+from mooring.model.errors import NotFound
+from mooring.store.views import nodes as views
+from mooring.wire.api import Name, NodeList, NodeRequest, NodeView
+
+router = APIRouter(prefix="/api/nodes", tags=["nodes"], responses=problems(401, 503))
+
+
+@router.get("", operation_id="list_nodes", responses=problems(422))
+async def list_nodes(services: Served, _principal: User, pool: Name | None = None) -> NodeList:
+    """Every node with what it offers and what is taken of it."""
+    async with services.database.read() as connection:
+        rows = await views.all_nodes(connection, pool=pool)
+    return NodeList(nodes=[node_view(row) for row in rows])
+
+
+@router.post("", status_code=201, operation_id="add_node", responses=problems(400, 403, 409, 413, 422))
+async def add_node(services: Served, admin: Admin, request: NodeRequest) -> NodeView:
+    """Add a simulated node; real ones join through `mooring agent`."""
+    await services.nodes.add_simulated(admin, request)
+    return await _view(services, request.name)
+
+
+@router.get("/{name}", operation_id="get_node", responses=problems(404))
+async def get_node(services: Served, _principal: User, name: str) -> NodeView:
+    return await _view(services, name)
+
+
+@router.post("/{name}/drain", operation_id="drain_node", responses=problems(403, 404, 409))
+async def drain_node(services: Served, admin: Admin, name: str) -> NodeView:
+    """Place nothing new on the node."""
+    await services.nodes.drain(admin, _checked(name))
+    return await _view(services, name)
+
+
+@router.post("/{name}/resume", operation_id="resume_node", responses=problems(403, 404, 409))
+async def resume_node(services: Served, admin: Admin, name: str) -> NodeView:
+    """Place tasks on the node again."""
+    await services.nodes.resume(admin, _checked(name))
+    return await _view(services, name)
+
+
+@router.delete("/{name}", status_code=204, operation_id="remove_node", responses=problems(403, 404, 409, 422))
+async def remove_node(
+    services: Served,
+    admin: Admin,
+    name: str,
+    force: Annotated[bool, Query(description="Even while tasks are charged to it")] = False,
+) -> None:
+    """Take the node out of the cluster for good."""
+    await services.nodes.remove(admin, _checked(name), force)
+
+
+def _checked(name: str) -> str:
+    if not is_name(name):
+        raise _unknown(name)
+    return name
+
+
+async def _view(services: Services, name: str) -> NodeView:
+    async with services.database.read() as connection:
+        row = await views.by_name(connection, _checked(name))
+    if row is None:
+        raise _unknown(name)
+    return node_view(row)
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"there is no node {name[:63]!r}")

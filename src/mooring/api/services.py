@@ -1,0 +1,110 @@
+"""What the API needs from the rest of the server, as protocols; the server hands in whatever fits them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from mooring import clock
+from mooring.api.passwords import Passwords
+from mooring.api.throttle import LoginThrottle
+from mooring.api.tokens import Tokens
+from mooring.model.tenants import Principal
+from mooring.store.engine import Database
+from mooring.wire.api import AuditReport, NodeRequest, WorkloadAccepted, WorkloadRequest
+
+
+class Intake(Protocol):
+    """The one way in for work."""
+
+    async def submit(self, principal: Principal, request: WorkloadRequest) -> WorkloadAccepted: ...
+
+    async def scale(self, principal: Principal, workload_id: UUID, replicas: int) -> None: ...
+
+    async def remove(self, principal: Principal, workload_id: UUID) -> None: ...
+
+
+class Nodes(Protocol):
+    async def add_simulated(self, principal: Principal, request: NodeRequest) -> UUID: ...
+
+    async def drain(self, principal: Principal, name: str) -> None: ...
+
+    async def resume(self, principal: Principal, name: str) -> None: ...
+
+    async def remove(self, principal: Principal, name: str, force: bool) -> None: ...
+
+
+class Logs(Protocol):
+    def stream(self, task_id: UUID, node_id: UUID, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
+        """The output of a task from its node; Unavailable where the node does not answer."""
+        ...
+
+
+class Changes(Protocol):
+    async def wait(self, timeout: float) -> None:
+        """Returns when something was committed, or when the seconds are over."""
+        ...
+
+
+class State(Protocol):
+    """What this server is doing."""
+
+    @property
+    def role(self) -> str: ...
+
+    @property
+    def last_pass_at(self) -> datetime | None: ...
+
+    @property
+    def last_pass_ms(self) -> float | None: ...
+
+    @property
+    def passes(self) -> int: ...
+
+    async def checks(self) -> dict[str, str]:
+        """Every part that it needs, with "ok" or what is wrong."""
+        ...
+
+
+class Auditor(Protocol):
+    async def audit(self) -> AuditReport: ...
+
+    async def repair(self) -> AuditReport: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentLimits:
+    """How much a deployment may ask for per replica, and how many replicas."""
+
+    min_cpu: float = 0.5
+    max_cpu: float = 16
+    min_memory_mb: int = 512
+    max_memory_mb: int = 16384
+    max_gpu: int = 8
+    min_storage_gb: int = 1
+    max_storage_gb: int = 1000
+    max_replicas: int = 10
+    max_scale: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    database: Database
+    intake: Intake
+    nodes: Nodes
+    logs: Logs
+    changes: Changes
+    state: State
+    auditor: Auditor
+    tokens: Tokens
+    metrics_text: Callable[[], bytes]
+    version: str
+    public_url: str
+    """What this API is reached by from outside; the `Location` of accepted work begins with it."""
+    limits: DeploymentLimits = field(default_factory=DeploymentLimits)
+    passwords: Passwords = field(default_factory=Passwords)
+    throttle: LoginThrottle = field(default_factory=LoginThrottle)
+    now: Callable[[], datetime] = clock.now

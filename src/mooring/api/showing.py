@@ -1,0 +1,154 @@
+"""Rows of the store as the answers that travel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mooring.model.decisions import SCORE_ONE
+from mooring.model.slots import format_amounts, slot_type
+from mooring.store.tenants import User
+from mooring.store.views.history import HistoryEntry
+from mooring.store.views.nodes import NodeRow, PoolRow, SlotRow
+from mooring.store.views.workloads import TaskRow, WorkloadRow
+from mooring.wire.api import (
+    HistoryRow,
+    NodeView,
+    PoolView,
+    SlotView,
+    TaskView,
+    UserView,
+    WorkloadDetail,
+    WorkloadView,
+)
+
+
+def workload_view(row: WorkloadRow) -> WorkloadView:
+    first = row.template["containers"][0]
+    return WorkloadView(
+        id=row.id,
+        name=row.name,
+        kind=row.kind,
+        type=row.type,
+        status=row.status,
+        simulated=row.simulated,
+        pool=row.pool,
+        project=row.project,
+        user=row.user,
+        image=first["image"],
+        command=first["command"],
+        replicas=row.replicas,
+        running=row.running,
+        resources=format_amounts(row.requested_slots),
+        region=row.region,
+        priority=row.priority,
+        labels=dict(row.labels),
+        reason=dict(row.reason) if row.reason is not None else None,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        removed=row.removed_at is not None,
+        version=row.version,
+    )
+
+
+def workload_detail(row: WorkloadRow, tasks: Sequence[TaskRow], *, to_owner: bool) -> WorkloadDetail:
+    environment = None
+    if to_owner:
+        environment = {container["name"]: container["environment"] for container in row.template["containers"]}
+    return WorkloadDetail(
+        **dict(workload_view(row)),
+        tasks=[task_view(task) for task in tasks],
+        environment=environment,
+        stopping=row.stopping,
+    )
+
+
+def task_view(row: TaskRow) -> TaskView:
+    return TaskView(
+        id=row.id,
+        index=row.task_index,
+        attempt=row.attempt,
+        current=row.current,
+        status=row.status,
+        node=row.node_name,
+        score=as_score(row.score),
+        exit_code=row.exit_code,
+        restarts=row.restarts,
+        reason=row.reason["message"] if row.reason is not None else None,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+    )
+
+
+def as_score(fixed_point: int | None) -> float | None:
+    return None if fixed_point is None else fixed_point / SCORE_ONE
+
+
+def history_row(entry: HistoryEntry) -> HistoryRow:
+    return HistoryRow(
+        at=entry.at,
+        noun=entry.noun,
+        object_id=entry.object_id,
+        task_index=entry.task_index,
+        attempt=entry.attempt,
+        old_status=entry.old_status,
+        new_status=entry.new_status,
+        actor=entry.actor,
+        reason=entry.reason,
+        term=entry.term,
+    )
+
+
+def node_view(row: NodeRow) -> NodeView:
+    return NodeView(
+        id=row.id,
+        name=row.name,
+        pool=row.pool,
+        status=row.status,
+        schedulable=row.schedulable,
+        reason=row.reason,
+        simulated=row.simulated,
+        region=row.region,
+        architecture=row.architecture,
+        runtimes=list(row.runtimes),
+        labels=dict(row.labels),
+        slots={name: slot_view(name, slot) for name, slot in row.slots.items()},
+        enforces=dict(row.enforces),
+        tasks=row.tasks,
+        cpu_percent=row.cpu_percent,
+        memory_percent=row.memory_percent,
+        last_seen_at=row.last_seen_at,
+        owner=row.owner,
+    )
+
+
+def slot_view(name: str, row: SlotRow) -> SlotView:
+    write = slot_type(name).format
+    return SlotView(
+        capacity=write(row.capacity),
+        allocatable=write(row.allocatable),
+        held=write(row.held),
+        reserved=write(row.reserved),
+        used=write(row.used),
+        free=write(row.free),
+    )
+
+
+def pool_view(row: PoolRow) -> PoolView:
+    return PoolView(
+        name=row.name, simulated=row.simulated, runtimes=list(row.runtimes), profile=row.profile, nodes=row.nodes
+    )
+
+
+def user_view(user: User) -> UserView:
+    return UserView(
+        id=user.id,
+        username=user.username,
+        role=user.role.value,
+        active=user.active,
+        domain=user.domain,
+        project=user.project,
+        os_user=user.os_user,
+        created_at=user.created_at,
+    )

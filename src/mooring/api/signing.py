@@ -1,0 +1,138 @@
+"""The keys that tokens are signed with: the newest signs, older ones still verify.
+
+They live in a file of the data folder, or in the environment; every server of one database must share them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from mooring import clock
+from mooring.model.errors import Conflict, InvalidInput
+from mooring.store import signing_keys
+from mooring.store.engine import Database
+
+FILE_NAME = "signing-keys.json"
+VARIABLE = "MOORING_SIGNING_KEY"
+_KEY_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    secret: bytes
+
+    @property
+    def id(self) -> str:
+        """Names the key without telling anything about it."""
+        return hashlib.sha256(self.secret).hexdigest()[:16]
+
+    def __repr__(self) -> str:
+        return f"SigningKey(id={self.id!r})"
+
+
+class SigningKeys:
+    """One or more keys, the newest first."""
+
+    def __init__(self, keys: Sequence[SigningKey]) -> None:
+        if not keys:
+            raise InvalidInput("there is no signing key", code="invalid-signing-key")
+        self._by_id = {key.id: key for key in keys}
+        self.newest = keys[0]
+
+    @property
+    def ids(self) -> list[str]:
+        return list(self._by_id)
+
+    def find(self, key_id: str) -> SigningKey | None:
+        return self._by_id.get(key_id)
+
+
+def from_text(text: str) -> SigningKeys:
+    """The keys of the environment variable: one, or several with commas between them, the newest first."""
+    parts = [part.strip() for part in text.split(",")]
+    if any(len(part.encode()) < _KEY_BYTES for part in parts):
+        raise InvalidInput(
+            f"{VARIABLE} must have at least {_KEY_BYTES} characters per key; make one with: openssl rand -hex 32",
+            code="invalid-signing-key",
+        )
+    return SigningKeys([SigningKey(part.encode()) for part in parts])
+
+
+def load(folder: Path) -> SigningKeys:
+    """The keys of the data folder; a first one is made if there are none."""
+    with _locked(folder):
+        path = folder / FILE_NAME
+        return _read(path) if path.exists() else _write(path, [SigningKey(secrets.token_bytes(_KEY_BYTES))])
+
+
+def rotate(folder: Path) -> SigningKeys:
+    """A new key in front of those that are there; tokens signed with the old ones stay valid until they expire."""
+    with _locked(folder):
+        path = folder / FILE_NAME
+        old = _read(path) if path.exists() else None
+        kept = [key for key_id in old.ids if (key := old.find(key_id))] if old else []
+        return _write(path, [SigningKey(secrets.token_bytes(_KEY_BYTES)), *kept])
+
+
+async def check_shared(database: Database, keys: SigningKeys, now: datetime | None = None) -> None:
+    """Refuse to start with keys that the other servers of the database do not have: nobody could use both."""
+    others = await database.write(lambda c: signing_keys.register(c, keys.ids, now or clock.now()))
+    if others:
+        raise Conflict(
+            f"this server's signing key ({', '.join(keys.ids)}) is not the one that the servers of this database share"
+            f" ({', '.join(others)}): copy {FILE_NAME} from the data folder of another server, or set {VARIABLE} to"
+            " the same value everywhere; if the old key is lost, delete the rows of the table signing_keys,"
+            " and everybody logs in again",
+            code="signing-key-not-shared",
+        )
+
+
+def _read(path: Path) -> SigningKeys:
+    if path.stat().st_mode & 0o077:
+        raise InvalidInput(
+            f"{path} can be read by other users of this machine; run: chmod 600 {path}", code="invalid-signing-key"
+        )
+    try:
+        entries = json.loads(path.read_bytes())
+        return SigningKeys([SigningKey(base64.b64decode(entry["key"], validate=True)) for entry in entries])
+    except (ValueError, TypeError, KeyError, binascii.Error) as problem:
+        raise InvalidInput(f"{path} is not a list of signing keys: {problem}", code="invalid-signing-key") from problem
+
+
+def _write(path: Path, keys: Sequence[SigningKey]) -> SigningKeys:
+    entries = [{"id": key.id, "key": base64.b64encode(key.secret).decode()} for key in keys]
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(entries, file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return SigningKeys(keys)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process at a time; the lock ends with the process at the latest."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

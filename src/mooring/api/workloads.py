@@ -1,0 +1,233 @@
+"""Workloads: submit, look, wait, read their output, scale, remove."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from typing import Annotated, Literal, cast
+
+import structlog
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BeforeValidator
+
+from mooring.api.access import Served, User, find_workload
+from mooring.api.errors import problems
+from mooring.api.services import Services
+from mooring.api.showing import history_row, workload_detail, workload_view
+from mooring.model.errors import Conflict, MooringError, NotAllowed, NotFound
+from mooring.model.lifecycle import WorkloadStatus
+from mooring.model.tenants import Principal
+from mooring.model.workloads import Kind
+from mooring.store.views import history as history_views
+from mooring.store.views import workloads as views
+from mooring.store.views.workloads import Order, Progress, Selection, SortKey, TaskRow, WorkloadRow
+from mooring.wire.api import (
+    INT32_MAX,
+    HistoryList,
+    Name,
+    ScaleRequest,
+    WorkloadAccepted,
+    WorkloadDetail,
+    WorkloadList,
+    WorkloadRequest,
+    WorkloadView,
+)
+
+router = APIRouter(prefix="/api/workloads", tags=["workloads"], responses=problems(401, 503))
+
+log = structlog.get_logger()
+
+Sort = Literal["created_at", "-created_at", "name", "-name", "status", "-status", "priority", "-priority"]
+Status = Annotated[WorkloadStatus, BeforeValidator(lambda text: text.upper() if isinstance(text, str) else text)]
+WaitFor = Literal["ended", "running", "changed"]
+
+# What ended earlier than this is not listed unless all is asked for.
+_RECENTLY = timedelta(hours=1)
+_LONGEST_WAIT_SECONDS = 300.0
+_MAX_HISTORY = 10_000
+# After this long without output the answer begins all the same, so that a follower's connection stands.
+_FIRST_OUTPUT_SECONDS = 2.0
+_SIMULATED_OUTPUT = b"simulated: nothing runs, so there is no output\n"
+
+
+@router.post("", status_code=202, operation_id="submit_workload", responses=problems(400, 403, 404, 409, 413, 422))
+async def submit(services: Served, principal: User, request: WorkloadRequest, response: Response) -> WorkloadAccepted:
+    """Ask for a workload. It is durable when this answers; it is placed soon after."""
+    accepted = await services.intake.submit(principal, request)
+    response.headers["Location"] = f"{services.public_url.rstrip('/')}/api/workloads/{accepted.id}"
+    return accepted
+
+
+@router.get("", operation_id="list_workloads", responses=problems(403, 422))
+async def list_workloads(
+    services: Served,
+    principal: User,
+    status: Annotated[list[Status] | None, Query(description="Any of these")] = None,
+    kind: Kind | None = None,
+    name: Name | None = None,
+    all: Annotated[bool, Query(description="Also what ended more than an hour ago")] = False,
+    everyone: Annotated[bool, Query(description="Those of every user, for admins")] = False,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    offset: Annotated[int, Query(ge=0, le=INT32_MAX)] = 0,
+    sort: Annotated[Sort, Query(description="With `-` the other way round")] = "-created_at",
+) -> WorkloadList:
+    """One's own workloads that are not removed."""
+    if everyone and not principal.is_admin:
+        raise NotAllowed("only an admin may list the workloads of everyone")
+    selection = Selection(
+        user_id=None if everyone else principal.user_id,
+        statuses=frozenset(status) if status else None,
+        kind=kind,
+        name=name,
+        ended_since=None if all else services.now() - _RECENTLY,
+    )
+    order = Order(by=cast(SortKey, sort.removeprefix("-")), descending=sort.startswith("-"))
+    async with services.database.read() as connection:
+        rows, total = await views.page(connection, selection, order, limit=limit, offset=offset)
+    return WorkloadList(workloads=[workload_view(row) for row in rows], total=total, limit=limit, offset=offset)
+
+
+@router.get("/{ref}", operation_id="get_workload", responses=problems(404))
+async def get_workload(services: Served, principal: User, ref: str) -> WorkloadDetail:
+    """One workload by its id or name, with its tasks."""
+    return await _detail(services, principal, await find_workload(services, principal, ref))
+
+
+@router.get("/{ref}/history", operation_id="get_workload_history", responses=problems(404, 422))
+async def get_history(
+    services: Served,
+    principal: User,
+    ref: str,
+    limit: Annotated[int, Query(ge=1, le=_MAX_HISTORY, description="The newest so many")] = 1000,
+) -> HistoryList:
+    """What happened to a workload and its tasks, oldest first."""
+    row = await find_workload(services, principal, ref)
+    async with services.database.read() as connection:
+        entries = await history_views.of_workload(connection, row.id, limit=limit)
+    return HistoryList(history=[history_row(entry) for entry in entries])
+
+
+@router.get("/{ref}/wait", operation_id="wait_for_workload", responses=problems(404, 422))
+async def wait(
+    services: Served,
+    principal: User,
+    ref: str,
+    wait_for: Annotated[WaitFor, Query(alias="for")] = "ended",
+    version: Annotated[
+        int | None, Query(ge=0, le=INT32_MAX, description="With `for=changed`: the version that is known")
+    ] = None,
+    timeout: Annotated[float, Query(ge=0, le=_LONGEST_WAIT_SECONDS, allow_inf_nan=False)] = 25.0,
+) -> WorkloadDetail:
+    """The workload as soon as it has ended, runs (or has ended) or has changed, or when the seconds are over."""
+    row = await find_workload(services, principal, ref)
+    known = row.version if version is None else version
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout
+    while True:
+        async with services.database.read() as connection:
+            seen = await views.progress(connection, row.id)
+        if seen is None:
+            raise NotFound(f"workload {row.name!r} was purged meanwhile")
+        left = deadline - loop.time()
+        if _has_come(wait_for, seen, known) or left <= 0:
+            break
+        await services.changes.wait(left)
+    return await _detail(services, principal, await find_workload(services, principal, str(row.id)))
+
+
+def _has_come(wait_for: WaitFor, seen: Progress, known_version: int) -> bool:
+    if wait_for == "changed":
+        return seen.version != known_version
+    return seen.ended or (wait_for == "running" and seen.status == WorkloadStatus.RUNNING)
+
+
+@router.get(
+    "/{ref}/logs",
+    operation_id="get_workload_logs",
+    response_class=StreamingResponse,
+    responses=problems(404, 409, 422)
+    | {200: {"description": "What it printed", "content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def get_logs(
+    services: Served,
+    principal: User,
+    ref: str,
+    task: Annotated[int | None, Query(ge=0, le=INT32_MAX, description="Index; the first one if not given")] = None,
+    tail: Annotated[int | None, Query(ge=0, le=INT32_MAX, description="Only the last so many lines")] = None,
+    follow: Annotated[bool, Query(description="Go on until the task ends")] = False,
+) -> Response:
+    """The output of one task, as bytes."""
+    row = await find_workload(services, principal, ref)
+    media_type = "text/plain; charset=utf-8"
+    if row.simulated:
+        return Response(_SIMULATED_OUTPUT, media_type=media_type)
+    async with services.database.read() as connection:
+        chosen = _with_output(row, await views.tasks_of(connection, row.id), task)
+    if chosen.node_id is None:
+        raise NotFound(
+            f"the output of task {chosen.task_index} is gone: its node {chosen.node_name!r} was removed",
+            code="output-gone",
+        )
+    output = services.logs.stream(chosen.id, chosen.node_id, tail=tail, follow=follow)
+    first = asyncio.ensure_future(anext(output, None))
+    await asyncio.wait([first], timeout=_FIRST_OUTPUT_SECONDS)
+    if first.done():
+        first.result()  # a node that does not answer is an error answer, not a broken stream
+    return StreamingResponse(_streamed(first, output), media_type=media_type)
+
+
+def _with_output(row: WorkloadRow, tasks: Sequence[TaskRow], index: int | None) -> TaskRow:
+    """The newest attempt at the task that got as far as a node."""
+    if index is None:
+        index = min((task.task_index for task in tasks if task.current), default=0)
+    attempts = [task for task in tasks if task.task_index == index]
+    if not attempts:
+        raise NotFound(f"workload {row.name!r} has no task {index}", code="unknown-task")
+    placed = [task for task in attempts if task.node_name is not None]
+    if not placed:
+        raise Conflict(
+            f"task {index} of {row.name!r} has no output: it is {attempts[-1].status} and was on no node yet",
+            code="no-output-yet",
+        )
+    return placed[-1]
+
+
+async def _streamed(first: asyncio.Future[bytes | None], output: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    try:
+        piece = await first
+        while piece is not None:
+            yield piece
+            piece = await anext(output, None)
+    except MooringError as error:
+        log.warning("Output was cut off", error=str(error))
+        yield f"\n[mooring] the output is cut off here: {error.message}\n".encode()
+    finally:
+        first.cancel()
+        if (close := getattr(output, "aclose", None)) is not None:
+            await close()
+
+
+@router.post(
+    "/{ref}/scale", status_code=202, operation_id="scale_workload", responses=problems(400, 404, 409, 413, 422)
+)
+async def scale(services: Served, principal: User, ref: str, request: ScaleRequest) -> WorkloadView:
+    """Change how many replicas there should be."""
+    row = await find_workload(services, principal, ref)
+    await services.intake.scale(principal, row.id, request.replicas)
+    return workload_view(await find_workload(services, principal, str(row.id)))
+
+
+@router.delete("/{ref}", status_code=202, operation_id="remove_workload", responses=problems(404, 409))
+async def remove(services: Served, principal: User, ref: str) -> WorkloadView:
+    """Stop a workload and take it off the list; its history stays."""
+    row = await find_workload(services, principal, ref)
+    await services.intake.remove(principal, row.id)
+    return workload_view(await find_workload(services, principal, str(row.id)))
+
+
+async def _detail(services: Services, principal: Principal, row: WorkloadRow) -> WorkloadDetail:
+    async with services.database.read() as connection:
+        tasks = await views.tasks_of(connection, row.id)
+    return workload_detail(row, tasks, to_owner=row.user_id == principal.user_id)

@@ -1,0 +1,1 @@
+"""Turns decisions into committed state. Imports scheduling, store and model."""

@@ -1,0 +1,52 @@
+"""The root of the command line: every command, and what happens when one fails."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from mooring.cli.commands import account, deploy, history, logs, nodes, ps, run, serve, tokens, upkeep, users, workloads
+from mooring.cli.commands import wait as waits
+from mooring.cli.exits import EPILOG, report
+from mooring.model.errors import MooringError
+
+
+class _Root(TyperGroup):
+    """One place turns errors into messages and exit codes."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except MooringError as error:
+            raise typer.Exit(report(error)) from error
+
+
+app = typer.Typer(
+    cls=_Root,
+    help="Mooring: a multi-tenant cluster scheduler.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for module in (deploy, run, waits, ps, logs, history, workloads, nodes, tokens, account, users, serve, upkeep):
+    app.add_typer(module.app)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from mooring import __version__
+
+        print(f"mooring {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass

@@ -1,0 +1,165 @@
+"""`mooring deploy`: replicas that are kept running."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mooring.cli.options import (
+    WORK,
+    ArchitectureOption,
+    CpuOption,
+    EnvironmentOption,
+    GpuOption,
+    LabelOption,
+    MemoryOption,
+    OutputOption,
+    PoolOption,
+    RegionOption,
+    ServerOption,
+    SlotOption,
+    StorageOption,
+)
+from mooring.cli.output import Format
+from mooring.model.errors import InvalidInput, MooringError
+
+if TYPE_CHECKING:
+    from mooring.wire.api import WorkloadDetail
+
+app = typer.Typer()
+
+
+class OnInsufficient(StrEnum):
+    WAIT = "wait"
+    FAIL = "fail"
+
+
+@app.command(rich_help_panel=WORK)
+def deploy(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")],
+    command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="What to run, after --.")] = None,
+    image: Annotated[
+        str | None, typer.Option("--image", "-i", metavar="IMAGE", help="A container image; without it a process.")
+    ] = None,
+    replicas: Annotated[int, typer.Option("--replicas", "-n", min=1, help="How many to keep running.")] = 1,
+    cpu: CpuOption = None,
+    memory: MemoryOption = None,
+    gpu: GpuOption = None,
+    storage: StorageOption = None,
+    slot: SlotOption = None,
+    region: RegionOption = None,
+    pool: PoolOption = None,
+    arch: ArchitectureOption = None,
+    env: EnvironmentOption = None,
+    label: LabelOption = None,
+    max_per_node: Annotated[int | None, typer.Option(min=1, help="At most so many on one node.")] = None,
+    gang: Annotated[bool, typer.Option("--gang", help="Start all replicas together or none.")] = False,
+    on_insufficient: Annotated[OnInsufficient, typer.Option(help="What to do when there is no room.")] = (
+        OnInsufficient.WAIT
+    ),
+    priority: Annotated[int | None, typer.Option(min=0, max=100, help="Higher is placed earlier.")] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs.")] = True,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="How long to wait.")] = 300.0,
+    output: OutputOption = Format.TABLE,
+    server: ServerOption = None,
+) -> None:
+    """Deploy replicas of a container, or of a command on the nodes themselves, and keep them running."""
+    if image is None and not command:
+        raise InvalidInput("there is nothing to run: give --image IMAGE, or a command after --")
+
+    from mooring.cli.connection import connect
+    from mooring.cli.output import show_json, show_line
+    from mooring.cli.progress import Progress
+    from mooring.cli.requests import assignments, build, checked_name, environment, resources
+    from mooring.cli.waiting import is_up, wait_until
+    from mooring.cli.words import status_text
+    from mooring.wire.api import ContainerRequest, WorkloadRequest
+
+    container = build(
+        ContainerRequest,
+        image=image,
+        command=command or None,
+        environment=environment(env) or None,
+        resources=resources(cpu=cpu, memory=memory, gpu=gpu, storage=storage, slots=slot) or None,
+    )
+    request = build(
+        WorkloadRequest,
+        name=checked_name(name),
+        kind="deployment",
+        type="compute",
+        pool=checked_name(pool, what="pool"),
+        replicas=replicas,
+        containers=[container],
+        architecture=arch,
+        region=region,
+        priority=priority,
+        labels=assignments(label, option="--label") or None,
+        gang=gang or None,
+        spread=True,
+        max_per_node=max_per_node,
+        on_insufficient=on_insufficient.value,
+    )
+    with connect(server) as client:
+        accepted = client.submit(request)
+        if not wait:
+            if output is Format.JSON:
+                show_json(accepted)
+            else:
+                show_line(f"{accepted.name}: {status_text(accepted.status, simulated=accepted.simulated)}")
+            return
+        try:
+            with Progress() as progress:
+                waited = wait_until(client, str(accepted.id), is_up, timeout_seconds=timeout, progress=progress)
+        except KeyboardInterrupt:
+            _say_where_it_went(accepted.name)
+            raise
+    if not waited.met:
+        raise _late(waited.detail, timeout)
+    if waited.detail.status != "RUNNING":
+        raise _failed(waited.detail)
+    if output is Format.JSON:
+        show_json(waited.detail)
+    else:
+        show_line(_summary(waited.detail))
+
+
+def _summary(detail: WorkloadDetail) -> str:
+    from mooring.cli.words import status_text
+
+    nodes = sorted({task.node for task in detail.tasks if task.current and task.node})
+    where = f" on {', '.join(nodes)}" if nodes else ""
+    status = status_text(detail.status, simulated=detail.simulated)
+    return f"{detail.name}: {status}, {detail.running} of {detail.replicas} replicas{where}"
+
+
+def _failed(detail: WorkloadDetail) -> MooringError:
+    from mooring.cli.cures import cure
+
+    reason = detail.reason or {}
+    message = str(reason.get("message") or f"it is {detail.status.lower()}")
+    return MooringError(
+        f"{detail.name} does not run: {message}",
+        code=str(reason.get("code") or "not-running"),
+        details={"hint": cure(detail) or f"`mooring history {detail.name}` shows what happened"},
+    )
+
+
+def _late(detail: WorkloadDetail, seconds: float) -> MooringError:
+    from mooring.cli.cures import cure
+    from mooring.cli.exits import TimedOut
+    from mooring.cli.waiting import describe
+
+    stays = f"it stays in the queue; `mooring status {detail.name}` shows it, `mooring rm {detail.name}` ends it"
+    advice = cure(detail)
+    return TimedOut(
+        f"after {seconds:g} seconds {describe(detail)}",
+        details={"hint": f"{advice}; {stays}" if advice else stays},
+    )
+
+
+def _say_where_it_went(name: str) -> None:
+    from mooring.cli.exits import say
+
+    say(f"{name} goes on without you; `mooring status {name}` shows it, `mooring rm {name}` ends it")

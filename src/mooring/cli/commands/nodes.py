@@ -1,0 +1,226 @@
+"""`mooring nodes`, `drain`, `resume` and `pools`: the machines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mooring.cli.options import (
+    CLUSTER,
+    GpuOption,
+    LabelOption,
+    NodeArgument,
+    OutputOption,
+    RegionOption,
+    ServerOption,
+    SlotOption,
+    StorageOption,
+)
+from mooring.cli.output import Cell, Column, Format, Styled, show_fields, show_json, show_line, show_table
+from mooring.cli.words import NOTHING, age, pairs, status_style, status_text
+
+if TYPE_CHECKING:
+    from mooring.wire.api import NodeView, PoolView
+
+app = typer.Typer()
+nodes_app = typer.Typer(help="List the nodes; add, remove or show one.", invoke_without_command=True)
+app.add_typer(nodes_app, name="nodes", rich_help_panel=CLUSTER)
+
+_COLUMNS = (
+    Column("NAME"),
+    Column("STATUS"),
+    Column("POOL"),
+    Column("REGION"),
+    Column("CPU FREE", number=True),
+    Column("MEMORY FREE", number=True),
+    Column("GPU FREE", number=True),
+    Column("TASKS", number=True),
+    Column("SEEN", number=True),
+    Column("LOAD", wide=True, number=True),
+    Column("ARCH", wide=True),
+    Column("RUNTIMES", wide=True),
+    Column("OWNER", wide=True),
+    Column("LABELS", wide=True),
+    Column("REASON"),
+)
+
+
+@nodes_app.callback()
+def nodes(ctx: typer.Context, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
+    """List the nodes; or add, remove or show one."""
+    if ctx.invoked_subcommand is not None:
+        return
+    from mooring.cli.connection import connect
+
+    with connect(server) as client:
+        found = client.nodes()
+    if output is Format.JSON:
+        show_json(found)
+    else:
+        show_table(_COLUMNS, [_row(node) for node in found.nodes], output)
+
+
+@nodes_app.command()
+def add(
+    name: Annotated[str, typer.Argument(metavar="NODE", help="What to call it.")],
+    cpu: Annotated[str, typer.Option(metavar="CORES", help="Processor cores.")],
+    memory: Annotated[str, typer.Option(metavar="BYTES", help="Main memory, such as 16Gi.")],
+    gpu: GpuOption = None,
+    storage: StorageOption = None,
+    slot: SlotOption = None,
+    region: RegionOption = None,
+    arch: Annotated[str | None, typer.Option(metavar="ARCH", help="Its processor family.")] = None,
+    label: LabelOption = None,
+    max_tasks: Annotated[int | None, typer.Option(min=1, help="At most so many tasks.")] = None,
+    output: OutputOption = Format.TABLE,
+    server: ServerOption = None,
+) -> None:
+    """Add a simulated node. A real one joins by `mooring agent`; see `mooring token create`."""
+    from mooring.cli.connection import connect
+    from mooring.cli.requests import assignments, build, checked_name, resources
+    from mooring.wire.api import NodeRequest
+
+    request = build(
+        NodeRequest,
+        name=checked_name(name),
+        simulated=True,
+        resources=resources(cpu=cpu, memory=memory, gpu=gpu, storage=storage, slots=slot),
+        region=region,
+        architecture=arch,
+        labels=assignments(label, option="--label") or None,
+        max_tasks=max_tasks,
+    )
+    with connect(server) as client:
+        _show_changed(client.add_node(request), output)
+
+
+@nodes_app.command()
+def remove(
+    name: NodeArgument,
+    force: Annotated[bool, typer.Option("--force", help="Even while tasks are charged to it.")] = False,
+    server: ServerOption = None,
+) -> None:
+    """Take a node out of the cluster."""
+    from mooring.cli.connection import connect
+
+    with connect(server) as client:
+        client.remove_node(name, force=force)
+    show_line(f"{name}: removed")
+
+
+@nodes_app.command()
+def show(name: NodeArgument, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
+    """Show one node with what it offers and what is taken of it."""
+    from mooring.cli.connection import connect
+
+    with connect(server) as client:
+        node = client.node(name)
+    if output is Format.JSON:
+        show_json(node)
+        return
+    show_fields(
+        [
+            ("name", node.name),
+            ("id", str(node.id)),
+            ("status", _status(node)),
+            ("reason", node.reason or ""),
+            ("pool", node.pool),
+            ("region", node.region or ""),
+            ("architecture", node.architecture),
+            ("runtimes", ", ".join(node.runtimes)),
+            ("owner", node.owner or ""),
+            ("labels", pairs(node.labels)),
+            ("enforces", pairs(node.enforces)),
+            ("tasks", str(node.tasks)),
+            ("load", _load(node)),
+            ("seen", f"{age(node.last_seen_at)} ago" if node.last_seen_at else ""),
+        ]
+    )
+    print()
+    titles = ("SLOT", "CAPACITY", "ALLOCATABLE", "HELD", "RESERVED", "USED", "FREE")
+    columns = [Column(title, number=title != "SLOT") for title in titles]
+    rows = [
+        [slot, view.capacity, view.allocatable, view.held, view.reserved, view.used, view.free]
+        for slot, view in node.slots.items()
+    ]
+    show_table(columns, rows)
+
+
+@app.command(rich_help_panel=CLUSTER)
+def drain(name: NodeArgument, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
+    """Place nothing new on a node and let its tasks leave."""
+    from mooring.cli.connection import connect
+
+    with connect(server) as client:
+        _show_changed(client.drain_node(name), output)
+
+
+@app.command(rich_help_panel=CLUSTER)
+def resume(name: NodeArgument, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
+    """Open a drained node again."""
+    from mooring.cli.connection import connect
+
+    with connect(server) as client:
+        _show_changed(client.resume_node(name), output)
+
+
+@app.command(rich_help_panel=CLUSTER)
+def pools(output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
+    """List the pools."""
+    from mooring.cli.connection import connect
+
+    with connect(server) as client:
+        found = client.pools()
+    if output is Format.JSON:
+        show_json(found)
+        return
+    columns = (Column("NAME"), Column("NODES", number=True), Column("RUNTIMES"), Column("PROFILE"))
+    show_table(columns, [_pool_row(pool) for pool in found.pools], output)
+
+
+def _pool_row(pool: PoolView) -> list[Cell]:
+    name = f"{pool.name} (simulated)" if pool.simulated else pool.name
+    return [name, str(pool.nodes), ", ".join(pool.runtimes) or NOTHING, pool.profile]
+
+
+def _show_changed(node: NodeView, output: Format) -> None:
+    if output is Format.JSON:
+        show_json(node)
+    else:
+        show_line(f"{node.name}: ", _status(node))
+
+
+def _row(node: NodeView) -> list[Cell]:
+    return [
+        node.name,
+        _status(node),
+        node.pool,
+        node.region or "",
+        _free(node, "cpu"),
+        _free(node, "memory"),
+        _free(node, "gpu"),
+        str(node.tasks),
+        age(node.last_seen_at),
+        _load(node),
+        node.architecture,
+        ",".join(node.runtimes),
+        node.owner or "",
+        pairs(node.labels),
+        node.reason or "",
+    ]
+
+
+def _status(node: NodeView) -> Styled:
+    text = status_text(node.status, simulated=node.simulated)
+    closed = node.status == "READY" and not node.schedulable
+    return Styled(f"{text}, closed" if closed else text, "yellow" if closed else status_style(node.status))
+
+
+def _free(node: NodeView, slot: str) -> str:
+    view = node.slots.get(slot)
+    return f"{view.free}/{view.allocatable}" if view else ""
+
+
+def _load(node: NodeView) -> str:
+    return f"cpu {node.cpu_percent:.0f}%, memory {node.memory_percent:.0f}%"

@@ -1,0 +1,168 @@
+"""`mooring run`: a command on the cluster as if it ran here."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from mooring.cli.exits import ExitCode, say
+from mooring.cli.options import (
+    WORK,
+    ArchitectureOption,
+    CpuOption,
+    EnvironmentOption,
+    GpuOption,
+    LabelOption,
+    MemoryOption,
+    PoolOption,
+    RegionOption,
+    ServerOption,
+    SlotOption,
+    StorageOption,
+)
+
+if TYPE_CHECKING:
+    from mooring.cli.interrupts import Interrupts
+    from mooring.client import Client
+    from mooring.wire.api import WorkloadAccepted, WorkloadDetail
+
+app = typer.Typer()
+
+
+class Restart(StrEnum):
+    NEVER = "never"
+    ON_FAILURE = "on-failure"
+    ALWAYS = "always"
+
+
+# Options end at the first word of the command, so that `mooring run ls -l` means what it says.
+@app.command(rich_help_panel=WORK, context_settings={"allow_interspersed_args": False})
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What to run.")],
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="What to call it; else one is made up.")] = None,
+    image: Annotated[
+        str | None, typer.Option("--image", "-i", metavar="IMAGE", help="A container image; without it a process.")
+    ] = None,
+    cpu: CpuOption = None,
+    memory: MemoryOption = None,
+    gpu: GpuOption = None,
+    storage: StorageOption = None,
+    slot: SlotOption = None,
+    pool: PoolOption = None,
+    region: RegionOption = None,
+    arch: ArchitectureOption = None,
+    env: EnvironmentOption = None,
+    label: LabelOption = None,
+    workdir: Annotated[str | None, typer.Option(metavar="FOLDER", help="The folder on the node to run in.")] = None,
+    restart: Annotated[Restart | None, typer.Option(help="When to start it again after it ended.")] = None,
+    priority: Annotated[int | None, typer.Option(min=0, max=100, help="Higher is placed earlier.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Print its name and leave it running.")] = False,
+    server: ServerOption = None,
+) -> None:
+    """Run a command on the cluster, show its output live, and exit with its exit code."""
+    from mooring.cli.connection import connect
+    from mooring.cli.interrupts import Interrupts
+    from mooring.cli.requests import assignments, build, checked_name, environment, resources
+    from mooring.wire.api import ContainerRequest, WorkloadRequest
+
+    container = build(
+        ContainerRequest,
+        image=image,
+        command=command,
+        environment=environment(env) or None,
+        working_folder=workdir,
+        resources=resources(cpu=cpu, memory=memory, gpu=gpu, storage=storage, slots=slot) or None,
+    )
+    request = build(
+        WorkloadRequest,
+        name=checked_name(name),
+        kind="session",
+        pool=checked_name(pool, what="pool"),
+        containers=[container],
+        restart=restart.value if restart else None,
+        architecture=arch,
+        region=region,
+        priority=priority,
+        labels=assignments(label, option="--label") or None,
+    )
+    with connect(server) as client:
+        if detach:
+            print(client.submit(request).name)
+            return
+        with Interrupts() as interrupts:
+            # An interrupt here would leave behind a session whose name nobody knows.
+            with interrupts.held():
+                accepted = client.submit(request)
+            code = _follow(client, accepted, interrupts)
+    raise typer.Exit(code)
+
+
+def _follow(client: Client, accepted: WorkloadAccepted, interrupts: Interrupts) -> int:
+    """Stay with the session to its end; an interrupt detaches from it or cancels it."""
+    from mooring.cli.following import Follower, exit_status
+    from mooring.cli.interrupts import Interrupted
+    from mooring.cli.progress import Progress
+
+    cancelled: ExitCode | None = None
+    with Progress() as progress:
+        follower = Follower(client, str(accepted.id), progress=progress, undisturbed=interrupts.held)
+        while True:
+            try:
+                detail = follower.until_end()
+                break
+            except Interrupted as interrupt:
+                progress.clear()
+                if cancelled is not None:
+                    say(f"{accepted.name} is still stopping; `mooring status {accepted.name}` shows it")
+                    return cancelled
+                try:
+                    choice = _ask() if interrupt.signal is signal.SIGINT else "cancel"
+                except Interrupted:
+                    choice = "cancel"
+                if choice == "detach":
+                    say(f"detached; `mooring logs -f {accepted.name}` brings the output back")
+                    return ExitCode.OK
+                if choice == "cancel":
+                    say(f"cancelling {accepted.name}")
+                    client.remove(str(accepted.id))
+                    cancelled = ExitCode(128 + interrupt.signal)
+    if cancelled is not None:
+        return cancelled
+    code = exit_status(detail)
+    if code:
+        _say_why(detail)
+    return code
+
+
+def _ask() -> Literal["detach", "cancel", "stay"]:
+    """What an interrupt means. Where nobody can be asked, it means the end."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return "cancel"
+    while True:
+        print("\n[d]etach and leave it running, [c]ancel it, or [s]tay? ", end="", file=sys.stderr, flush=True)
+        answer = sys.stdin.readline()
+        if not answer:
+            return "detach"
+        match answer.strip().lower():
+            case "d" | "detach":
+                return "detach"
+            case "c" | "cancel":
+                return "cancel"
+            case "s" | "stay":
+                return "stay"
+
+
+def _say_why(detail: WorkloadDetail) -> None:
+    from mooring.cli.cures import cure
+    from mooring.cli.words import reason_text
+
+    reasons = [task.reason for task in detail.tasks if task.current and task.reason]
+    why = reason_text(detail.reason) or (reasons[0] if reasons else "")
+    if why:
+        say(f"error: {why}")
+    if advice := cure(detail):
+        say(f"hint: {advice}")

@@ -1,0 +1,35 @@
+"""How a command reaches its server: which one, as whom, trusting which authority."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mooring.client import Client
+
+
+def connect(server: str | None, *, ca_file: str | None = None, timeout_seconds: float | None = None) -> Client:
+    """The client for the server that is meant; use it in a `with`."""
+    from mooring.client import Client
+    from mooring.client.address import canonical_address, resolve_server
+    from mooring.client.connection import TIMEOUT_SECONDS
+    from mooring.client.credentials import CredentialStore
+    from mooring.client.local import find_local_server
+
+    store = CredentialStore.of_user()
+    address = resolve_server(server, store)
+    authority = ca_file or os.environ.get("MOORING_CA_FILE")
+    if authority is None and address.startswith("https:"):
+        login, local = store.get(address), find_local_server()
+        if login and login.ca_file:
+            authority = login.ca_file
+        elif local and canonical_address(local.url) == address:
+            authority = local.ca_file
+    return Client(
+        address,
+        token=os.environ.get("MOORING_TOKEN") or None,
+        store=store,
+        ca_file=authority,
+        timeout_seconds=timeout_seconds or TIMEOUT_SECONDS,
+    )

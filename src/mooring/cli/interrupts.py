@@ -1,0 +1,54 @@
+"""Ctrl-C and SIGTERM as exceptions at moments that can bear them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class Interrupted(BaseException):
+    """Like KeyboardInterrupt no mistake of the program, hence no Exception."""
+
+    def __init__(self, number: int) -> None:
+        self.signal = signal.Signals(number)
+        super().__init__(self.signal.name)
+
+
+class Interrupts:
+    """While entered, SIGINT and SIGTERM raise `Interrupted`, or wait for the end of `held`."""
+
+    def __init__(self) -> None:
+        self._held = False
+        self._pending: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._arrived)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+        if self._pending is not None:
+            number, self._pending = self._pending, None
+            raise Interrupted(number)
+
+    def _arrived(self, number: int, frame: FrameType | None) -> None:
+        if self._held:
+            self._pending = number
+        else:
+            raise Interrupted(number)

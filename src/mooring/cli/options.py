@@ -1,0 +1,54 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mooring.cli.completion import complete_nodes, complete_workloads
+from mooring.cli.output import Format
+
+WORK = "Work"
+CLUSTER = "Cluster"
+ACCOUNT = "Account"
+SERVER = "Server"
+
+ServerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        "-s",
+        metavar="URL",
+        help="The server to ask; else MOORING_SERVER, the last login, the server of this machine.",
+    ),
+]
+OutputOption = Annotated[Format, typer.Option("--output", "-o", help="How to show it.")]
+WorkloadArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="A workload's name or id.", autocompletion=complete_workloads)
+]
+WorkloadsArgument = Annotated[
+    list[str], typer.Argument(metavar="NAME", help="Workloads by name or id.", autocompletion=complete_workloads)
+]
+NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node's name.", autocompletion=complete_nodes)]
+
+CpuOption = Annotated[str | None, typer.Option(metavar="CORES", help="Processor cores: 2, 0.5 or 500m.")]
+MemoryOption = Annotated[str | None, typer.Option(metavar="BYTES", help="Main memory: 512Mi, 2Gi.")]
+GpuOption = Annotated[str | None, typer.Option(metavar="DEVICES", help="Graphics processors: 1, or 0.5 of one.")]
+StorageOption = Annotated[str | None, typer.Option(metavar="BYTES", help="Disk space: 10Gi.")]
+SlotOption = Annotated[
+    list[str] | None, typer.Option("--slot", metavar="NAME=AMOUNT", help="Any other resource; may be repeated.")
+]
+PoolOption = Annotated[str | None, typer.Option(metavar="POOL", help="The pool to run in; else one that suits.")]
+RegionOption = Annotated[str | None, typer.Option(metavar="REGION", help="Where it should be, such as eu-west.")]
+EnvironmentOption = Annotated[
+    list[str] | None,
+    typer.Option("--env", "-e", metavar="NAME=VALUE", help="Environment; NAME alone passes yours on; may be repeated."),
+]
+LabelOption = Annotated[
+    list[str] | None, typer.Option("--label", "-l", metavar="NAME=VALUE", help="A label; may be repeated.")
+]
+ArchitectureOption = Annotated[
+    str | None, typer.Option("--arch", metavar="ARCH", help="The processor family, such as x86_64 or aarch64.")
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -1,0 +1,117 @@
+"""What goes to standard output: tables for a terminal, plain columns for a pipe, JSON on request.
+
+Cells are other people's text: control characters are escaped, and nothing is read as markup.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from mooring.cli.words import NOTHING
+from mooring.model.names import shown
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+# Laying out a rich table costs about a millisecond a row.
+MAX_RICH_ROWS = 200
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    title: str
+    wide: bool = False
+    """Only in the wide format."""
+    number: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Styled:
+    text: str
+    style: str
+
+
+Cell = str | Styled
+
+
+def show_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], output: Format = Format.TABLE) -> None:
+    """Rows under titles, in the format that suits where they go."""
+    kept = [number for number, column in enumerate(columns) if output is Format.WIDE or not column.wide]
+    columns = [columns[number] for number in kept]
+    rows = [[row[number] for number in kept] for row in rows]
+    if sys.stdout.isatty() and len(rows) <= MAX_RICH_ROWS:
+        _show_rich(columns, rows)
+    else:
+        _show_plain(columns, rows)
+
+
+def show_json(value: BaseModel | Sequence[BaseModel]) -> None:
+    """The answer as the API gave it."""
+    import json
+
+    from pydantic import BaseModel
+
+    plain = (
+        value.model_dump(mode="json") if isinstance(value, BaseModel) else [v.model_dump(mode="json") for v in value]
+    )
+    print(json.dumps(plain, indent=2))
+
+
+def show_fields(fields: Sequence[tuple[str, Cell]]) -> None:
+    """One thing as `name: value` lines; what is empty is left out."""
+    shown_fields = [(name, value) for name, value in fields if _text(value) not in ("", NOTHING)]
+    width = max((len(name) for name, _ in shown_fields), default=0) + 2
+    for name, value in shown_fields:
+        show_line(f"{name + ':':<{width}}", value)
+
+
+def show_line(*parts: Cell) -> None:
+    """One line of text; styled parts have their colour on a terminal."""
+    if sys.stdout.isatty() and any(isinstance(part, Styled) for part in parts):
+        from rich.console import Console
+        from rich.text import Text
+
+        line = Text()
+        for part in parts:
+            line.append(shown(_text(part)), style=part.style if isinstance(part, Styled) else "")
+        Console(highlight=False, markup=False, emoji=False).print(line, soft_wrap=True)
+    else:
+        print(shown("".join(_text(part) for part in parts)).rstrip())
+
+
+def _show_rich(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(Text(column.title), justify="right" if column.number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(shown(_text(cell)), style=cell.style if isinstance(cell, Styled) else "") for cell in row))
+    Console(highlight=False, markup=False, emoji=False).print(table)
+
+
+def _show_plain(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+    lines = [[column.title for column in columns], *([shown(_text(cell)) or NOTHING for cell in row] for row in rows)]
+    widths = [max(len(line[number]) for line in lines) for number in range(len(columns))]
+    for line in lines:
+        cells = (
+            cell.rjust(width) if column.number else cell.ljust(width)
+            for cell, width, column in zip(line, widths, columns, strict=True)
+        )
+        print("  ".join(cells).rstrip())
+
+
+def _text(cell: Cell) -> str:
+    return cell.text if isinstance(cell, Styled) else cell

@@ -1,0 +1,53 @@
+"""What is shown while a command waits: a moving line on a terminal, a line per change elsewhere; always stderr."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from mooring.cli.exits import say
+from mooring.model.names import shown
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+
+class Progress:
+    """Says what is being waited for, each thing once."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._last: str | None = None
+        self._status: Status | None = None
+
+    def __enter__(self) -> Progress:
+        if sys.stderr.isatty() and not self._quiet:
+            from rich.console import Console
+            from rich.status import Status
+
+            self._status = Status("", console=Console(stderr=True, highlight=False, markup=False, emoji=False))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.clear()
+
+    def show(self, text: str) -> None:
+        if self._quiet or text == self._last:
+            return
+        self._last = text
+        if self._status is None:
+            say(text)
+            return
+        from rich.text import Text
+
+        self._status.update(Text(shown(text)))
+        self._status.start()
+
+    def clear(self) -> None:
+        """Make room for output; the next `show` brings the line back."""
+        self._last = None
+        if self._status is not None:
+            self._status.stop()

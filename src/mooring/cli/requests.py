@@ -1,0 +1,70 @@
+"""Requests from what was typed; what is wrong with it is said before anything is sent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mooring.model.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    Model = TypeVar("Model", bound=BaseModel)
+
+
+def build(model: type[Model], **fields: Any) -> Model:
+    """A request of the wire; fields that are None are left to the server."""
+    from pydantic import ValidationError
+
+    from mooring.client.answers import invalid_request
+
+    try:
+        return model(**{name: value for name, value in fields.items() if value is not None})
+    except ValidationError as problem:
+        raise invalid_request(problem) from problem
+
+
+def checked_name(name: str | None, *, what: str = "name") -> str | None:
+    from mooring.model.names import check_name
+
+    return None if name is None else check_name(name, what=what)
+
+
+def resources(
+    *, cpu: str | None, memory: str | None, gpu: str | None, storage: str | None, slots: Iterable[str] | None
+) -> dict[str, str]:
+    """Amounts by slot, each of them readable as a quantity."""
+    from mooring.model.slots import slot_type
+
+    named = {"cpu": cpu, "memory": memory, "gpu": gpu, "storage": storage}
+    written = {name: amount for name, amount in named.items() if amount is not None}
+    written.update(assignments(slots, option="--slot"))
+    for name, amount in written.items():
+        slot_type(name).parse(amount)
+    return written
+
+
+def assignments(written: Iterable[str] | None, *, option: str) -> dict[str, str]:
+    """`NAME=VALUE` texts as a mapping."""
+    result: dict[str, str] = {}
+    for text in written or ():
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise InvalidInput(f"{option} {text[:60]!r}: write NAME=VALUE")
+        result[name] = value
+    return result
+
+
+def environment(written: Iterable[str] | None) -> dict[str, str]:
+    """As `assignments`, but a name alone takes the value of this very environment."""
+    result: dict[str, str] = {}
+    for text in written or ():
+        name, separator, value = text.partition("=")
+        if not name:
+            raise InvalidInput(f"--env {text[:60]!r}: write NAME=VALUE, or NAME to pass on your own")
+        if not separator and name not in os.environ:
+            raise InvalidInput(f"--env {name}: there is no such variable here to pass on; write {name}=VALUE")
+        result[name] = value if separator else os.environ[name]
+    return result

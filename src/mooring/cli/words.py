@@ -1,0 +1,88 @@
+"""How values read to people: statuses, ages, amounts, reasons. JSON output never passes through here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from mooring.model.names import shown
+
+NOTHING = "-"
+_STYLES = {
+    "RUNNING": "green",
+    "READY": "green",
+    "SUCCEEDED": "green",
+    "FAILED": "red",
+    "LOST": "red",
+    "EXPIRED": "red",
+    "PENDING": "yellow",
+    "DRAINING": "yellow",
+    "TERMINATING": "yellow",
+    "CANCELLED": "dim",
+}
+
+
+def status_text(status: str, *, simulated: bool) -> str:
+    """`running`, or `running (simulated)` where nothing really runs."""
+    return f"{status.lower()} (simulated)" if simulated else status.lower()
+
+
+def status_style(status: str) -> str:
+    return _STYLES.get(status, "")
+
+
+def age(since: datetime | None, *, until: datetime | None = None) -> str:
+    """The time between two instants in its largest unit: `3m`."""
+    if since is None:
+        return NOTHING
+    end = until or datetime.now(UTC)
+    return duration((_aware(end) - _aware(since)).total_seconds())
+
+
+def duration(seconds: float) -> str:
+    whole = max(int(seconds), 0)
+    for size, unit, below in ((1, "s", 120), (60, "m", 120), (3600, "h", 48), (86400, "d", 10_000)):
+        if whole // size < below:
+            return f"{whole // size}{unit}"
+    return f"{whole // 86400}d"
+
+
+def instant(at: datetime | None) -> str:
+    """An instant in the reader's own time zone, to the second."""
+    return NOTHING if at is None else _aware(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def amounts(resources: Mapping[str, str]) -> str:
+    """`2 cpu, 2Gi memory`."""
+    return ", ".join(f"{amount} {slot}" for slot, amount in resources.items()) or NOTHING
+
+
+def pairs(values: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in values.items()) or NOTHING
+
+
+def reason_text(reason: Mapping[str, Any] | None) -> str:
+    """The message of a stored reason with its code."""
+    if not reason:
+        return ""
+    code, message = reason.get("code"), reason.get("message")
+    return ": ".join(str(part) for part in (code, message) if part)
+
+
+def command_text(command: Iterable[str]) -> str:
+    import shlex
+
+    return shown(shlex.join(command)) or NOTHING
+
+
+def shortened(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _aware(at: datetime) -> datetime:
+    return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -1,0 +1,264 @@
+"""`AsyncClient`: the API for programs on an event loop; HTTP by aiohttp."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import wraps
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import aiohttp
+from yarl import URL
+
+from mooring.client import operations
+from mooring.client.address import canonical_address, proxy_for, resolve_server, tls_context
+from mooring.client.answers import read_answer, read_error, timed_out, unreachable, untrusted
+from mooring.client.authentication import Authentication
+from mooring.client.connection import (
+    CONNECT_SECONDS,
+    IDLE_SECONDS,
+    MAX_CONNECTIONS,
+    SOCKET_OPTIONS,
+    TIMEOUT_SECONDS,
+)
+from mooring.client.credentials import CredentialStore
+from mooring.client.operations import LogStream, Operation
+from mooring.model.errors import MooringError, NotAuthenticated, Unavailable
+from mooring.wire.api import Token
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _sent(
+    operation: Callable[P, Operation[T]],
+) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
+    """The method that sends an operation."""
+
+    @wraps(operation)
+    async def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.send(operation(*args, **kwargs))
+
+    return method
+
+
+class AsyncClient:
+    """The API of one server for the tasks of one event loop; close it, or use it in an `async with`.
+
+    Without `server`, the one that the command line would use. Without `token`, the user's stored login for it, which is
+    renewed when half of its life is over.
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        *,
+        token: str | None = None,
+        store: CredentialStore | None = None,
+        ca_file: str | Path | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
+        store = store or CredentialStore.of_user()
+        self.server = canonical_address(server) if server else resolve_server(None, store)
+        self.timeout_seconds = timeout_seconds
+        self._authentication = Authentication(self.server, token=token, store=store)
+        self._renewing = asyncio.Lock()
+        self._tls = tls_context(self.server, str(ca_file) if ca_file else None)
+        self._session: aiohttp.ClientSession | None = None
+
+    me = _sent(operations.me)
+    create_user = _sent(operations.create_user)
+    users = _sent(operations.users)
+    change_user = _sent(operations.change_user)
+
+    submit = _sent(operations.submit)
+    workloads = _sent(operations.workloads)
+    workload = _sent(operations.workload)
+    history = _sent(operations.history)
+    wait = _sent(operations.wait)
+    scale = _sent(operations.scale)
+    remove = _sent(operations.remove)
+
+    nodes = _sent(operations.nodes)
+    node = _sent(operations.node)
+    add_node = _sent(operations.add_node)
+    drain_node = _sent(operations.drain_node)
+    resume_node = _sent(operations.resume_node)
+    remove_node = _sent(operations.remove_node)
+    pools = _sent(operations.pools)
+    create_join_token = _sent(operations.create_join_token)
+
+    health = _sent(operations.health)
+    ready = _sent(operations.ready)
+    metrics = _sent(operations.metrics)
+    audit = _sent(operations.audit)
+    repair = _sent(operations.repair)
+
+    @property
+    def username(self) -> str | None:
+        """Whose login is used, as far as this machine knows."""
+        return self._authentication.username
+
+    async def login(
+        self,
+        username: str,
+        password: str,
+        *,
+        remember: bool = False,
+        data_folder: Path | None = None,
+        ca_file: str | None = None,
+    ) -> Token:
+        """Log in by password. With `remember` the login goes to the user's store, else it ends with this client."""
+        token = await self._exchange(operations.log_in(username, password))
+        self._authentication.logged_in(username, token, remember=remember, data_folder=data_folder, ca_file=ca_file)
+        return token
+
+    async def change_password(self, old_password: str, new_password: str) -> None:
+        """Change one's own password. Every other token of the user ends; this client goes on with a new one."""
+        token = await self.send(operations.change_password(old_password, new_password))
+        self._authentication.password_changed(token)
+
+    def logs(
+        self, ref: str, *, task: int | None = None, tail: int | None = None, follow: bool = False
+    ) -> AsyncIterator[bytes]:
+        """The output of one task in pieces as they come; with `follow` until the task has ended."""
+        return self._stream(operations.logs(ref, task=task, tail=tail, follow=follow))
+
+    async def send(self, operation: Operation[T]) -> T:
+        """Send any operation; a login that is old or refused is refreshed where that needs nobody's help."""
+        if not operation.authenticated:
+            return await self._exchange(operation)
+        await self._renew_in_time()
+        sent = self._authentication.headers
+        try:
+            return await self._exchange(operation)
+        except NotAuthenticated:
+            if not await self._log_in_again(sent):
+                raise
+            return await self._exchange(operation)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _renew_in_time(self) -> None:
+        if not self._authentication.renewal_due():
+            return
+        async with self._renewing:
+            if not self._authentication.renewal_due() or self._authentication.taken_from_store():
+                return
+            try:
+                self._authentication.renewed(await self._exchange(operations.renew()))
+            except NotAuthenticated:
+                await self._use_password_again()
+            except MooringError:
+                # The old token may still serve; if it does not, the request itself says so.
+                return
+
+    async def _log_in_again(self, refused: dict[str, str]) -> bool:
+        async with self._renewing:
+            if self._authentication.headers != refused or self._authentication.taken_from_store():
+                return True
+            return await self._use_password_again()
+
+    async def _use_password_again(self) -> bool:
+        login = self._authentication.password_again()
+        if login is None:
+            return False
+        try:
+            self._authentication.renewed(await self._exchange(operations.log_in(login.username, login.password)))
+        except MooringError:
+            return False
+        return True
+
+    async def _exchange(self, operation: Operation[T]) -> T:
+        timeout = self._timeout(self.timeout_seconds + operation.holds_seconds)
+        try:
+            async with self._open().request(
+                operation.method,
+                self._url(operation.path),
+                params=operation.query,
+                data=operation.content,
+                headers=self._headers(operation.authenticated, has_body=operation.body is not None),
+                timeout=timeout,
+                allow_redirects=False,
+            ) as response:
+                status, content = response.status, await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+            raise self._failure(problem) from problem
+        return read_answer(operation, status, content, self.server)
+
+    async def _stream(self, logs: LogStream) -> AsyncIterator[bytes]:
+        await self._renew_in_time()
+        for attempt in (1, 2):
+            sent = self._authentication.headers
+            try:
+                async with self._open().get(
+                    self._url(logs.path),
+                    params=logs.query,
+                    headers=sent,
+                    timeout=self._timeout(None),
+                    allow_redirects=False,
+                ) as response:
+                    if response.status == 200:
+                        async for piece in response.content.iter_any():
+                            yield piece
+                        return
+                    error = read_error(response.status, await response.read(), self.server)
+            except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+                raise self._failure(problem) from problem
+            if not (attempt == 1 and isinstance(error, NotAuthenticated) and await self._log_in_again(sent)):
+                raise error
+
+    def _open(self) -> aiohttp.ClientSession:
+        # Made at first use: a session belongs to the loop that it is made on.
+        if self._session is None:
+            connector = aiohttp.TCPConnector(
+                ssl=self._tls,
+                limit=MAX_CONNECTIONS,
+                keepalive_timeout=IDLE_SECONDS,
+                socket_factory=_probing_socket,
+            )
+            self._session = aiohttp.ClientSession(connector=connector, proxy=proxy_for(self.server))
+        return self._session
+
+    def _url(self, path: str) -> URL:
+        return URL(self.server + path, encoded=True)
+
+    def _headers(self, authenticated: bool, *, has_body: bool = False) -> dict[str, str]:
+        headers = self._authentication.headers if authenticated else {}
+        return {**headers, "Content-Type": "application/json"} if has_body else headers
+
+    def _timeout(self, seconds: float | None) -> aiohttp.ClientTimeout:
+        connect = min(CONNECT_SECONDS, self.timeout_seconds)
+        return aiohttp.ClientTimeout(total=None, sock_connect=connect, sock_read=seconds)
+
+    def _failure(self, problem: Exception) -> Unavailable:
+        if isinstance(problem, TimeoutError):
+            connecting = isinstance(problem, aiohttp.ConnectionTimeoutError)
+            return timed_out(
+                self.server, min(CONNECT_SECONDS, self.timeout_seconds) if connecting else self.timeout_seconds
+            )
+        if isinstance(problem, aiohttp.ClientSSLError | aiohttp.ClientConnectorCertificateError):
+            return untrusted(self.server, problem)
+        return unreachable(self.server, problem)
+
+
+def _probing_socket(address: Any) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    for option in SOCKET_OPTIONS:
+        made.setsockopt(*option)
+    return made

@@ -1,0 +1,241 @@
+"""Every operation of the API, once: a function that says what is sent and what comes back. The clients send it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+from urllib.parse import quote
+
+from pydantic import BaseModel
+
+from mooring.model.errors import InvalidInput
+from mooring.wire import api
+
+T = TypeVar("T")
+
+WaitFor = Literal["ended", "running", "changed"]
+LONG_POLL_SECONDS = 25.0
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[T]):
+    """One request and the type of its answer: a schema, `str` for text as it came, or None for nothing."""
+
+    method: Literal["GET", "POST", "PATCH", "DELETE"]
+    path: str
+    answer: type[T]
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: BaseModel | None = None
+    authenticated: bool = True
+    also_answers: frozenset[int] = frozenset()
+    """Statuses of failure that carry the answer all the same."""
+    holds_seconds: float = 0.0
+    """How long the server may keep the request before it answers."""
+
+    @property
+    def content(self) -> bytes | None:
+        """The body as JSON. What was not set is left out: the server knows the defaults, and a change stays partial."""
+        return None if self.body is None else self.body.model_dump_json(exclude_unset=True).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class LogStream:
+    """The one operation whose answer is a stream of bytes."""
+
+    path: str
+    query: Mapping[str, str]
+
+
+# --- auth ---------------------------------------------------------------------------------------------------------
+
+
+def log_in(username: str, password: str) -> Operation[api.Token]:
+    body = api.LoginRequest(username=username, password=password)
+    return Operation("POST", "/api/auth/login", api.Token, body=body, authenticated=False)
+
+
+def renew() -> Operation[api.Token]:
+    """A fresh token for the one that is sent."""
+    return Operation("POST", "/api/auth/renew", api.Token)
+
+
+def change_password(old_password: str, new_password: str) -> Operation[api.Token]:
+    """Ends every token of the user; the answer is a new one."""
+    body = api.PasswordChange(old_password=old_password, new_password=new_password)
+    return Operation("POST", "/api/auth/password", api.Token, body=body)
+
+
+def me() -> Operation[api.UserView]:
+    """Who the token belongs to."""
+    return Operation("GET", "/api/auth/me", api.UserView)
+
+
+def create_user(request: api.UserRequest) -> Operation[api.UserCreated]:
+    return Operation("POST", "/api/users", api.UserCreated, body=request)
+
+
+def users() -> Operation[list[api.UserView]]:
+    return Operation("GET", "/api/users", list[api.UserView])
+
+
+def change_user(username: str, change: api.UserChange) -> Operation[api.UserView]:
+    return Operation("PATCH", f"/api/users/{_segment(username)}", api.UserView, body=change)
+
+
+# --- workloads ----------------------------------------------------------------------------------------------------
+
+
+def submit(request: api.WorkloadRequest) -> Operation[api.WorkloadAccepted]:
+    """Ask for a workload; it is accepted at once and placed soon after."""
+    return Operation("POST", "/api/workloads", api.WorkloadAccepted, body=request)
+
+
+def workloads(
+    *,
+    status: str | None = None,
+    kind: str | None = None,
+    name: str | None = None,
+    all: bool = False,
+    everyone: bool = False,
+    limit: int | None = None,
+    offset: int | None = None,
+    sort: str | None = None,
+) -> Operation[api.WorkloadList]:
+    """One's own workloads; with `all` those that ended longer ago, too; with `everyone` those of all users."""
+    query = _query(
+        status=status,
+        kind=kind,
+        name=name,
+        all=all or None,
+        everyone=everyone or None,
+        limit=limit,
+        offset=offset,
+        sort=sort,
+    )
+    return Operation("GET", "/api/workloads", api.WorkloadList, query=query)
+
+
+def workload(ref: str) -> Operation[api.WorkloadDetail]:
+    """One workload by id or name, with its tasks."""
+    return Operation("GET", _workload_path(ref), api.WorkloadDetail)
+
+
+def history(ref: str) -> Operation[api.HistoryList]:
+    return Operation("GET", _workload_path(ref, "history"), api.HistoryList)
+
+
+def wait(
+    ref: str,
+    wait_for: WaitFor = "ended",
+    *,
+    version: int | None = None,
+    timeout_seconds: float = LONG_POLL_SECONDS,
+) -> Operation[api.WorkloadDetail]:
+    """The workload as soon as it has ended, runs or differs from `version`, or when the time is over: look at it."""
+    query = _query(**{"for": wait_for}, version=version, timeout=max(timeout_seconds, 0.0))
+    return Operation(
+        "GET", _workload_path(ref, "wait"), api.WorkloadDetail, query=query, holds_seconds=max(timeout_seconds, 0.0)
+    )
+
+
+def scale(ref: str, replicas: int) -> Operation[api.WorkloadView]:
+    body = api.ScaleRequest(replicas=replicas)
+    return Operation("POST", _workload_path(ref, "scale"), api.WorkloadView, body=body)
+
+
+def remove(ref: str) -> Operation[api.WorkloadView]:
+    """Stop a workload and take it off the list; its history stays."""
+    return Operation("DELETE", _workload_path(ref), api.WorkloadView)
+
+
+def logs(ref: str, *, task: int | None = None, tail: int | None = None, follow: bool = False) -> LogStream:
+    """The output of one task as bytes; with `follow` until the task has ended."""
+    return LogStream(_workload_path(ref, "logs"), _query(task=task, tail=tail, follow=follow or None))
+
+
+# --- nodes, pools, tokens -----------------------------------------------------------------------------------------
+
+
+def nodes() -> Operation[api.NodeList]:
+    return Operation("GET", "/api/nodes", api.NodeList)
+
+
+def node(name: str) -> Operation[api.NodeView]:
+    return Operation("GET", f"/api/nodes/{_segment(name)}", api.NodeView)
+
+
+def add_node(request: api.NodeRequest) -> Operation[api.NodeView]:
+    """A simulated node; real ones join by `mooring agent`."""
+    return Operation("POST", "/api/nodes", api.NodeView, body=request)
+
+
+def drain_node(name: str) -> Operation[api.NodeView]:
+    """Nothing new is placed on it, and what runs there leaves."""
+    return Operation("POST", f"/api/nodes/{_segment(name)}/drain", api.NodeView)
+
+
+def resume_node(name: str) -> Operation[api.NodeView]:
+    return Operation("POST", f"/api/nodes/{_segment(name)}/resume", api.NodeView)
+
+
+def remove_node(name: str, *, force: bool = False) -> Operation[None]:
+    """With `force` even while tasks are charged to it."""
+    return Operation("DELETE", f"/api/nodes/{_segment(name)}", type(None), query=_query(force=force or None))
+
+
+def pools() -> Operation[api.PoolList]:
+    return Operation("GET", "/api/pools", api.PoolList)
+
+
+def create_join_token(request: api.JoinTokenRequest) -> Operation[api.JoinToken]:
+    """What one agent needs to join, once."""
+    return Operation("POST", "/api/join-tokens", api.JoinToken, body=request)
+
+
+# --- the server itself --------------------------------------------------------------------------------------------
+
+
+def health() -> Operation[api.Health]:
+    return Operation("GET", "/health", api.Health, authenticated=False)
+
+
+def ready() -> Operation[api.Ready]:
+    """Whether the server can work; the answer comes in either case."""
+    return Operation("GET", "/ready", api.Ready, authenticated=False, also_answers=frozenset({503}))
+
+
+def metrics() -> Operation[str]:
+    """The server's metrics in Prometheus' text format."""
+    return Operation("GET", "/metrics", str, authenticated=False)
+
+
+def audit() -> Operation[api.AuditReport]:
+    """Whether ledger, counters and readable copies agree."""
+    return Operation("GET", "/api/audit", api.AuditReport)
+
+
+def repair() -> Operation[api.AuditReport]:
+    """Audit, and set the counters right from the ledger."""
+    return Operation("POST", "/api/audit/repair", api.AuditReport)
+
+
+def _workload_path(ref: str, *rest: str) -> str:
+    return "/".join(("/api/workloads", _segment(ref), *rest))
+
+
+def _segment(text: str) -> str:
+    # Nothing and dots alone would lead to another path.
+    if not text.strip("."):
+        raise InvalidInput(f"{text!r} is not a name or an id", code="invalid-name")
+    return quote(text, safe="")
+
+
+def _query(**values: Any) -> dict[str, str]:
+    return {name: _written(value) for name, value in values.items() if value is not None}
+
+
+def _written(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,252 @@
+"""`Client`: the API for programs that wait for answers; HTTP by httpx2."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from functools import wraps
+from pathlib import Path
+from types import TracebackType
+from typing import Concatenate, ParamSpec, TypeVar
+
+import httpx2
+
+from mooring.client import operations
+from mooring.client.address import canonical_address, proxy_for, resolve_server, tls_context
+from mooring.client.answers import read_answer, read_error, timed_out, unreachable, untrusted
+from mooring.client.authentication import Authentication
+from mooring.client.connection import (
+    CONNECT_SECONDS,
+    IDLE_SECONDS,
+    MAX_CONNECTIONS,
+    SOCKET_OPTIONS,
+    TIMEOUT_SECONDS,
+)
+from mooring.client.credentials import CredentialStore
+from mooring.client.operations import LogStream, Operation
+from mooring.model.errors import MooringError, NotAuthenticated, Unavailable
+from mooring.wire.api import Token
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _sent(operation: Callable[P, Operation[T]]) -> Callable[Concatenate[Client, P], T]:
+    """The method that sends an operation."""
+
+    @wraps(operation)
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.send(operation(*args, **kwargs))
+
+    return method
+
+
+class Client:
+    """The API of one server. Threads may share it; close it, or use it in a `with`.
+
+    Without `server`, the one that the command line would use. Without `token`, the user's stored login for it, which is
+    renewed when half of its life is over.
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        *,
+        token: str | None = None,
+        store: CredentialStore | None = None,
+        ca_file: str | Path | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
+        store = store or CredentialStore.of_user()
+        self.server = canonical_address(server) if server else resolve_server(None, store)
+        self.timeout_seconds = timeout_seconds
+        self._authentication = Authentication(self.server, token=token, store=store)
+        self._renewing = threading.Lock()
+        self._http = httpx2.Client(
+            transport=httpx2.HTTPTransport(
+                verify=tls_context(self.server, str(ca_file) if ca_file else None),
+                trust_env=False,
+                proxy=proxy_for(self.server),
+                limits=httpx2.Limits(max_connections=MAX_CONNECTIONS, keepalive_expiry=IDLE_SECONDS),
+                socket_options=SOCKET_OPTIONS,
+            ),
+            base_url=self.server,
+            trust_env=False,
+        )
+
+    me = _sent(operations.me)
+    create_user = _sent(operations.create_user)
+    users = _sent(operations.users)
+    change_user = _sent(operations.change_user)
+
+    submit = _sent(operations.submit)
+    workloads = _sent(operations.workloads)
+    workload = _sent(operations.workload)
+    history = _sent(operations.history)
+    wait = _sent(operations.wait)
+    scale = _sent(operations.scale)
+    remove = _sent(operations.remove)
+
+    nodes = _sent(operations.nodes)
+    node = _sent(operations.node)
+    add_node = _sent(operations.add_node)
+    drain_node = _sent(operations.drain_node)
+    resume_node = _sent(operations.resume_node)
+    remove_node = _sent(operations.remove_node)
+    pools = _sent(operations.pools)
+    create_join_token = _sent(operations.create_join_token)
+
+    health = _sent(operations.health)
+    ready = _sent(operations.ready)
+    metrics = _sent(operations.metrics)
+    audit = _sent(operations.audit)
+    repair = _sent(operations.repair)
+
+    @property
+    def username(self) -> str | None:
+        """Whose login is used, as far as this machine knows."""
+        return self._authentication.username
+
+    def login(
+        self,
+        username: str,
+        password: str,
+        *,
+        remember: bool = False,
+        data_folder: Path | None = None,
+        ca_file: str | None = None,
+    ) -> Token:
+        """Log in by password. With `remember` the login goes to the user's store, else it ends with this client."""
+        token = self._exchange(operations.log_in(username, password))
+        self._authentication.logged_in(username, token, remember=remember, data_folder=data_folder, ca_file=ca_file)
+        return token
+
+    def change_password(self, old_password: str, new_password: str) -> None:
+        """Change one's own password. Every other token of the user ends; this client goes on with a new one."""
+        token = self.send(operations.change_password(old_password, new_password))
+        self._authentication.password_changed(token)
+
+    def logs(
+        self, ref: str, *, task: int | None = None, tail: int | None = None, follow: bool = False
+    ) -> Iterator[bytes]:
+        """The output of one task in pieces as they come; with `follow` until the task has ended."""
+        return self._stream(operations.logs(ref, task=task, tail=tail, follow=follow))
+
+    def send(self, operation: Operation[T]) -> T:
+        """Send any operation; a login that is old or refused is refreshed where that needs nobody's help."""
+        if not operation.authenticated:
+            return self._exchange(operation)
+        self._renew_in_time()
+        sent = self._authentication.headers
+        try:
+            return self._exchange(operation)
+        except NotAuthenticated:
+            if not self._log_in_again(sent):
+                raise
+            return self._exchange(operation)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _renew_in_time(self) -> None:
+        if not self._authentication.renewal_due():
+            return
+        with self._renewing:
+            if not self._authentication.renewal_due() or self._authentication.taken_from_store():
+                return
+            try:
+                self._authentication.renewed(self._exchange(operations.renew()))
+            except NotAuthenticated:
+                self._use_password_again()
+            except MooringError:
+                # The old token may still serve; if it does not, the request itself says so.
+                return
+
+    def _log_in_again(self, refused: dict[str, str]) -> bool:
+        with self._renewing:
+            if self._authentication.headers != refused or self._authentication.taken_from_store():
+                return True
+            return self._use_password_again()
+
+    def _use_password_again(self) -> bool:
+        login = self._authentication.password_again()
+        if login is None:
+            return False
+        try:
+            self._authentication.renewed(self._exchange(operations.log_in(login.username, login.password)))
+        except MooringError:
+            return False
+        return True
+
+    def _exchange(self, operation: Operation[T]) -> T:
+        request = self._http.build_request(
+            operation.method,
+            operation.path,
+            params=operation.query or None,
+            content=operation.content,
+            headers=self._headers(operation.authenticated, has_body=operation.body is not None),
+            timeout=self._timeout(self.timeout_seconds + operation.holds_seconds),
+        )
+        try:
+            response = self._http.send(request)
+        except httpx2.RemoteProtocolError as problem:
+            # The server closed an idle connection at the moment of its use: what only reads is simply asked again.
+            if operation.method != "GET":
+                raise self._failure(problem) from problem
+            try:
+                response = self._http.send(request)
+            except httpx2.TransportError as again:
+                raise self._failure(again) from again
+        except httpx2.TransportError as problem:
+            raise self._failure(problem) from problem
+        return read_answer(operation, response.status_code, response.content, self.server)
+
+    def _stream(self, logs: LogStream) -> Iterator[bytes]:
+        self._renew_in_time()
+        timeout = httpx2.Timeout(self.timeout_seconds, connect=min(CONNECT_SECONDS, self.timeout_seconds), read=None)
+        for attempt in (1, 2):
+            sent = self._authentication.headers
+            try:
+                with self._http.stream("GET", logs.path, params=logs.query, headers=sent, timeout=timeout) as response:
+                    if response.status_code == 200:
+                        yield from response.iter_bytes()
+                        return
+                    error = read_error(response.status_code, response.read(), self.server)
+            except httpx2.TransportError as problem:
+                raise self._failure(problem) from problem
+            if not (attempt == 1 and isinstance(error, NotAuthenticated) and self._log_in_again(sent)):
+                raise error
+
+    def _headers(self, authenticated: bool, *, has_body: bool = False) -> dict[str, str]:
+        headers = self._authentication.headers if authenticated else {}
+        return {**headers, "Content-Type": "application/json"} if has_body else headers
+
+    def _timeout(self, seconds: float) -> httpx2.Timeout:
+        return httpx2.Timeout(seconds, connect=min(CONNECT_SECONDS, self.timeout_seconds))
+
+    def _failure(self, problem: httpx2.TransportError) -> Unavailable:
+        if isinstance(problem, httpx2.TimeoutException):
+            connecting = isinstance(problem, httpx2.ConnectTimeout)
+            return timed_out(
+                self.server, min(CONNECT_SECONDS, self.timeout_seconds) if connecting else self.timeout_seconds
+            )
+        if isinstance(problem, httpx2.ConnectError) and _is_about_certificates(problem):
+            return untrusted(self.server, problem)
+        return unreachable(self.server, problem)
+
+
+def _is_about_certificates(problem: BaseException | None) -> bool:
+    while problem is not None:
+        if isinstance(problem, ssl.SSLError):
+            return True
+        problem = problem.__cause__ or problem.__context__
+    return False

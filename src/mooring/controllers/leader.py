@@ -1,0 +1,109 @@
+"""The leader: takes office and runs the loops until it is stopped or a newer term is seen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from mooring import metrics
+from mooring.binding.optimistic import OptimisticBinder
+from mooring.controllers.lifecycle import LifecycleLoop
+from mooring.controllers.loops import LoopState, keep_running
+from mooring.controllers.nodes import NodesLoop
+from mooring.controllers.retention import RetentionLoop
+from mooring.controllers.scheduling import SchedulingLoop
+from mooring.controllers.simulation import SimulationLoop
+from mooring.coordination.leadership import Office
+from mooring.coordination.signals import Signal
+from mooring.mirror.mirror import Mirror
+from mooring.model.errors import LeadershipLost
+from mooring.store.engine import Database
+
+_log = structlog.get_logger(__name__)
+_BURST_SECONDS = 0.02
+_RETENTION_SECONDS = 3600.0
+
+
+class Leader:
+    def __init__(
+        self,
+        database: Database,
+        signal: Signal,
+        holder: str,
+        *,
+        reconcile_interval: float,
+        node_timeout_seconds: float,
+        event_retention_hours: float,
+    ) -> None:
+        self._signal = signal
+        self._reconcile_interval = reconcile_interval
+        self._node_check_seconds = min(reconcile_interval, max(0.2, node_timeout_seconds / 5))
+        self.office = Office(database, holder)
+        self.scheduling = SchedulingLoop(Mirror(database), OptimisticBinder(database), self.office)
+        self._lifecycle = LifecycleLoop(database, self.office)
+        self._nodes = NodesLoop(database, self.office, node_timeout_seconds)
+        self._simulation = SimulationLoop(database, self.office)
+        self._retention = RetentionLoop(database, self.office, event_retention_hours)
+        self.loops: list[LoopState] = []
+        self.problem: str | None = "not started yet"
+
+    @property
+    def role(self) -> str:
+        return "leader" if self.office.held else "standby"
+
+    async def run(self) -> None:
+        """Lead until cancelled. When it cannot start or dies, the rest of the server goes on and says so."""
+        try:
+            term = await self.office.take()
+            await self.scheduling.start()
+            self.problem = None
+            metrics.leading.set(1)
+            _log.info(f"Deployment scheduler started successfully (term {term})")
+            await self._run_loops()
+        except LeadershipLost as error:
+            self.problem = error.message
+            _log.error(f"This scheduler stopped: {error.message}")
+            _log.warning("Deployment scheduling may be unavailable")
+        except asyncio.CancelledError:
+            self.problem = "stopped"
+            raise
+        except Exception as error:
+            self.problem = f"the scheduler failed: {type(error).__name__}: {error}"
+            _log.exception("Scheduler initialization failed")
+            _log.warning("Deployment scheduling may be unavailable")
+        finally:
+            metrics.leading.set(0)
+            self.office.lose()
+            self.scheduling.close()
+
+    async def _run_loops(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                longest = self._reconcile_interval
+                wait = self.scheduling.wait_seconds
+                self._start(group, "scheduling", self.scheduling.once, lambda: wait(longest))
+                self._start(group, "lifecycle", self._lifecycle.once, lambda: longest, _BURST_SECONDS)
+                self._start(group, "simulation", self._simulation.once, lambda: longest, _BURST_SECONDS)
+                self._start(group, "nodes", self._nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
+                self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS, signalled=False)
+        except* LeadershipLost as lost:
+            raise lost.exceptions[0] from None
+
+    def _start(
+        self,
+        group: asyncio.TaskGroup,
+        name: str,
+        work: Callable[[], Awaitable[bool]],
+        interval: Callable[[], float],
+        pause_seconds: float = 0.0,
+        *,
+        signalled: bool = True,
+    ) -> None:
+        state = LoopState(name)
+        self.loops.append(state)
+        signal = self._signal if signalled else Signal()
+        group.create_task(
+            keep_running(name, work, signal, interval=interval, state=state, pause_seconds=pause_seconds), name=name
+        )

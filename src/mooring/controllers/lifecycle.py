@@ -1,0 +1,70 @@
+"""Lifecycle: the tasks of a failing workload are stopped, and replicas that ended are replaced."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from mooring.clock import now
+from mooring.coordination.leadership import Office
+from mooring.model.lifecycle import TaskStatus
+from mooring.model.reasons import Reason
+from mooring.store import leadership, transitions, workloads
+from mooring.store.engine import Connection, Database
+from mooring.store.narration import narrate
+from mooring.store.workloads import Ended
+
+_FIRST_BACKOFF_SECONDS = 1.0
+_LONGEST_BACKOFF_SECONDS = 60.0
+_RAN_WELL = timedelta(seconds=60)
+"""A replica that ran this long did not fail to start: its replacement does not wait."""
+
+
+class LifecycleLoop:
+    def __init__(self, database: Database, office: Office) -> None:
+        self._database = database
+        self._office = office
+
+    async def once(self) -> bool:
+        stopped = await self._stop_the_rest()
+        replaced = await self._replace()
+        return stopped or replaced
+
+    async def _stop_the_rest(self) -> bool:
+        async with self._database.read() as connection:
+            left = await workloads.half_stopped(connection)
+        if not left:
+            return False
+        reason = Reason("workload-ends", "Another task of the workload ended", "lifecycle", "never")
+
+        async def work(connection: Connection) -> transitions.Applied:
+            await leadership.check_term(connection, self._office.term)
+            changes = [workloads.ending(task_id, status, reason) for task_id, status in left]
+            return await transitions.apply(connection, changes, actor="lifecycle", now=now(), term=self._office.term)
+
+        applied = await self._database.write(work)
+        narrate(applied)
+        return bool(applied.tasks)
+
+    async def _replace(self) -> bool:
+        async with self._database.read() as connection:
+            ended = await workloads.ended_replicas(connection)
+        if not ended:
+            return False
+
+        async def work(connection: Connection) -> int:
+            await leadership.check_term(connection, self._office.term)
+            at = now()
+            successors = [(task.task_id, task.workload_id, not_before(task, at)) for task in ended]
+            return await workloads.succeed(connection, successors, actor="lifecycle", now=at, term=self._office.term)
+
+        return await self._database.write(work) > 0
+
+
+def not_before(ended: Ended, at: datetime) -> datetime | None:
+    """When the replacement may be placed: at once, unless it failed soon after its start; then later each time."""
+    if ended.status not in (TaskStatus.FAILED, TaskStatus.SUCCEEDED):
+        return None
+    if ended.started_at and ended.ended_at and ended.ended_at - ended.started_at >= _RAN_WELL:
+        return None
+    seconds = min(_FIRST_BACKOFF_SECONDS * 2 ** (ended.attempt - 1), _LONGEST_BACKOFF_SECONDS)
+    return at + timedelta(seconds=seconds)

@@ -1,0 +1,93 @@
+"""Nodes: a silent one is lost with its tasks, a draining one hands its replicas on. Silence is not proof of an end."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+import structlog
+
+from mooring import metrics
+from mooring.clock import now
+from mooring.coordination.leadership import Office
+from mooring.model.lifecycle import NodeStatus, TaskStatus
+from mooring.model.reasons import Reason
+from mooring.model.workloads import Kind
+from mooring.store import agents, leadership, nodes, transitions, workloads
+from mooring.store.engine import Connection, Database
+from mooring.store.narration import narrate
+
+_log = structlog.get_logger(__name__)
+
+
+class NodesLoop:
+    def __init__(self, database: Database, office: Office, timeout_seconds: float) -> None:
+        self._database = database
+        self._office = office
+        self._timeout = timedelta(seconds=timeout_seconds)
+        self._started_at = now()
+
+    async def once(self) -> bool:
+        await self._lose_silent()
+        await self._drain()
+        return False
+
+    async def _lose_silent(self) -> None:
+        # After a start, agents get the time to come back before their silence counts.
+        if now() - self._started_at < self._timeout:
+            return
+        async with self._database.read() as connection:
+            silent = await nodes.silent(connection, now() - self._timeout)
+        for node in silent:
+            await self._lose(node.id, node.name)
+
+    async def _lose(self, node_id: UUID, name: str) -> None:
+        silence = f"no heartbeat for {self._timeout.total_seconds():g} s"
+        reason = Reason("node-lost", f"Node {name} was lost: {silence}", "nodes", "change")
+
+        async def work(connection: Connection) -> transitions.Applied | None:
+            await leadership.check_term(connection, self._office.term)
+            at = now()
+            tasks = await agents.on_nodes(connection, [node_id])
+            # Workloads are locked before nodes, as everywhere.
+            await transitions.lock_workloads(connection, {task.workload_id for task in tasks})
+            if not await nodes.lose(connection, node_id, at - self._timeout, reason=silence, now=at):
+                return None
+            changes = [transitions.Change(task.id, TaskStatus.LOST, reason, freed=False) for task in tasks]
+            return await transitions.apply(connection, changes, actor="nodes", now=at, term=self._office.term)
+
+        applied = await self._database.write(work)
+        if applied is not None:
+            _log.warning(f"Node {name} is lost: {silence}")
+            narrate(applied)
+
+    async def _drain(self) -> None:
+        """Replicas leave a draining node; sessions run to their end."""
+        async with self._database.read() as connection:
+            all_nodes = await nodes.statuses(connection)
+            draining = [node_id for node_id, status in all_nodes if status is NodeStatus.DRAINING]
+            leaving = [
+                task
+                for task in (await agents.on_nodes(connection, draining) if draining else [])
+                if task.kind == Kind.DEPLOYMENT and task.status != TaskStatus.TERMINATING
+            ]
+        for status in NodeStatus:
+            metrics.nodes.labels(status.value).set(sum(1 for _, found in all_nodes if found is status))
+        if not leaving:
+            return
+
+        async def work(connection: Connection) -> transitions.Applied:
+            await leadership.check_term(connection, self._office.term)
+            at = now()
+            reason = Reason("node-drained", "Its node is drained", "nodes", "never")
+            await workloads.succeed(
+                connection,
+                [(task.id, task.workload_id, None) for task in leaving],
+                actor="nodes",
+                now=at,
+                term=self._office.term,
+            )
+            changes = [transitions.Change(task.id, TaskStatus.TERMINATING, reason) for task in leaving]
+            return await transitions.apply(connection, changes, actor="nodes", now=at, term=self._office.term)
+
+        narrate(await self._database.write(work))

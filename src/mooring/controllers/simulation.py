@@ -1,0 +1,38 @@
+"""Simulated nodes: nothing runs there. Their tasks take the steps that an agent would report, so that a cluster is
+there to play with; whoever shows them says that they are simulated."""
+
+from __future__ import annotations
+
+from mooring.clock import now
+from mooring.coordination.leadership import Office
+from mooring.model.lifecycle import TaskStatus
+from mooring.store import leadership, nodes, transitions
+from mooring.store.engine import Connection, Database
+from mooring.store.narration import narrate
+
+_NEXT = {
+    TaskStatus.SCHEDULED: TaskStatus.RUNNING,
+    TaskStatus.PREPARING: TaskStatus.RUNNING,
+    TaskStatus.TERMINATING: TaskStatus.CANCELLED,
+}
+_MOST_AT_ONCE = 1500
+
+
+class SimulationLoop:
+    def __init__(self, database: Database, office: Office) -> None:
+        self._database = database
+        self._office = office
+
+    async def once(self) -> bool:
+        async with self._database.read() as connection:
+            due = await nodes.simulated_steps(connection)
+        if not due:
+            return False
+
+        async def work(connection: Connection) -> transitions.Applied:
+            await leadership.check_term(connection, self._office.term)
+            changes = [transitions.Change(task_id, _NEXT[status]) for task_id, status in due[:_MOST_AT_ONCE]]
+            return await transitions.apply(connection, changes, actor="simulation", now=now(), term=self._office.term)
+
+        narrate(await self._database.write(work))
+        return len(due) > _MOST_AT_ONCE

@@ -1,0 +1,36 @@
+"""Leadership of one process. Its term is issued by the store; a newer term anywhere makes every write of it fail."""
+
+from __future__ import annotations
+
+from mooring.clock import now
+from mooring.model.errors import LeadershipLost
+from mooring.store import leadership
+from mooring.store.engine import Database
+
+
+class Office:
+    """The leader's term, from taking office until a newer one is seen."""
+
+    def __init__(self, database: Database, holder: str) -> None:
+        self._database = database
+        self.holder = holder
+        self._term: int | None = None
+
+    @property
+    def held(self) -> bool:
+        return self._term is not None
+
+    @property
+    def term(self) -> int:
+        if self._term is None:
+            raise LeadershipLost(f"{self.holder} does not lead")
+        return self._term
+
+    async def take(self) -> int:
+        self._term = await self._database.write(
+            lambda connection: leadership.take_office(connection, self.holder, now())
+        )
+        return self._term
+
+    def lose(self) -> None:
+        self._term = None

@@ -1,0 +1,96 @@
+"""What an admin does with nodes: add simulated ones, drain, resume, remove."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from mooring.clock import now
+from mooring.model.errors import Conflict, InvalidInput
+from mooring.model.lifecycle import TaskStatus
+from mooring.model.reasons import Reason
+from mooring.model.slots import parse_amounts
+from mooring.model.tenants import Principal
+from mooring.store import agents, nodes, pools, transitions
+from mooring.store.engine import Connection, Database
+from mooring.store.narration import narrate
+from mooring.wire.api import NodeRequest
+
+SIMULATED_POOL = "simulated"
+_RUNTIMES = ("container",)
+
+
+class NodeAdmin:
+    def __init__(self, database: Database, *, simulation_allowed: bool) -> None:
+        self._database = database
+        self._simulation_allowed = simulation_allowed
+
+    async def add_simulated(self, principal: Principal, request: NodeRequest) -> UUID:
+        if not self._simulation_allowed:
+            raise Conflict(
+                "this server takes no simulated nodes: it is on PostgreSQL or listens beyond loopback; "
+                "start it with --demo to allow them",
+                code="simulation-refused",
+            )
+        capacity = parse_amounts(request.resources)
+
+        async def work(connection: Connection) -> UUID:
+            at = now()
+            pool = await pools.ensure(connection, SIMULATED_POOL, runtimes=_RUNTIMES, simulated=True, now=at)
+            new = nodes.NewNode(
+                name=request.name,
+                pool_id=pool.id,
+                capacity=capacity,
+                architecture=request.architecture,
+                runtimes=_RUNTIMES,
+                simulated=True,
+                region=request.region,
+                labels=request.labels,
+                max_tasks=request.max_tasks,
+            )
+            return await nodes.add(connection, new, actor=str(principal.user_id), now=at)
+
+        return await self._database.write(work)
+
+    async def drain(self, principal: Principal, name: str) -> None:
+        await self._set_draining(principal, name, True)
+
+    async def resume(self, principal: Principal, name: str) -> None:
+        await self._set_draining(principal, name, False)
+
+    async def _set_draining(self, principal: Principal, name: str, draining: bool) -> None:
+        async def work(connection: Connection) -> None:
+            node = await nodes.by_name(connection, name)
+            await nodes.set_draining(connection, node.id, draining, actor=str(principal.user_id), now=now())
+
+        await self._database.write(work)
+
+    async def remove(self, principal: Principal, name: str, force: bool) -> None:
+        """Take a node out. By force: the machine is gone for good, so nothing of its tasks can be left."""
+
+        async def work(connection: Connection) -> transitions.Applied:
+            at = now()
+            node = await nodes.by_name(connection, name)
+            applied = transitions.Applied()
+            if force:
+                charged = [row.id for row in await agents.desired(connection, node.id)]
+                reason = Reason("node-removed", f"Node {node.name} was removed", "user", "change")
+                changes = [transitions.Change(task_id, TaskStatus.LOST, reason) for task_id in charged]
+                applied = await transitions.apply(connection, changes, actor=str(principal.user_id), now=at)
+                await transitions.free_lost(connection, charged, at)
+            await nodes.remove(connection, node.id, force=force, actor=str(principal.user_id), now=at)
+            return applied
+
+        narrate(await self._database.write(work))
+
+
+def simulated_request(number: int, region: str) -> NodeRequest:
+    """One of the nodes that `--simulate` adds; sizes differ, so that scores do."""
+    if number < 1:
+        raise InvalidInput("nodes are numbered from 1")
+    cores = (8, 16, 32)[number % 3]
+    return NodeRequest(
+        name=f"sim-{number:02d}" if number < 100 else f"sim-{number}",
+        simulated=True,
+        resources={"cpu": cores, "memory": f"{cores * 4}Gi", "storage": "1Ti", "gpu": 4 if number % 5 == 0 else 0},
+        region=region,
+    )

@@ -1,0 +1,118 @@
+"""A request as it travels, translated into what is written. Whatever waiting cannot cure is refused here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from mooring.model.errors import InvalidInput
+from mooring.model.slots import parse_amounts
+from mooring.model.tenants import Principal
+from mooring.model.workloads import Container, Kind, OnInsufficient, Restart, TaskTemplate
+from mooring.store.ids import new_id
+from mooring.store.pools import Pool
+from mooring.store.workloads import NewWorkload
+from mooring.wire.api import WorkloadRequest
+
+_RESERVED_PREFIX = "MOORING_"
+
+
+def translate(request: WorkloadRequest, principal: Principal, pools: Sequence[Pool]) -> tuple[NewWorkload, Pool]:
+    kind = Kind(request.kind)
+    template = _template(request, kind)
+    pool = choose_pool(request.pool, template.runtime, pools)
+    workload_id = new_id()
+    new = NewWorkload(
+        id=workload_id,
+        name=request.name or _made_up_name(template, workload_id),
+        kind=kind,
+        type=request.type if request.type != "batch" or kind is Kind.SESSION else "compute",
+        principal=principal,
+        pool_id=pool.id,
+        replicas=request.replicas,
+        template=template,
+        region=request.region,
+        priority=request.priority,
+        labels=request.labels,
+        gang=request.gang or request.on_insufficient == "fail",
+        spread=request.spread,
+        max_per_node=request.max_per_node,
+        on_insufficient=OnInsufficient(request.on_insufficient),
+        task_ids=tuple(new_id() for _ in range(request.replicas)),
+    )
+    return new, pool
+
+
+def choose_pool(name: str | None, runtime: str, pools: Sequence[Pool]) -> Pool:
+    """The pool by its name, or the one that offers the runtime: a real one before the simulated one."""
+    if name is not None:
+        found = next((pool for pool in pools if pool.name == name), None)
+        if found is None:
+            known = ", ".join(sorted(pool.name for pool in pools))
+            raise InvalidInput(f"there is no pool {name!r}; there are: {known}", code="unknown-pool")
+        if runtime not in found.runtimes:
+            raise InvalidInput(
+                f"pool {name!r} allows {' and '.join(sorted(found.runtimes))} tasks, not {runtime} tasks",
+                code="runtime-not-allowed",
+                details={"pool": name, "runtime": runtime, "allowed": sorted(found.runtimes)},
+            )
+        return found
+    offering = sorted((pool for pool in pools if runtime in pool.runtimes), key=lambda p: (p.simulated, p.name))
+    if not offering:
+        raise InvalidInput(
+            f"no pool offers {runtime} tasks here"
+            + ("; start the server with --simulate 5 to play with simulated nodes" if runtime == "container" else ""),
+            code="runtime-not-offered",
+            details={"runtime": runtime},
+        )
+    return offering[0]
+
+
+def _template(request: WorkloadRequest, kind: Kind) -> TaskTemplate:
+    images = {container.image is not None for container in request.containers}
+    if len(images) > 1:
+        raise InvalidInput("the containers of a task all have an image, or none has", code="mixed-runtimes")
+    names = [container.name for container in request.containers]
+    if len(set(names)) != len(names):
+        raise InvalidInput("two containers of a task have the same name", code="doubled-name")
+    for container in request.containers:
+        if container.image is None and not container.command:
+            raise InvalidInput(
+                f"container {container.name!r} has neither an image nor a command", code="nothing-to-run"
+            )
+        taken = sorted(name for name in container.environment if name.startswith(_RESERVED_PREFIX))
+        if taken:
+            raise InvalidInput(
+                f"environment names that begin with {_RESERVED_PREFIX} are Mooring's own: {', '.join(taken)}",
+                code="reserved-environment",
+            )
+    default = Restart.ALWAYS if kind is Kind.DEPLOYMENT else Restart.NEVER
+    template = TaskTemplate(
+        containers=tuple(
+            Container(
+                name=c.name,
+                image=c.image,
+                command=tuple(c.command),
+                environment=c.environment,
+                working_folder=c.working_folder,
+                slots=parse_amounts(c.resources),
+            )
+            for c in request.containers
+        ),
+        restart=Restart(request.restart) if request.restart else default,
+        max_restarts=request.max_restarts,
+        stop_grace_seconds=request.stop_grace_seconds,
+        architecture=request.architecture,
+    )
+    for slot, amount in template.request.items():
+        if amount * request.replicas > 2**63 - 1:
+            raise InvalidInput(f"{slot}: {request.replicas} tasks of this size are too much", code="quantity-too-large")
+    return template
+
+
+def _made_up_name(template: TaskTemplate, workload_id: UUID) -> str:
+    """A name that a person can tell apart: what runs, and the random end of the id."""
+    first = template.containers[0]
+    word = first.image or first.command[0]
+    stem = "".join(c for c in word.rsplit("/", 1)[-1].split(":", 1)[0].lower() if c.isascii() and c.isalnum())[:20]
+    return f"{stem or 'task'}-{workload_id.hex[-8:]}"

@@ -1,0 +1,33 @@
+"""Prometheus metrics. No label holds the name of a user, workload or task."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+registry = CollectorRegistry()
+
+_FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_SLOW = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0, 86400.0)
+
+passes = Counter("mooring_passes_total", "Scheduling passes", registry=registry)
+pass_seconds = Histogram("mooring_pass_seconds", "Time of a scheduling pass", buckets=_FAST, registry=registry)
+decisions = Counter("mooring_decisions_total", "Decisions by outcome", ["outcome"], registry=registry)
+bind_seconds = Histogram("mooring_bind_seconds", "Time to commit a pass's decisions", buckets=_FAST, registry=registry)
+bind_conflicts = Counter("mooring_bind_conflicts_total", "Workloads sent back to placing", registry=registry)
+queue_length = Gauge("mooring_queue_length", "Workloads that wait for a node", registry=registry)
+queue_oldest_seconds = Gauge("mooring_queue_oldest_seconds", "Age of the oldest waiting workload", registry=registry)
+waited_seconds = Histogram(
+    "mooring_waited_seconds", "Time from submission to the first bind", buckets=_SLOW, registry=registry
+)
+timer_passes = Counter(
+    "mooring_timer_passes_total", "Work found by the timer that no signal told of", registry=registry
+)
+agents_connected = Gauge("mooring_agents_connected", "Agents with an open stream to this server", registry=registry)
+agent_reports = Counter("mooring_agent_reports_total", "Task reports of agents", ["status"], registry=registry)
+nodes = Gauge("mooring_nodes", "Nodes by status", ["status"], registry=registry)
+loop_failures = Counter("mooring_loop_failures_total", "Exceptions that a loop survived", ["loop"], registry=registry)
+leading = Gauge("mooring_leading", "1 while this process leads", registry=registry)
+
+
+def text() -> bytes:
+    return generate_latest(registry)

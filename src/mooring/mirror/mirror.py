@@ -1,0 +1,110 @@
+"""The leader's view: the columnar cluster and the waiting workloads, following the event feed.
+
+An event only says where to look; the mirror reads those rows again, so loss, repetition and order of events cannot
+corrupt it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from uuid import UUID
+
+from mooring.model.decisions import Decision
+from mooring.model.workloads import Workload
+from mooring.scheduling.columns import Cluster
+from mooring.store import events, nodes, workloads
+from mooring.store.engine import Connection, Database
+
+_LOAD_SECONDS = 5.0
+
+
+class Mirror:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._position = 0
+        self._load_read_at = 0.0
+        self.cluster = Cluster()
+        self.queue: dict[UUID, Workload] = {}
+
+    async def load(self) -> None:
+        """Read everything. What is committed meanwhile is read again by the next `follow`."""
+        async with self._database.read() as connection:
+            self._position = await events.position(connection)
+            self.cluster = Cluster(await nodes.load(connection))
+            self.queue = {workload.id: workload for workload in await workloads.waiting(connection)}
+
+    async def follow(self) -> bool:
+        """Take in what was committed since; False if nothing was."""
+        async with self._database.read() as connection:
+            news, self._position = await events.since(connection, self._position)
+            await self._read_nodes(connection, {e.node_id for e in news if e.node_id is not None})
+            await self._read_workloads(connection, {e.workload_id for e in news if e.workload_id is not None})
+            await self._read_load(connection)
+        return bool(news)
+
+    async def read_again(self, node_ids: Iterable[UUID], workload_ids: Iterable[UUID]) -> None:
+        """What was assumed of these did not come true."""
+        async with self._database.read() as connection:
+            await self._read_nodes(connection, set(node_ids))
+            await self._read_workloads(connection, set(workload_ids))
+
+    def due(self, now: datetime) -> list[Workload]:
+        """Workloads with a task that may be placed now."""
+        return [
+            workload
+            for workload in self.queue.values()
+            if any(task.not_before is None or task.not_before <= now for task in workload.tasks)
+        ]
+
+    def next_due(self, now: datetime) -> float | None:
+        """Seconds until a task that backs off may be tried again."""
+        waits = [
+            (task.not_before - now).total_seconds()
+            for workload in self.queue.values()
+            for task in workload.tasks
+            if task.not_before is not None and task.not_before > now
+        ]
+        return min(waits, default=None)
+
+    def assume(self, bound: Iterable[Decision]) -> None:
+        """Own decisions count at once; the feed confirms them later."""
+        for decision in bound:
+            placed = {placement.task_id for placement in decision.placements}
+            workload = self.queue.get(decision.workload.id)
+            if workload is None:
+                continue
+            left = tuple(task for task in workload.tasks if task.id not in placed)
+            if left:
+                self.queue[workload.id] = replace(workload, tasks=left, placed_before=True)
+            else:
+                del self.queue[workload.id]
+
+    async def _read_nodes(self, connection: Connection, ids: set[UUID]) -> None:
+        if not ids:
+            return
+        found = await nodes.load(connection, sorted(ids))
+        for node in found:
+            self.cluster.upsert(node)
+        for gone in ids - {node.id for node in found}:
+            self.cluster.remove(gone)
+
+    async def _read_workloads(self, connection: Connection, ids: set[UUID]) -> None:
+        if not ids:
+            return
+        found = {workload.id: workload for workload in await workloads.waiting(connection, sorted(ids))}
+        for workload_id in ids:
+            if workload_id in found:
+                self.queue[workload_id] = found[workload_id]
+            else:
+                self.queue.pop(workload_id, None)
+
+    async def _read_load(self, connection: Connection) -> None:
+        time = asyncio.get_running_loop().time()
+        if time - self._load_read_at < _LOAD_SECONDS:
+            return
+        self._load_read_at = time
+        for node_id, cpu_percent, memory_percent in await nodes.loads(connection):
+            self.cluster.set_load(node_id, cpu_percent, memory_percent)

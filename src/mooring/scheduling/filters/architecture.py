@@ -1,0 +1,27 @@
+"""Only nodes of the processor architecture that the task names, if it names one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.plugins import DependsOn, Rejection
+from mooring.scheduling.shapes import Shape
+
+
+class ArchitectureFilter:
+    name = "architecture"
+    depends_on: DependsOn = "static"
+
+    def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
+        if shape.architecture is None:
+            return np.ones(len(rows), dtype=np.bool_)
+        same: Mask = cluster.architecture[rows] == cluster.architectures.code(shape.architecture)
+        return same
+
+    def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
+        return Rejection(
+            "architecture-mismatch",
+            f"{len(rows)} of another architecture (needs {shape.architecture})",
+            details={"architecture": shape.architecture},
+        )

@@ -1,0 +1,70 @@
+"""Only nodes where every requested slot fits beside what is held, reserved and used."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mooring.model.quantity import format_decimal
+from mooring.model.slots import slot_type
+from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.plugins import DependsOn, Rejection
+from mooring.scheduling.shapes import Shape
+
+
+class ResourcesFilter:
+    name = "resources"
+    depends_on: DependsOn = "row"
+
+    def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
+        every_slot: Mask = np.logical_and.reduce(cluster.fits(cluster.demand(shape.request), rows), axis=0)
+        return every_slot
+
+    def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
+        """Each node counts for one slot: the one that most of the nodes not yet counted lack."""
+        demand = cluster.demand(shape.request)
+        free = np.maximum(cluster.free(demand, rows), 0)
+        lacks = ~cluster.fits(demand, rows)
+        fits_when_empty = demand.amounts <= cluster.allocatable[demand.slots, rows]
+        words: list[str] = []
+        lacking: dict[str, dict[str, int]] = {}
+        left = np.ones(len(rows), dtype=np.bool_)
+        while left.any():
+            slot = int(np.argmax((lacks & left).sum(axis=1)))
+            here = lacks[slot] & left
+            left &= ~here
+            name = demand.names[slot]
+            needs = int(demand.amounts[slot, 0])
+            most_free = int(free[slot, here].max())
+            largest = int(cluster.allocatable[demand.slots[slot, 0], rows[here]].max())
+            count = int(here.sum())
+            words.append(_words(name, count, needs, most_free, largest))
+            lacking[name] = {"nodes": count, "needs": needs, "most_free": most_free, "largest": largest}
+        return Rejection(
+            "insufficient-resources",
+            ", ".join(words),
+            cure="release" if fits_when_empty.all(axis=0).any() else "change",
+            details={"lacking": lacking},
+        )
+
+
+def _words(name: str, count: int, needs: int, most_free: int, largest: int) -> str:
+    have = "has" if count == 1 else "have"
+    shown = {units: _readable(name, units) for units in (needs, most_free, largest)}
+    if len(set(shown.values())) < len(shown):
+        shown = {units: slot_type(name).format(units) for units in shown}
+    empty = f", {shown[largest]} when empty" if most_free < largest < needs else ""
+    return (
+        f"{count} {have} too little {name} "
+        f"(needs {shown[needs]}; the most free on one node is {shown[most_free]}{empty})"
+    )
+
+
+def _readable(name: str, units: int) -> str:
+    """An amount for people: bytes that no suffix holds exactly are rounded down to a tenth of one."""
+    slot = slot_type(name)
+    exact = slot.format(units)
+    if slot.kind != "bytes" or len(exact) <= 6:
+        return exact
+    power = (units.bit_length() - 1) // 10
+    suffix = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")[power]
+    return f"{format_decimal(units * 10 >> 10 * power, 10)}{suffix}"

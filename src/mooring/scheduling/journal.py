@@ -1,0 +1,37 @@
+"""The journal: which rows changed since a revision, so that a reader refreshes those and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LIMIT = 1 << 16
+"""Entries kept; a reader further behind than this starts afresh, which costs it no more than catching up would."""
+
+
+class Journal:
+    """An append-only list of changed rows; a revision is a position in it."""
+
+    def __init__(self) -> None:
+        self._rows: list[int] = []
+        self._dropped = 0
+
+    @property
+    def revision(self) -> int:
+        return self._dropped + len(self._rows)
+
+    def note(self, rows: Iterable[int]) -> None:
+        self._rows.extend(rows)
+        if len(self._rows) > _LIMIT:
+            surplus = len(self._rows) - _LIMIT // 2
+            del self._rows[:surplus]
+            self._dropped += surplus
+
+    def since(self, revision: int) -> NDArray[np.intp] | None:
+        """The rows that changed after `revision`, each once and in no order; None if that is no longer known."""
+        if revision < self._dropped:
+            return None
+        changed = set(self._rows[revision - self._dropped :])
+        return np.fromiter(changed, dtype=np.intp, count=len(changed))

@@ -1,0 +1,1 @@
+"""Sequencers: who is next? One file each."""

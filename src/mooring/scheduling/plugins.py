@@ -1,0 +1,125 @@
+"""What a plugin is: the protocols, how plugins are asked, and what becomes of one that fails.
+
+Plugins are vectorised. They get rows of the columnar cluster and return one array over these rows; they must not keep
+or change what they are given. What each declares in `depends_on` tells the cache when its answer goes stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, get_args
+
+import numpy as np
+
+from mooring.model.decisions import SCORE_ONE
+from mooring.model.names import shown
+from mooring.model.reasons import Cure, Reason
+from mooring.model.workloads import Workload
+from mooring.scheduling.columns import Cluster, Mask, Rows, Scores
+from mooring.scheduling.shapes import Shape
+
+DependsOn = Literal["static", "row", "domain", "cluster"]
+"""`static`: the shape and what a node is (its generation). `row`: also the node's own counters and load.
+`domain`, `cluster`: also other nodes, so that every change makes the answer stale."""
+
+DEPENDENCIES: tuple[str, ...] = get_args(DependsOn)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a filter turned nodes down. `words` reads after "0 of 5 nodes fit: " and begins with the number of nodes."""
+
+    code: str
+    words: str
+    cure: Cure = "change"
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Filter(Protocol):
+    """May this node take the task?"""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def depends_on(self) -> DependsOn: ...
+
+    def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask: ...
+
+    def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
+        """Why it rejected these rows, of which there is at least one."""
+        ...
+
+
+class Scorer(Protocol):
+    """How good is this node, 0 to SCORE_ONE? Only asked about nodes that may take the task."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def depends_on(self) -> DependsOn: ...
+
+    def score(self, shape: Shape, cluster: Cluster, rows: Rows) -> Scores: ...
+
+
+class Sequencer(Protocol):
+    """Who is next?"""
+
+    def order(self, workloads: Sequence[Workload]) -> Sequence[Workload]: ...
+
+
+class PluginFailed(Exception):
+    """A plugin raised or gave a wrong array; the workloads that it was asked for fail, the pass goes on."""
+
+    def __init__(self, kind: str, name: str, problem: str) -> None:
+        super().__init__(f"{kind} {name!r} {problem}")
+        self.reason = Reason(
+            code="constraint-evaluation-failed",
+            message=f"the {kind} {name!r} {problem}",
+            by=name,
+            cure="change",
+            details={"plugin": name, "kind": kind},
+        )
+
+
+def ask_filter(plugin: Filter, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
+    try:
+        mask = plugin.feasible(shape, cluster, rows)
+    except Exception as error:
+        raise _raised("filter", plugin.name, error) from error
+    _check_array("filter", plugin.name, mask, rows, np.dtype(np.bool_))
+    return mask
+
+
+def ask_scorer(plugin: Scorer, shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
+    try:
+        scores = plugin.score(shape, cluster, rows)
+    except Exception as error:
+        raise _raised("scorer", plugin.name, error) from error
+    _check_array("scorer", plugin.name, scores, rows, np.dtype(np.int64))
+    # Seen as unsigned, a negative score is a huge one: one comparison finds both ends.
+    if len(scores) and scores.view(np.uint64).max() > SCORE_ONE:
+        raise PluginFailed("scorer", plugin.name, f"gave a score outside 0 to {SCORE_ONE}")
+    return scores
+
+
+def ask_why(plugin: Filter, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
+    try:
+        return plugin.explain(shape, cluster, rows)
+    except Exception as error:
+        raise _raised("filter", plugin.name, error) from error
+
+
+def _raised(kind: str, name: str, error: Exception) -> PluginFailed:
+    return PluginFailed(kind, name, f"raised {type(error).__name__}: {shown(str(error))[:200]}")
+
+
+def _check_array(kind: str, name: str, answer: object, rows: Rows, dtype: np.dtype[Any]) -> None:
+    if not isinstance(answer, np.ndarray):
+        raise PluginFailed(kind, name, f"gave a {type(answer).__name__} where an array is due")
+    if answer.dtype != dtype:
+        raise PluginFailed(kind, name, f"gave an array of {answer.dtype} where {dtype} is due")
+    if answer.shape != rows.shape:
+        raise PluginFailed(kind, name, f"gave an array of shape {answer.shape} for {len(rows)} nodes")

@@ -1,0 +1,91 @@
+"""Which nodes for the tasks of one workload: the best first, each placement counted before the next is chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mooring.model.workloads import Workload
+from mooring.scheduling.columns import Amount, Cluster, Rows, Scores
+from mooring.scheduling.evaluation import INFEASIBLE, Evaluation
+from mooring.scheduling.trial import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The chosen rows, one per task, with their scores; `feasible_nodes` could have taken the first task."""
+
+    rows: list[int]
+    scores: list[int]
+    feasible_nodes: int
+    own: Amount
+    """How many tasks of the workload each row has, those chosen here included."""
+
+
+def select(evaluation: Evaluation, trial: Trial, workload: Workload, count: int, *, together: bool) -> Selection:
+    """Choose nodes for `count` tasks and assume them; fewer come back where there is no room for all.
+
+    `together`: all or none are wanted, so a choice that is known to be short is not assumed at all.
+    """
+    own = own_tasks(workload, evaluation.cluster)
+    # Where each node takes one task at most, no placement changes the rank of a node that may still be chosen.
+    if workload.max_per_node == 1 and evaluation.node_local:
+        return _at_once(evaluation, trial, workload, count, own, together=together)
+    return _one_by_one(evaluation, trial, workload, count, own)
+
+
+def _at_once(
+    evaluation: Evaluation, trial: Trial, workload: Workload, count: int, own: Amount, *, together: bool
+) -> Selection:
+    keys = _within_limit(evaluation.keys, own, workload.max_per_node)
+    found = int(np.count_nonzero(keys != INFEASIBLE))
+    taken = min(found, count)
+    best: Rows = np.argpartition(keys, -taken)[-taken:] if taken else np.empty(0, dtype=np.intp)
+    best = best[np.argsort(-keys[best])]
+    rows = best.tolist()
+    scores = [evaluation.score_of(row) for row in rows]
+    if taken == count or (taken and not together):
+        trial.assume(best, evaluation.demand)
+        own[best] += 1
+    return Selection(rows, scores, found, own)
+
+
+def _one_by_one(evaluation: Evaluation, trial: Trial, workload: Workload, count: int, own: Amount) -> Selection:
+    rows: list[int] = []
+    scores: list[int] = []
+    feasible_nodes = 0
+    for _ in range(count):
+        evaluation.refresh()
+        keys = _within_limit(evaluation.keys, own, workload.max_per_node)
+        if not rows:
+            feasible_nodes = int(np.count_nonzero(keys != INFEASIBLE))
+        if workload.spread:
+            keys = _fewest_own_tasks(keys, own)
+        row = int(keys.argmax())
+        if keys[row] == INFEASIBLE:
+            break
+        rows.append(row)
+        scores.append(evaluation.score_of(row))
+        trial.assume(np.array([row], dtype=np.intp), evaluation.demand)
+        own[row] += 1
+    return Selection(rows, scores, feasible_nodes, own)
+
+
+def own_tasks(workload: Workload, cluster: Cluster) -> Amount:
+    """How many tasks of the workload each row has from earlier passes."""
+    own = np.zeros(cluster.capacity, dtype=np.int64)
+    for node_id, count in workload.occupied.items():
+        row = cluster.row_of(node_id)
+        if row is not None:
+            own[row] = count
+    return own
+
+
+def _within_limit(keys: Scores, own: Amount, max_per_node: int | None) -> Scores:
+    return keys if max_per_node is None else np.where(own < max_per_node, keys, INFEASIBLE)
+
+
+def _fewest_own_tasks(keys: Scores, own: Amount) -> Scores:
+    feasible = keys != INFEASIBLE
+    return np.where(own == own[feasible].min(), keys, INFEASIBLE) if feasible.any() else keys

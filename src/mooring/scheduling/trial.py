@@ -1,0 +1,21 @@
+"""A trial of the cluster: changes that are kept or undone as a whole, in time proportional to the change."""
+
+from __future__ import annotations
+
+from mooring.scheduling.columns import Cluster, Demand, Rows
+
+
+class Trial:
+    """Changes count at once for everyone who looks at the columns; without `revert` they stay."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._assumed: list[tuple[Rows, Demand]] = []
+
+    def assume(self, rows: Rows, demand: Demand) -> None:
+        self._cluster.assume(rows, demand)
+        self._assumed.append((rows, demand))
+
+    def revert(self) -> None:
+        while self._assumed:
+            self._cluster.forget(*self._assumed.pop())

@@ -1,0 +1,408 @@
+"""The composition root: reads the settings and wires the rooms into one process. The only place that knows them all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from importlib.metadata import version
+from itertools import cycle
+from pathlib import Path
+from secrets import token_hex
+
+import structlog
+import uvicorn
+
+from mooring import logs, metrics
+from mooring.agent.agent import Agent
+from mooring.agent.options import Options
+from mooring.api import agents as agent_routes
+from mooring.api import bootstrap, signing
+from mooring.api.app import create_app
+from mooring.api.hub import AgentHub
+from mooring.api.passwords import Passwords
+from mooring.api.services import DeploymentLimits, Services
+from mooring.api.tokens import Tokens
+from mooring.clock import now
+from mooring.controllers.leader import Leader
+from mooring.coordination import postgres
+from mooring.coordination.signals import Signal
+from mooring.intake.auditing import Auditor
+from mooring.intake.intake import Intake
+from mooring.intake.nodes import SIMULATED_POOL, NodeAdmin, simulated_request
+from mooring.model.errors import Conflict, InvalidInput
+from mooring.model.nodes import REGIONS
+from mooring.model.tenants import Principal
+from mooring.settings import Settings
+from mooring.store import join_tokens, nodes, pools, schema, slot_types, tenants
+from mooring.store.engine import Connection, Database
+
+_log = structlog.get_logger(__name__)
+DEFAULT_POOL = "default"
+_GRACEFUL_SECONDS = 3
+_JOIN_TOKEN_LIFE = timedelta(minutes=10)
+
+
+def up(settings: Settings) -> None:
+    """Run a server until it is told to stop; a MooringError says why it could not start."""
+    logs.configure(form=settings.log_format, level=settings.log_level)
+    _check(settings)
+    _make_data_folder(settings.data)
+    with _only_server(settings), _listening(settings) as listener:
+        asyncio.run(_run(settings, listener))
+
+
+def rotate_keys(settings: Settings) -> None:
+    """Sign with a new key from the next start on; tokens of the old keys stay good until they expire."""
+
+    async def rotate() -> None:
+        database = Database(settings.database_url)
+        try:
+            await signing.check_shared(database, signing.load(settings.data))
+            await signing.check_shared(database, signing.rotate(settings.data))
+        finally:
+            await database.close()
+
+    if settings.signing_key is not None:
+        raise Conflict("the signing key comes from the settings; change it there", code="key-from-settings")
+    asyncio.run(rotate())
+
+
+async def _run(settings: Settings, listener: socket.socket) -> None:
+    database = Database(settings.database_url)
+    try:
+        server = await _Server.build(settings, database, listener)
+        await server.run()
+    finally:
+        await database.close()
+
+
+@dataclass(slots=True)
+class _State:
+    """What /health and /ready say of this server."""
+
+    database: Database
+    leader: Leader | None
+
+    @property
+    def role(self) -> str:
+        return "api" if self.leader is None else self.leader.role
+
+    @property
+    def last_pass_at(self) -> datetime | None:
+        return self.leader.scheduling.last_pass_at if self.leader else None
+
+    @property
+    def last_pass_ms(self) -> float | None:
+        return self.leader.scheduling.last_pass_ms if self.leader else None
+
+    @property
+    def passes(self) -> int:
+        return self.leader.scheduling.passes if self.leader else 0
+
+    async def checks(self) -> dict[str, str]:
+        checks = {"database": "ok"}
+        try:
+            async with asyncio.timeout(3), self.database.read() as connection:
+                await pools.all_pools(connection)
+        except Exception as error:
+            checks["database"] = f"does not answer: {type(error).__name__}"
+        if self.leader is not None:
+            checks["leadership"] = "ok" if self.leader.office.held else self.leader.problem or "not leading"
+            for loop in self.leader.loops:
+                checks[f"loop {loop.name}"] = loop.error or "ok"
+            if self.leader.problem:
+                checks["scheduler"] = self.leader.problem
+        return checks
+
+
+class _Server:
+    """One process: API, and as the role says a scheduler and an agent."""
+
+    def __init__(self, settings: Settings, database: Database, url: str) -> None:
+        self.settings = settings
+        self.database = database
+        self.url = url
+        self.signal = Signal()
+        database.on_commit.append(self.signal.send)
+        self.hub = AgentHub(database, self.signal)
+        self.leader: Leader | None = None
+        if settings.role == "all":
+            self.leader = Leader(
+                database,
+                self.signal,
+                settings.scheduler_instance_id or f"{socket.gethostname()}-{token_hex(4)}",
+                reconcile_interval=settings.reconcile_interval,
+                node_timeout_seconds=settings.node_timeout_seconds,
+                event_retention_hours=settings.event_retention_hours,
+            )
+        self.agent: Agent | None = None
+        self.uvicorn: uvicorn.Server | None = None
+        self.listener: socket.socket | None = None
+
+    @classmethod
+    async def build(cls, settings: Settings, database: Database, listener: socket.socket) -> _Server:
+        server = cls(settings, database, _url(settings, listener))
+        server.listener = listener
+        await schema.upgrade(database.engine)
+        await database.write(_seed)
+        passwords = Passwords()
+        given = settings.admin_password.get_secret_value() if settings.admin_password else None
+        password = await bootstrap.first_start(database, passwords, given, now())
+        admin = await _admin(database)
+        node_admin = NodeAdmin(database, simulation_allowed=_simulation_allowed(settings))
+        if settings.simulate:
+            await _simulate(database, node_admin, admin, settings.simulate)
+        keys = (
+            signing.from_text(settings.signing_key.get_secret_value())
+            if settings.signing_key
+            else signing.load(settings.data)
+        )
+        await signing.check_shared(database, keys)
+        services = Services(
+            database=database,
+            intake=Intake(database),
+            nodes=node_admin,
+            logs=server.hub,
+            changes=server.signal,
+            state=_State(database, server.leader),
+            auditor=Auditor(database),
+            tokens=Tokens(keys, lifetime_seconds=settings.token_seconds),
+            metrics_text=metrics.text,
+            version=version("mooring"),
+            public_url=server.url,
+            limits=_limits(settings),
+            passwords=passwords,
+        )
+        app = create_app(services)
+        app.include_router(agent_routes.router(database, server.hub))
+        server.uvicorn = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=_GRACEFUL_SECONDS,
+                ssl_certfile=settings.tls_cert,
+                ssl_keyfile=settings.tls_key,
+                server_header=False,
+            )
+        )
+        if settings.role == "all" and settings.agent:
+            server.agent = await _local_agent(database, settings, server.url, admin)
+        _announce(settings, server.url, password)
+        return server
+
+    async def run(self) -> None:
+        """Serve until a signal says stop; then agent, loops and API end in this order, so that no report is lost."""
+        assert self.uvicorn is not None and self.listener is not None
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        # uvicorn would take the signals for itself, and they are for the whole process.
+        serving = asyncio.create_task(self.uvicorn._serve([self.listener]))
+        background = [asyncio.create_task(self.hub.follow()), asyncio.create_task(self.hub.write_heartbeats())]
+        if self.database.dialect == "postgresql":
+            background.append(asyncio.create_task(postgres.listen(self.database.url, self.signal)))
+        leading = asyncio.create_task(self.leader.run()) if self.leader else None
+        working = asyncio.create_task(_supervise_agent(self.agent)) if self.agent else None
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        _log.info("Shutting down")
+        if self.agent is not None and working is not None:
+            self.agent.stop(terminate=self.settings.on_stop == "stop")
+            await working
+        for task in (leading, *background):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+        self.uvicorn.should_exit = True
+        stopping.cancel()
+        await serving
+        _log.info("Graceful shutdown complete")
+
+
+async def _supervise_agent(agent: Agent) -> None:
+    """The API and the scheduler go on without this machine's agent."""
+    try:
+        await agent.run()
+    except Exception:
+        _log.exception("The agent of this machine stopped; its node will be lost")
+
+
+async def _seed(connection: Connection) -> None:
+    """What every database has from its first start on."""
+    await slot_types.ensure_built_in(connection)
+    await pools.ensure(connection, DEFAULT_POOL, runtimes=["process"], simulated=False, now=now())
+
+
+async def _admin(database: Database) -> Principal:
+    async with database.read() as connection:
+        user = await tenants.find_user(connection, tenants.FIRST_ADMIN)
+        standing = await tenants.standing(connection, user.id)
+    if standing is None:
+        raise Conflict(f"user {tenants.FIRST_ADMIN!r} has no active keypair", code="no-admin")
+    return standing.principal
+
+
+async def _simulate(database: Database, node_admin: NodeAdmin, admin: Principal, number: int) -> None:
+    """Simulated nodes spread over the regions, as many as asked for; those of an earlier start count."""
+    async with database.read() as connection:
+        there = {node.name for node in await nodes.load(connection) if node.pool == SIMULATED_POOL}
+    regions = cycle(REGIONS)
+    for index in range(1, number + 1):
+        request = simulated_request(index, next(regions))
+        if request.name not in there:
+            await node_admin.add_simulated(admin, request)
+
+
+async def _local_agent(database: Database, settings: Settings, url: str, admin: Principal) -> Agent:
+    """This machine's agent; it joins like any other, with a token that it gets on the short way."""
+    root = settings.data / "agent"
+    name = settings.node_name or _node_name()
+
+    async def work(connection: Connection) -> str:
+        return await join_tokens.create(
+            connection,
+            node_name=name,
+            pool=DEFAULT_POOL,
+            created_by=admin.user_id,
+            expires_at=now() + _JOIN_TOKEN_LIFE,
+            now=now(),
+        )
+
+    return Agent(
+        url,
+        root,
+        name,
+        join_token=await database.write(work),
+        options=Options(
+            heartbeat_seconds=settings.heartbeat_seconds,
+            trust_tenants=settings.trust_tenants,
+            ca_file=settings.tls_cert,
+        ),
+    )
+
+
+def _node_name() -> str:
+    """The host name as a node's name."""
+    words = "".join(c if c.isascii() and c.isalnum() else "-" for c in socket.gethostname().lower().split(".")[0])
+    return words.strip("-")[:63].rstrip("-") or "local"
+
+
+def _check(settings: Settings) -> None:
+    tls = settings.tls_cert is not None and settings.tls_key is not None
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        raise InvalidInput("--tls-cert and --tls-key go together", code="invalid-setting")
+    if not settings.loopback and not tls and not settings.insecure:
+        raise InvalidInput(
+            f"listening on {settings.host} would send passwords in the clear; give --tls-cert and --tls-key, "
+            "or --insecure if something in front of it does TLS",
+            code="insecure",
+        )
+    if settings.simulate and not _simulation_allowed(settings):
+        raise InvalidInput(
+            "simulated nodes run nothing, so a server on PostgreSQL or beyond loopback takes them only with --demo",
+            code="simulation-refused",
+        )
+    if settings.etcd_host is not None:
+        _log.warning("ETCD_HOST is set, but this version keeps leadership in the database alone")
+    if settings.control_plane_api_url is not None:
+        _log.warning("CONTROL_PLANE_API_URL is set, but this version sends no scale-up requests")
+
+
+def _simulation_allowed(settings: Settings) -> bool:
+    return settings.demo or (settings.loopback and settings.database_url.startswith("sqlite"))
+
+
+def _limits(settings: Settings) -> DeploymentLimits:
+    return DeploymentLimits(
+        min_cpu=settings.deployment_min_cpu,
+        max_cpu=settings.deployment_max_cpu,
+        min_memory_mb=settings.deployment_min_memory_mb,
+        max_memory_mb=settings.deployment_max_memory_mb,
+        max_gpu=settings.deployment_max_gpu,
+        max_storage_gb=settings.deployment_max_storage_gb,
+        max_replicas=settings.deployment_max_replicas,
+        max_scale=settings.deployment_max_scale,
+    )
+
+
+def _make_data_folder(data: Path) -> None:
+    """Only its owner may list it; what is secret in it is readable for the owner alone."""
+    os.umask(0o077)
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        # Tasks of a root agent run under other users, who must pass through to their own work folders.
+        data.chmod(0o711 if os.geteuid() == 0 else 0o700)
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot use {data} as the data folder: {error.strerror}; choose another with --data", code="data-folder"
+        ) from None
+
+
+@contextlib.contextmanager
+def _only_server(settings: Settings) -> Iterator[None]:
+    """One server per data folder: two on one SQLite file would both be sure to lead."""
+    with (settings.data / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Conflict(
+                f"another server runs on the data folder {settings.data}; stop it, or choose another with --data",
+                code="already-running",
+            ) from None
+        yield
+
+
+@contextlib.contextmanager
+def _listening(settings: Settings) -> Iterator[socket.socket]:
+    """The port is taken before anything is changed, so that a busy one is told at once."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise Conflict(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; choose another port with --port",
+            code="port-in-use",
+        ) from None
+    with listener:
+        yield listener
+
+
+def _url(settings: Settings, listener: socket.socket) -> str:
+    scheme = "https" if settings.tls_cert else "http"
+    host, port = listener.getsockname()[:2]
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"{scheme}://{f'[{reachable}]' if ':' in reachable else reachable}:{port}"
+
+
+def _announce(settings: Settings, url: str, password: str | None) -> None:
+    """Say where the server is and the exact line to paste; keep both for `mooring login` on this machine."""
+    address = settings.data / "server.json"
+    record = {"url": url} | ({"ca_file": str(settings.tls_cert.absolute())} if settings.tls_cert else {})
+    address.write_text(json.dumps(record))
+    address.chmod(0o644)
+    password_file = settings.data / "admin-password"
+    if password is not None:
+        password_file.touch(0o600)
+        password_file.write_text(password + "\n")
+    command = f"{Path(sys.argv[0]).absolute()} login --data {settings.data.absolute()}"
+    lines = ["", f"Mooring is at {url}   (API docs: {url}/docs)", f"State is kept in {settings.data.absolute()}"]
+    if password is not None and settings.admin_password is None:
+        lines.append(f"First start: user admin, password {password}   (also in {password_file.absolute()})")
+    lines += ["", "In a second terminal:", "", f"    {command}", "", "Ctrl-C stops.", ""]
+    print("\n".join(lines), flush=True)

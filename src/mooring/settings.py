@@ -1,0 +1,167 @@
+"""Every setting: its name, default and meaning, and where its value came from.
+
+Rising order of precedence: the environment (`MOORING_…`), a TOML file, flags. An unknown name is an error.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from mooring.model.errors import InvalidInput
+
+_PREFIX = "MOORING_"
+# Names that people know from elsewhere.
+_ALIASES = {
+    "ETCD_HOST": "etcd_host",
+    "ETCD_PORT": "etcd_port",
+    "CONTROL_PLANE_API_URL": "control_plane_api_url",
+    "SCHEDULER_INSTANCE_ID": "scheduler_instance_id",
+    "LEADER_LEASE_TTL": "leader_lease_ttl",
+    "RECONCILE_INTERVAL": "reconcile_interval",
+}
+# Variables of Mooring's other programs (the client, the tests), which are no settings of the server.
+_FOREIGN = frozenset({"MOORING_SERVER", "MOORING_TOKEN", "MOORING_CONFIG", "MOORING_REQUIRE", "MOORING_CONFORMANCE"})
+_FOREIGN |= {"MOORING_TRACES", "MOORING_TASK_ID", "MOORING_WORKLOAD", "MOORING_WORKLOAD_ID", "MOORING_INDEX"}
+_FOREIGN |= {"MOORING_ATTEMPT"}
+
+
+def default_data() -> Path:
+    """One folder for all state: the system's place for root, the person's own otherwise."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/mooring")
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "mooring"
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: Path = Field(default_factory=default_data, description="folder that keeps all state")
+    database: str | None = Field(None, description="database URL; a SQLite file in the data folder if not given")
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 picks a free one")
+    insecure: bool = Field(False, description="allow listening beyond loopback without TLS")
+    tls_cert: Path | None = Field(None, description="certificate file (PEM)")
+    tls_key: Path | None = Field(None, description="private key file (PEM)")
+    role: Literal["all", "api"] = Field("all", description="all: API, scheduler and agent; api: the API alone")
+
+    admin_password: SecretStr | None = Field(None, description="first password of the user admin")
+    signing_key: SecretStr | None = Field(None, description="key that signs tokens; otherwise kept in the data folder")
+    token_seconds: int = Field(3600, ge=60, le=86400, description="life of a token")
+
+    simulate: int = Field(0, ge=0, le=10000, description="simulated nodes to add at the first start")
+    demo: bool = Field(False, description="allow simulated nodes on PostgreSQL or beyond loopback")
+    agent: bool = Field(True, description="run an agent for this machine inside the server")
+    node_name: str | None = Field(None, description="name of this machine's node; its host name if not given")
+    trust_tenants: bool = Field(False, description="an agent without root runs the processes of every tenant")
+    on_stop: Literal["leave", "stop"] = Field("leave", description="running work when the server stops")
+    heartbeat_seconds: float = Field(5.0, gt=0, le=300, description="pause between two heartbeats of an agent")
+    node_timeout_seconds: float = Field(30.0, gt=0, description="a node that is silent this long is lost")
+
+    reconcile_interval: float = Field(30.0, gt=0, description="seconds between two passes that no signal asked for")
+    scheduler_instance_id: str | None = Field(None, description="name of this scheduler; host and a random part if not")
+    etcd_host: str | None = Field(None, description="etcd for leadership; off unless set")
+    etcd_port: int = Field(2379, ge=1, le=65535, description="port of etcd")
+    leader_lease_ttl: float = Field(15.0, gt=0, description="seconds that a lease of leadership lasts in etcd")
+    control_plane_api_url: str | None = Field(None, description="where scale-up requests are sent; off unless set")
+    event_retention_hours: float = Field(24.0, gt=0, description="how long the event feed is kept")
+
+    deployment_max_cpu: float = Field(16, description="largest cpu of a request to /api/deployment, in cores")
+    deployment_min_cpu: float = Field(0.5, description="smallest cpu there")
+    deployment_max_memory_mb: int = Field(16384, description="largest memory there, in MB")
+    deployment_min_memory_mb: int = Field(512, description="smallest memory there")
+    deployment_max_gpu: int = Field(8, description="most gpus there")
+    deployment_max_storage_gb: int = Field(1000, description="largest storage there, in GB")
+    deployment_max_replicas: int = Field(10, description="most replicas there at creation")
+    deployment_max_scale: int = Field(100, description="most replicas there by scaling")
+
+    log_format: Literal["text", "json"] = Field("text", description="how log lines are written")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
+
+    @property
+    def database_url(self) -> str:
+        return self.database or f"sqlite+aiosqlite:///{self.data / 'mooring.db'}"
+
+    @property
+    def loopback(self) -> bool:
+        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    settings: Settings
+    origins: Mapping[str, str]
+    """Setting to where its value came from."""
+
+
+def load(
+    flags: Mapping[str, Any] | None = None,
+    config_file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Loaded:
+    """The effective settings. Flags that are None were not given."""
+    environment = os.environ if environment is None else environment
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(Settings.model_fields, "default")
+    for source, found in (
+        ("environment", _from_environment(environment)),
+        ("file", _from_file(config_file, environment)),
+        ("flag", {name: value for name, value in (flags or {}).items() if value is not None}),
+    ):
+        for name, (value, origin) in ((n, _named(v, source)) for n, v in found.items()):
+            if name not in Settings.model_fields:
+                raise InvalidInput(f"there is no setting {name!r} ({origin})", code="unknown-setting")
+            values[name], origins[name] = value, origin
+    try:
+        return Loaded(Settings.model_validate(values), origins)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else "settings"
+        raise InvalidInput(
+            f"setting {name} ({origins.get(name, 'default')}): {first['msg']}", code="invalid-setting"
+        ) from None
+
+
+def describe(loaded: Loaded) -> list[tuple[str, str, str, str]]:
+    """(name, value, origin, meaning) of every setting; secrets are not shown."""
+    rows = []
+    for name, field in Settings.model_fields.items():
+        value = getattr(loaded.settings, name)
+        if isinstance(value, SecretStr):
+            value = "(set, not shown)"
+        rows.append((name, "" if value is None else str(value), loaded.origins[name], field.description or ""))
+    return rows
+
+
+def _named(value: Any, source: str) -> tuple[Any, str]:
+    return value if isinstance(value, tuple) else (value, source)
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for variable, name in _ALIASES.items():
+        if variable in environment:
+            found[name] = (environment[variable], f"environment {variable}")
+    for variable, value in environment.items():
+        if variable.startswith(_PREFIX) and variable not in _FOREIGN:
+            found[variable.removeprefix(_PREFIX).lower()] = (value, f"environment {variable}")
+    return found
+
+
+def _from_file(path: Path | None, environment: Mapping[str, str]) -> dict[str, Any]:
+    given = path or (Path(environment["MOORING_CONFIG"]) if environment.get("MOORING_CONFIG") else None)
+    if given is None:
+        return {}
+    try:
+        with given.open("rb") as file:
+            document = tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise InvalidInput(f"cannot read the settings file {given}: {error}", code="invalid-setting") from None
+    return {name: (value, f"file {given}") for name, value in document.items()}

@@ -1,0 +1,54 @@
+"""What an agent needs to know: the tasks that should be on its node."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.lifecycle import OCCUPYING
+from mooring.store.tables import projects, tasks, users, workloads
+from mooring.store.types import AnyRow
+
+
+async def desired(connection: AsyncConnection, node_id: UUID) -> list[AnyRow]:
+    """Tasks that occupy the node: those to run, those to stop, and ended ones of which something may be left."""
+    rows = await connection.execute(
+        select(
+            tasks.c.id,
+            tasks.c.workload_id,
+            tasks.c.task_index,
+            tasks.c.attempt,
+            tasks.c.status,
+            workloads.c.name,
+            workloads.c.template,
+            workloads.c.user_id,
+            workloads.c.project_id,
+            projects.c.number.label("project_number"),
+            users.c.os_user,
+        )
+        .join(workloads, workloads.c.id == tasks.c.workload_id)
+        .join(projects, projects.c.id == workloads.c.project_id)
+        .join(users, users.c.id == workloads.c.user_id)
+        .where(tasks.c.node_id == node_id, tasks.c.freed_at.is_(None))
+        .order_by(tasks.c.created_at, tasks.c.task_index)
+    )
+    return list(rows)
+
+
+async def on_nodes(connection: AsyncConnection, node_ids: list[UUID]) -> list[AnyRow]:
+    """Tasks that occupy these nodes, with their status and kind."""
+    rows = await connection.execute(
+        select(tasks.c.id, tasks.c.status, tasks.c.node_id, tasks.c.workload_id, workloads.c.kind)
+        .join(workloads, workloads.c.id == tasks.c.workload_id)
+        .where(tasks.c.node_id.in_(node_ids), tasks.c.status.in_(list(OCCUPYING)))
+        .order_by(tasks.c.id)
+    )
+    return list(rows)
+
+
+async def owned(connection: AsyncConnection, node_id: UUID, task_ids: list[UUID]) -> set[UUID]:
+    """Which of these tasks are on the node: an agent speaks for its own tasks only."""
+    rows = await connection.execute(select(tasks.c.id).where(tasks.c.id.in_(task_ids), tasks.c.node_id == node_id))
+    return set(rows.scalars())

@@ -1,0 +1,152 @@
+"""The guarded commit of placements: the one fit rule, checked under the locks of the rows that it is about."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.decisions import Decision
+from mooring.model.lifecycle import OCCUPYING, NodeStatus, TaskStatus
+from mooring.model.slots import fits
+from mooring.store import transitions
+from mooring.store.chunks import chunks
+from mooring.store.tables import node_resources, nodes, tasks
+from mooring.store.types import AnyRow
+
+
+@dataclass(slots=True)
+class Bound:
+    """What became of the decisions of a batch, by workload."""
+
+    bound: list[Decision] = field(default_factory=list)
+    conflicts: list[tuple[Decision, str]] = field(default_factory=list)
+    """Someone else was there first: back to placing."""
+    dropped: list[Decision] = field(default_factory=list)
+    """Cancelled or changed since the pass read them."""
+    applied: transitions.Applied = field(default_factory=transitions.Applied)
+
+
+async def bind(connection: AsyncConnection, decisions: Sequence[Decision], *, now: datetime, term: int) -> Bound:
+    """Reserve what fits in one transaction; a workload that does not fit any more hurts nobody else."""
+    result = Bound()
+    locked = await transitions.lock_workloads(connection, [decision.workload.id for decision in decisions])
+    statuses, occupied = await _tasks_now(connection, list(locked))
+    node_ids = sorted({p.node_id for decision in decisions for p in decision.placements})
+    guard = await _Guard.read(connection, node_ids)
+    changes: list[transitions.Change] = []
+    for decision in decisions:
+        workload = locked.get(decision.workload.id)
+        if (
+            workload is None
+            or workload.stopping
+            or any(statuses.get(p.task_id) != TaskStatus.PENDING for p in decision.placements)
+        ):
+            result.dropped.append(decision)
+            continue
+        conflict = guard.take(decision, occupied[workload.id], workload.max_per_node)
+        if conflict is not None:
+            result.conflicts.append((decision, conflict))
+            continue
+        result.bound.append(decision)
+        changes.extend(
+            transitions.Change(p.task_id, TaskStatus.SCHEDULED, node_id=p.node_id, node_name=p.node_name, score=p.score)
+            for p in decision.placements
+        )
+    result.applied = await transitions.apply(connection, changes, actor="scheduler", now=now, term=term)
+    return result
+
+
+async def _tasks_now(
+    connection: AsyncConnection, workload_ids: Sequence[UUID]
+) -> tuple[dict[UUID, str], dict[UUID, Counter[UUID]]]:
+    statuses: dict[UUID, str] = {}
+    occupied: dict[UUID, Counter[UUID]] = defaultdict(Counter)
+    for part in chunks(workload_ids):
+        rows = await connection.execute(
+            select(tasks.c.id, tasks.c.workload_id, tasks.c.status, tasks.c.node_id).where(
+                tasks.c.workload_id.in_(part), tasks.c.status.in_([*OCCUPYING, TaskStatus.PENDING])
+            )
+        )
+        for row in rows:
+            statuses[row.id] = row.status
+            if row.node_id is not None:
+                occupied[row.workload_id][row.node_id] += 1
+    return statuses, occupied
+
+
+class _Guard:
+    """The nodes of a batch as they are now, and what the batch has taken of them so far."""
+
+    def __init__(self, rows: dict[UUID, AnyRow], slots: dict[tuple[UUID, str], AnyRow], counts: Counter[UUID]) -> None:
+        self.nodes = rows
+        self.slots = slots
+        self.counts = counts
+        self.taken: Counter[tuple[UUID, str]] = Counter()
+
+    @classmethod
+    async def read(cls, connection: AsyncConnection, ids: Sequence[UUID]) -> _Guard:
+        rows: dict[UUID, AnyRow] = {}
+        slots: dict[tuple[UUID, str], AnyRow] = {}
+        for part in chunks(ids):
+            found = await connection.execute(
+                select(
+                    nodes.c.id, nodes.c.name, nodes.c.generation, nodes.c.status, nodes.c.schedulable, nodes.c.max_tasks
+                )
+                .where(nodes.c.id.in_(part))
+                .order_by(nodes.c.id)
+                .with_for_update(read=True)
+            )
+            rows.update((row.id, row) for row in found)
+            counters = await connection.execute(
+                select(node_resources)
+                .where(node_resources.c.node_id.in_(part))
+                .order_by(node_resources.c.node_id, node_resources.c.slot_name)
+                .with_for_update()
+            )
+            slots.update(((row.node_id, row.slot_name), row) for row in counters)
+        counts: Counter[UUID] = Counter()
+        limited = [row.id for row in rows.values() if row.max_tasks is not None]
+        for part in chunks(limited):
+            numbers = await connection.execute(
+                select(tasks.c.node_id, func.count().label("number"))
+                .where(tasks.c.node_id.in_(part), tasks.c.status.in_(list(OCCUPYING)))
+                .group_by(tasks.c.node_id)
+            )
+            counts.update({row.node_id: row.number for row in numbers})
+        return cls(rows, slots, counts)
+
+    def take(self, decision: Decision, own: Counter[UUID], max_per_node: int | None) -> str | None:
+        """Count the decision in, wholly or not at all; what stands in the way, if anything does."""
+        taken: Counter[tuple[UUID, str]] = Counter()
+        arriving: Counter[UUID] = Counter()
+        for placement in decision.placements:
+            node = self.nodes.get(placement.node_id)
+            if node is None:
+                return f"node {placement.node_name} was removed"
+            if node.generation != placement.node_generation or node.status != NodeStatus.READY or not node.schedulable:
+                return f"node {node.name} changed"
+            arriving[node.id] += 1
+            if node.max_tasks is not None and self.counts[node.id] + arriving[node.id] > node.max_tasks:
+                return f"node {node.name} has all the tasks that it may have"
+            if max_per_node is not None and own[node.id] + arriving[node.id] > max_per_node:
+                return f"node {node.name} has a task of this workload already"
+            for slot, request in decision.workload.request.items():
+                key = (node.id, slot)
+                counter = self.slots.get(key)
+                if counter is None:
+                    if request:
+                        return f"node {node.name} has no {slot}"
+                    continue
+                before = self.taken[key] + taken[key]
+                if not fits(counter.allocatable, counter.held, counter.reserved + before, counter.used, request):
+                    return f"node {node.name} has too little {slot} left"
+                taken[key] += request
+        self.taken.update(taken)
+        self.counts.update(arriving)
+        return None

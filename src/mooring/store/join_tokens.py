@@ -1,0 +1,99 @@
+"""Join tokens: what one agent needs to join, once. Only the hash of a token is stored."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from mooring.store.tables import join_tokens, pools
+
+# How long a token that is over still gets an answer that says why.
+_REMEMBERED = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGrant:
+    """What a token lets its bearer do: join this pool under this name."""
+
+    node_name: str
+    pool_id: UUID
+    pool: str
+    region: str | None
+    labels: Mapping[str, str]
+    created_by: UUID
+
+
+async def create(
+    connection: AsyncConnection,
+    *,
+    node_name: str,
+    pool: str,
+    created_by: UUID,
+    expires_at: datetime,
+    now: datetime,
+    region: str | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> str:
+    """A new token's text, which is shown once and cannot be read again."""
+    found = (await connection.execute(select(pools.c.id, pools.c.simulated).where(pools.c.name == pool))).one_or_none()
+    if found is None:
+        raise NotFound(f"there is no pool {pool!r}", code="unknown-pool")
+    if found.simulated:
+        raise InvalidInput(
+            f"pool {pool!r} is simulated, and a real node cannot join it; name another pool", code="pool-is-simulated"
+        )
+    token = "mj-" + secrets.token_urlsafe(32)
+    await connection.execute(delete(join_tokens).where(join_tokens.c.expires_at < now - _REMEMBERED))
+    await connection.execute(
+        insert(join_tokens).values(
+            token_hash=_hash(token),
+            node_name=node_name,
+            pool_id=found.id,
+            region=region,
+            labels=dict(labels or {}),
+            created_by=created_by,
+            created_at=now,
+            expires_at=expires_at,
+        )
+    )
+    return token
+
+
+async def consume(connection: AsyncConnection, token: str, now: datetime, *, node_name: str | None = None) -> JoinGrant:
+    """Use a token up. Where `node_name` is given it must be the one that the token was made for."""
+    this = join_tokens.c.token_hash == _hash(token)
+    row = (
+        await connection.execute(
+            select(join_tokens, pools.c.name.label("pool")).join(pools, pools.c.id == join_tokens.c.pool_id).where(this)
+        )
+    ).one_or_none()
+    if row is None:
+        raise NotAllowed("this join token is not known; ask an admin for a new one", code="join-token-unknown")
+    if node_name is not None and node_name != row.node_name:
+        raise NotAllowed(
+            f"this join token was made for a node named {row.node_name!r}, not {node_name[:63]!r}",
+            code="join-token-for-another-name",
+        )
+    if row.used_at is None and row.expires_at <= now:
+        raise NotAllowed("this join token has expired; ask an admin for a new one", code="join-token-expired")
+    taken = await connection.execute(
+        update(join_tokens).where(this, join_tokens.c.used_at.is_(None)).values(used_at=now)
+    )
+    if taken.rowcount != 1:
+        raise Conflict(
+            "this join token was used before; each lets one node join, once: ask an admin for a new one",
+            code="join-token-used",
+        )
+    return JoinGrant(row.node_name, row.pool_id, row.pool, row.region, row.labels, row.created_by)
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "backslashreplace")).hexdigest()

@@ -1,0 +1,22 @@
+"""Log lines of what a transaction changed, said after it committed."""
+
+from __future__ import annotations
+
+import structlog
+
+from mooring.model.names import shown
+from mooring.store.transitions import Applied
+
+_log = structlog.get_logger(__name__)
+
+
+def narrate(applied: Applied) -> None:
+    """Tasks at debug, workloads at info."""
+    for change, _ in applied.tasks:
+        _log.debug(f"Replica {change.task_id} transitioned to {change.new}")
+    for workload in applied.workloads:
+        _log.info(
+            f"{workload.kind.capitalize()} {workload.workload_id} status: "
+            f"{workload.old.lower()} -> {workload.new.lower()}"
+            + (f" (reason: {shown(workload.reason)})" if workload.reason else "")
+        )

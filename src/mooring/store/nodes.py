@@ -1,0 +1,384 @@
+"""Nodes and what they offer. Every change that placement depends on raises the generation and leaves an event."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.errors import Conflict, NotFound
+from mooring.model.lifecycle import OCCUPYING, NodeStatus, TaskStatus
+from mooring.model.nodes import Node
+from mooring.model.slots import Amounts
+from mooring.store import events
+from mooring.store.chunks import chunks
+from mooring.store.ids import new_id
+from mooring.store.tables import node_resources, nodes, pools, status_history, tasks
+from mooring.store.types import AnyRow
+
+
+@dataclass(frozen=True, slots=True)
+class NewNode:
+    name: str
+    pool_id: UUID
+    capacity: Amounts
+    architecture: str
+    runtimes: Sequence[str]
+    simulated: bool = False
+    region: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    max_tasks: int | None = None
+    joined_by: UUID | None = None
+    credential_hash: str | None = None
+
+
+async def add(connection: AsyncConnection, new: NewNode, *, actor: str, now: datetime) -> UUID:
+    if await find(connection, new.name) is not None:
+        raise Conflict(f"there is a node {new.name!r} already", code="name-taken")
+    node_id = new_id()
+    await connection.execute(
+        insert(nodes).values(
+            id=node_id,
+            name=new.name,
+            pool_id=new.pool_id,
+            status=NodeStatus.READY if new.simulated else NodeStatus.LOST,
+            schedulable=True,
+            reason=None if new.simulated else "never connected",
+            simulated=new.simulated,
+            region=new.region,
+            architecture=new.architecture,
+            runtimes=sorted(new.runtimes),
+            labels=dict(new.labels),
+            enforces={},
+            joined_by=new.joined_by,
+            max_tasks=new.max_tasks,
+            credential_hash=new.credential_hash,
+            created_at=now,
+        )
+    )
+    await _set_capacity(connection, node_id, new.capacity)
+    await _changed(connection, node_id, 1, "added", now)
+    status = NodeStatus.READY if new.simulated else NodeStatus.LOST
+    await _history(connection, node_id, "none", status, actor, "Node added", now)
+    return node_id
+
+
+async def renew_credential(connection: AsyncConnection, node_id: UUID, credential_hash: str) -> None:
+    """A node that joins again under its name: the old credential is worth nothing from now on."""
+    await connection.execute(update(nodes).where(nodes.c.id == node_id).values(credential_hash=credential_hash))
+
+
+async def by_credential(connection: AsyncConnection, credential_hash: str) -> AnyRow | None:
+    rows = await connection.execute(
+        select(nodes.c.id, nodes.c.name, nodes.c.simulated).where(nodes.c.credential_hash == credential_hash)
+    )
+    return rows.one_or_none()
+
+
+async def find(connection: AsyncConnection, name: str) -> AnyRow | None:
+    return (await connection.execute(select(nodes).where(nodes.c.name == name))).one_or_none()
+
+
+async def by_name(connection: AsyncConnection, name: str) -> AnyRow:
+    found = await find(connection, name)
+    if found is None:
+        raise NotFound(f"there is no node {name[:63]!r}")
+    return found
+
+
+async def connected(
+    connection: AsyncConnection,
+    node_id: UUID,
+    *,
+    capacity: Amounts,
+    architecture: str,
+    runtimes: Sequence[str],
+    enforces: Mapping[str, str],
+    boot_id: str,
+    agent_version: str,
+    multi_tenant: bool,
+    now: datetime,
+) -> None:
+    """An agent said hello with the facts of its machine. Pool, labels and drain are the admin's and stay."""
+    row = await _locked(connection, node_id)
+    facts = {
+        "architecture": architecture,
+        "runtimes": sorted(runtimes),
+        "enforces": dict(enforces),
+        "boot_id": boot_id,
+        "agent_version": agent_version,
+        "owner_id": None if multi_tenant else row.joined_by,
+    }
+    back = row.status == NodeStatus.LOST
+    changed = await _set_capacity(connection, node_id, capacity)
+    changed = changed or any(getattr(row, name) != value for name, value in facts.items())
+    values: dict[str, Any] = facts | {"last_seen_at": now}
+    if back:
+        status = NodeStatus.DRAINING if row.draining else NodeStatus.READY
+        values |= {"status": status, "reason": None}
+        await _history(connection, node_id, row.status, status, "agent", "Agent connected", now)
+    if changed or back:
+        values["generation"] = row.generation + 1
+        await _changed(connection, node_id, row.generation + 1, "connected", now)
+    await connection.execute(update(nodes).where(nodes.c.id == node_id).values(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    node_id: UUID
+    cpu_percent: float
+    memory_percent: float
+    disk_percent: float
+    problem: str | None
+
+
+async def heartbeats(connection: AsyncConnection, beats: Sequence[Beat], now: datetime) -> None:
+    """Measured load of many nodes. A problem that came or went changes what the node may take."""
+    if not beats:
+        return
+    await connection.execute(
+        update(nodes)
+        .where(nodes.c.id == bindparam("node"))
+        .values(
+            cpu_percent=bindparam("cpu"),
+            memory_percent=bindparam("memory"),
+            disk_percent=bindparam("disk"),
+            last_seen_at=now,
+        ),
+        [
+            {"node": b.node_id, "cpu": b.cpu_percent, "memory": b.memory_percent, "disk": b.disk_percent}
+            for b in sorted(beats, key=lambda beat: beat.node_id)
+        ],
+    )
+    rows = await connection.execute(
+        select(nodes).where(nodes.c.id.in_([beat.node_id for beat in beats])).order_by(nodes.c.id)
+    )
+    problems = {beat.node_id: beat.problem for beat in beats}
+    for row in rows.all():
+        problem = problems[row.id]
+        back = row.status == NodeStatus.LOST
+        if row.schedulable == (problem is None) and row.reason == problem and not back:
+            continue
+        values: dict[str, Any] = {
+            "schedulable": problem is None,
+            "reason": problem,
+            "generation": row.generation + 1,
+        }
+        if back:
+            status = NodeStatus.DRAINING if row.draining else NodeStatus.READY
+            values["status"] = status
+            await _history(connection, row.id, row.status, status, "agent", "Agent answers again", now)
+        await connection.execute(update(nodes).where(nodes.c.id == row.id).values(values))
+        await _changed(connection, row.id, row.generation + 1, "health", now)
+
+
+async def set_status(
+    connection: AsyncConnection, node_id: UUID, status: NodeStatus, reason: str | None, *, actor: str, now: datetime
+) -> bool:
+    """True if it changed."""
+    row = await _locked(connection, node_id)
+    if row.status == status:
+        return False
+    await connection.execute(
+        update(nodes).where(nodes.c.id == node_id).values(status=status, reason=reason, generation=row.generation + 1)
+    )
+    await _history(connection, node_id, row.status, status, actor, reason, now)
+    await _changed(connection, node_id, row.generation + 1, status, now)
+    return True
+
+
+async def set_draining(
+    connection: AsyncConnection, node_id: UUID, draining: bool, *, actor: str, now: datetime
+) -> None:
+    """Nothing new comes to a draining node and its replicas leave; a lost node keeps the wish for its return."""
+    row = await _locked(connection, node_id)
+    await connection.execute(update(nodes).where(nodes.c.id == node_id).values(draining=draining))
+    if row.status != NodeStatus.LOST:
+        status = NodeStatus.DRAINING if draining else NodeStatus.READY
+        await set_status(connection, node_id, status, row.reason, actor=actor, now=now)
+
+
+async def lose(
+    connection: AsyncConnection, node_id: UUID, seen_before: datetime, *, reason: str, now: datetime
+) -> bool:
+    """Call a node lost if it is still silent; True if it was not lost before."""
+    row = await _locked(connection, node_id)
+    if row.last_seen_at is None or row.last_seen_at >= seen_before:
+        return False
+    return await set_status(connection, node_id, NodeStatus.LOST, reason, actor="nodes", now=now)
+
+
+async def silent(connection: AsyncConnection, seen_before: datetime) -> list[AnyRow]:
+    """Real nodes that were alive and have not been heard of since."""
+    rows = await connection.execute(
+        select(nodes.c.id, nodes.c.name, nodes.c.last_seen_at).where(
+            nodes.c.simulated.is_(False),
+            nodes.c.status != NodeStatus.LOST,
+            nodes.c.last_seen_at < seen_before,
+        )
+    )
+    return list(rows)
+
+
+async def remove(connection: AsyncConnection, node_id: UUID, *, force: bool, actor: str, now: datetime) -> None:
+    """Take a node out. What still occupies it must be gone, or `force` says that it is."""
+    row = await _locked(connection, node_id)
+    occupying = (
+        await connection.execute(
+            select(func.count()).select_from(tasks).where(tasks.c.node_id == node_id, tasks.c.freed_at.is_(None))
+        )
+    ).scalar_one()
+    if occupying:
+        hint = "" if force else "; drain it first, or remove it by force if the machine is gone for good"
+        raise Conflict(
+            f"node {row.name!r} still has {occupying} task{'s' if occupying != 1 else ''}{hint}",
+            code="node-occupied",
+            details={"tasks": occupying},
+        )
+    await _history(connection, node_id, row.status, "REMOVED", actor, "Node removed", now)
+    await connection.execute(delete(nodes).where(nodes.c.id == node_id))
+    await _changed(connection, node_id, row.generation + 1, "removed", now)
+
+
+async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Node]:
+    """Nodes with their counters as placement sees them; all of them, or those of the given ids."""
+    parts = [None] if ids is None else list(chunks(ids))
+    found: list[Node] = []
+    for part in parts:
+        query = select(nodes, pools.c.name.label("pool_name")).join(pools, pools.c.id == nodes.c.pool_id)
+        counters = select(node_resources)
+        counts = (
+            select(tasks.c.node_id, func.count().label("number"))
+            .where(tasks.c.status.in_(list(OCCUPYING)), tasks.c.node_id.is_not(None))
+            .group_by(tasks.c.node_id)
+        )
+        if part is not None:
+            query = query.where(nodes.c.id.in_(part))
+            counters = counters.where(node_resources.c.node_id.in_(part))
+            counts = counts.where(tasks.c.node_id.in_(part))
+        slots: dict[UUID, list[AnyRow]] = defaultdict(list)
+        for counter in await connection.execute(counters):
+            slots[counter.node_id].append(counter)
+        occupied = {row.node_id: row.number for row in await connection.execute(counts)}
+        for row in await connection.execute(query):
+            own = slots[row.id]
+            found.append(
+                Node(
+                    id=row.id,
+                    name=row.name,
+                    pool=row.pool_name,
+                    status=NodeStatus(row.status),
+                    schedulable=row.schedulable,
+                    unschedulable_reason=row.reason,
+                    runtimes=frozenset(row.runtimes),
+                    architecture=row.architecture,
+                    region=row.region,
+                    labels=row.labels,
+                    simulated=row.simulated,
+                    owner=row.owner_id,
+                    max_tasks=row.max_tasks,
+                    generation=row.generation,
+                    allocatable={s.slot_name: s.allocatable for s in own},
+                    held={s.slot_name: s.held for s in own},
+                    reserved={s.slot_name: s.reserved for s in own},
+                    used={s.slot_name: s.used for s in own},
+                    tasks=occupied.get(row.id, 0),
+                    cpu_percent=row.cpu_percent,
+                    memory_percent=row.memory_percent,
+                )
+            )
+    return found
+
+
+async def loads(connection: AsyncConnection) -> list[tuple[UUID, float, float]]:
+    """Measured load of every real node: it changes all the time and is no part of the generation."""
+    rows = await connection.execute(
+        select(nodes.c.id, nodes.c.cpu_percent, nodes.c.memory_percent).where(nodes.c.simulated.is_(False))
+    )
+    return [(row.id, row.cpu_percent, row.memory_percent) for row in rows]
+
+
+async def _locked(connection: AsyncConnection, node_id: UUID) -> AnyRow:
+    row = (await connection.execute(select(nodes).where(nodes.c.id == node_id).with_for_update())).one_or_none()
+    if row is None:
+        raise NotFound("the node was removed")
+    return row
+
+
+async def _set_capacity(connection: AsyncConnection, node_id: UUID, capacity: Amounts) -> bool:
+    """Write what a machine has. A slot that vanished keeps its row: its counters must stay provable."""
+    rows = await connection.execute(
+        select(node_resources.c.slot_name, node_resources.c.capacity, node_resources.c.system_reserved).where(
+            node_resources.c.node_id == node_id
+        )
+    )
+    before = {row.slot_name: row for row in rows}
+    changed = False
+    for slot in sorted({*before, *capacity}):
+        amount = capacity.get(slot, 0)
+        if slot not in before:
+            await connection.execute(
+                insert(node_resources).values(node_id=node_id, slot_name=slot, capacity=amount, allocatable=amount)
+            )
+        elif before[slot].capacity != amount:
+            await connection.execute(
+                update(node_resources)
+                .where(node_resources.c.node_id == node_id, node_resources.c.slot_name == slot)
+                .values(capacity=amount, allocatable=max(0, amount - before[slot].system_reserved))
+            )
+        else:
+            continue
+        changed = True
+    return changed
+
+
+async def _changed(connection: AsyncConnection, node_id: UUID, generation: int, kind: str, now: datetime) -> None:
+    await events.append(connection, [events.NewEvent("node", node_id, generation, kind, node_id)], now)
+
+
+async def _history(
+    connection: AsyncConnection,
+    node_id: UUID,
+    old: str,
+    new: str,
+    actor: str,
+    reason: str | None,
+    now: datetime,
+) -> None:
+    await connection.execute(
+        insert(status_history).values(
+            id=new_id(),
+            noun="node",
+            object_id=node_id,
+            old_status=str(old),
+            new_status=str(new),
+            actor=actor,
+            reason=reason,
+            at=now,
+        )
+    )
+
+
+async def statuses(connection: AsyncConnection) -> list[tuple[UUID, NodeStatus]]:
+    rows = await connection.execute(select(nodes.c.id, nodes.c.status))
+    return [(row.id, NodeStatus(row.status)) for row in rows]
+
+
+async def simulated_steps(connection: AsyncConnection) -> list[tuple[UUID, TaskStatus]]:
+    """Tasks on simulated nodes that wait for the next step which an agent would take."""
+    rows = await connection.execute(
+        select(tasks.c.id, tasks.c.status)
+        .join(nodes, nodes.c.id == tasks.c.node_id)
+        .where(
+            nodes.c.simulated,
+            tasks.c.status.in_([TaskStatus.SCHEDULED, TaskStatus.PREPARING, TaskStatus.TERMINATING]),
+        )
+        .order_by(tasks.c.id)
+    )
+    return [(row.id, TaskStatus(row.status)) for row in rows]

@@ -1,0 +1,140 @@
+"""Nodes with what they offer and what is taken of it, and the pools that they make up."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.store.tables import node_resources, nodes, pools, tasks, users
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRow:
+    """Amounts of one slot on one node, in base units."""
+
+    capacity: int
+    allocatable: int
+    held: int
+    reserved: int
+    used: int
+
+    @property
+    def free(self) -> int:
+        return self.allocatable - self.held - self.reserved - self.used
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    id: UUID
+    name: str
+    pool: str
+    status: str
+    schedulable: bool
+    reason: str | None
+    simulated: bool
+    region: str | None
+    architecture: str
+    runtimes: Sequence[str]
+    labels: Mapping[str, str]
+    enforces: Mapping[str, str]
+    cpu_percent: float
+    memory_percent: float
+    last_seen_at: datetime | None
+    owner: str | None
+    slots: Mapping[str, SlotRow]
+    tasks: int
+    """How many tasks occupy it, lost ones included whose end nobody has reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRow:
+    name: str
+    simulated: bool
+    runtimes: Sequence[str]
+    profile: str
+    nodes: int
+
+
+async def all_nodes(connection: AsyncConnection, *, pool: str | None = None) -> list[NodeRow]:
+    return await _nodes(connection, *([] if pool is None else [pools.c.name == pool]))
+
+
+async def by_name(connection: AsyncConnection, name: str) -> NodeRow | None:
+    return next(iter(await _nodes(connection, nodes.c.name == name)), None)
+
+
+async def all_pools(connection: AsyncConnection) -> list[PoolRow]:
+    rows = await connection.execute(
+        select(
+            pools.c.name,
+            pools.c.simulated,
+            pools.c.runtimes,
+            pools.c.profile,
+            select(func.count())
+            .select_from(nodes)
+            .where(nodes.c.pool_id == pools.c.id)
+            .correlate(pools)
+            .scalar_subquery()
+            .label("nodes"),
+        ).order_by(pools.c.name)
+    )
+    return [PoolRow(**row._mapping) for row in rows]
+
+
+async def _nodes(connection: AsyncConnection, *conditions: ColumnElement[bool]) -> list[NodeRow]:
+    """Three statements, whatever the number of nodes: the nodes, their slots, their tasks."""
+    found = await connection.execute(
+        select(
+            nodes.c.id,
+            nodes.c.name,
+            pools.c.name.label("pool"),
+            nodes.c.status,
+            nodes.c.schedulable,
+            nodes.c.reason,
+            nodes.c.simulated,
+            nodes.c.region,
+            nodes.c.architecture,
+            nodes.c.runtimes,
+            nodes.c.labels,
+            nodes.c.enforces,
+            nodes.c.cpu_percent,
+            nodes.c.memory_percent,
+            nodes.c.last_seen_at,
+            users.c.name.label("owner"),
+        )
+        .join(pools, pools.c.id == nodes.c.pool_id)
+        .join(users, users.c.id == nodes.c.owner_id, isouter=True)
+        .where(*conditions)
+        .order_by(nodes.c.name)
+    )
+    meant = select(nodes.c.id).join(pools, pools.c.id == nodes.c.pool_id).where(*conditions)
+    slots: dict[UUID, dict[str, SlotRow]] = defaultdict(dict)
+    for row in await connection.execute(
+        select(
+            node_resources.c.node_id,
+            node_resources.c.slot_name,
+            node_resources.c.capacity,
+            node_resources.c.allocatable,
+            node_resources.c.held,
+            node_resources.c.reserved,
+            node_resources.c.used,
+        )
+        .where(node_resources.c.node_id.in_(meant))
+        .order_by(node_resources.c.slot_name)
+    ):
+        slots[row.node_id][row.slot_name] = SlotRow(row.capacity, row.allocatable, row.held, row.reserved, row.used)
+    counts = {
+        row.node_id: row.tasks
+        for row in await connection.execute(
+            select(tasks.c.node_id, func.count().label("tasks"))
+            .where(tasks.c.node_id.in_(meant), tasks.c.freed_at.is_(None))
+            .group_by(tasks.c.node_id)
+        )
+    }
+    return [NodeRow(**row._mapping, slots=slots[row.id], tasks=counts.get(row.id, 0)) for row in found]

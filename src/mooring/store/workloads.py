@@ -1,0 +1,396 @@
+"""Workloads and their tasks: written at submission, grown and shrunk by scaling, replaced by successors."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.lifecycle import OCCUPYING, TaskStatus, WorkloadStatus, is_end
+from mooring.model.reasons import Reason
+from mooring.model.tenants import Principal
+from mooring.model.workloads import Kind, OnInsufficient, Task, TaskTemplate, Workload
+from mooring.store import events, transitions
+from mooring.store.chunks import chunks
+from mooring.store.ids import new_id
+from mooring.store.tables import pools, resource_allocations, status_history, tasks, workloads
+from mooring.store.types import AnyRow
+
+
+@dataclass(frozen=True, slots=True)
+class NewWorkload:
+    """A submission that was validated: what is written is decided here, once, before the transaction."""
+
+    id: UUID
+    name: str
+    kind: Kind
+    type: str
+    principal: Principal
+    pool_id: UUID
+    replicas: int
+    template: TaskTemplate
+    region: str | None
+    priority: int
+    labels: Mapping[str, str]
+    gang: bool
+    spread: bool
+    max_per_node: int | None
+    on_insufficient: OnInsufficient
+    task_ids: tuple[UUID, ...]
+
+
+async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) -> set[tuple[UUID, str]]:
+    """Which (user, name) of these are taken by a living workload."""
+    rows = await connection.execute(
+        select(workloads.c.user_id, workloads.c.name).where(
+            workloads.c.user_id.in_({w.principal.user_id for w in new}),
+            workloads.c.name.in_({w.name for w in new}),
+            workloads.c.ended_at.is_(None),
+        )
+    )
+    return {(row.user_id, row.name) for row in rows}
+
+
+async def submit(connection: AsyncConnection, new: Sequence[NewWorkload], now: datetime) -> None:
+    """Write workloads with their tasks PENDING, their ledger rows, history and events: a statement per table."""
+    await connection.execute(insert(workloads), [_workload_row(w, now) for w in new])
+    wanted = [
+        (w.id, task_id, index, 1, None, w.template.request) for w in new for index, task_id in enumerate(w.task_ids)
+    ]
+    await _insert_tasks(connection, wanted, now)
+    await connection.execute(
+        insert(status_history),
+        [
+            transitions.history_row(
+                "workload",
+                w.id,
+                w.id,
+                "none",
+                WorkloadStatus.PENDING,
+                str(w.principal.user_id),
+                f"{w.kind.value.capitalize()} created by user",
+                now,
+            )
+            for w in new
+        ],
+    )
+    await events.append(
+        connection, [events.NewEvent("workload", w.id, 1, WorkloadStatus.PENDING, None, w.id) for w in new], now
+    )
+
+
+async def _insert_tasks(
+    connection: AsyncConnection,
+    wanted: Sequence[tuple[UUID, UUID, int, int, datetime | None, Mapping[str, int]]],
+    now: datetime,
+) -> None:
+    if not wanted:
+        return
+    await connection.execute(
+        insert(tasks),
+        [
+            {
+                "id": task_id,
+                "workload_id": workload_id,
+                "task_index": index,
+                "attempt": attempt,
+                "current": True,
+                "status": TaskStatus.PENDING,
+                "requested_slots": dict(request),
+                "occupied_slots": {},
+                "not_before": not_before,
+                "created_at": now,
+            }
+            for workload_id, task_id, index, attempt, not_before, request in wanted
+        ],
+    )
+    ledger = [
+        {"task_id": task_id, "slot_name": slot, "requested": amount, "created_at": now}
+        for _, task_id, _, _, _, request in wanted
+        for slot, amount in request.items()
+    ]
+    if ledger:
+        await connection.execute(insert(resource_allocations), ledger)
+
+
+def _workload_row(w: NewWorkload, now: datetime) -> dict[str, Any]:
+    return {
+        "id": w.id,
+        "name": w.name,
+        "kind": w.kind,
+        "type": w.type,
+        "domain_id": w.principal.domain_id,
+        "project_id": w.principal.project_id,
+        "user_id": w.principal.user_id,
+        "access_key": w.principal.access_key,
+        "pool_id": w.pool_id,
+        "status": WorkloadStatus.PENDING,
+        "priority": w.priority,
+        "replicas": w.replicas,
+        "runtime": w.template.runtime,
+        "architecture": w.template.architecture,
+        "region": w.region,
+        "gang": w.gang,
+        "spread": w.spread,
+        "max_per_node": w.max_per_node,
+        "on_insufficient": w.on_insufficient,
+        "template": {
+            "containers": [
+                {
+                    "name": c.name,
+                    "image": c.image,
+                    "command": list(c.command),
+                    "environment": dict(c.environment),
+                    "working_folder": c.working_folder,
+                    "slots": dict(c.slots),
+                }
+                for c in w.template.containers
+            ],
+            "restart": w.template.restart,
+            "max_restarts": w.template.max_restarts,
+            "stop_grace_seconds": w.template.stop_grace_seconds,
+        },
+        "requested_slots": w.template.request,
+        "labels": dict(w.labels),
+        "next_index": w.replicas,
+        "created_at": now,
+        "updated_at": now,
+    }
+
+
+async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Workload]:
+    """Workloads with tasks that need a node, as placement sees them; all of them, or those of the given ids."""
+    pending = select(tasks).where(tasks.c.status == TaskStatus.PENDING, tasks.c.current)
+    parts = [None] if ids is None else list(chunks(ids))
+    waits: dict[UUID, list[Task]] = defaultdict(list)
+    for part in parts:
+        query = pending if part is None else pending.where(tasks.c.workload_id.in_(part))
+        for row in await connection.execute(query.order_by(tasks.c.workload_id, tasks.c.task_index)):
+            waits[row.workload_id].append(Task(row.id, row.task_index, row.attempt, row.version, row.not_before))
+    found: list[Workload] = []
+    for waiting_ids in chunks(list(waits)):
+        occupied: dict[UUID, dict[UUID, int]] = defaultdict(lambda: defaultdict(int))
+        placed = await connection.execute(
+            select(tasks.c.workload_id, tasks.c.node_id).where(
+                tasks.c.workload_id.in_(waiting_ids),
+                tasks.c.status.in_(list(OCCUPYING)),
+                tasks.c.node_id.is_not(None),
+            )
+        )
+        for row in placed:
+            occupied[row.workload_id][row.node_id] += 1
+        rows = await connection.execute(
+            select(workloads, pools.c.name.label("pool_name"))
+            .join(pools, pools.c.id == workloads.c.pool_id)
+            .where(workloads.c.id.in_(waiting_ids), workloads.c.stopping.is_(False))
+        )
+        found.extend(_waiting_workload(row, waits[row.id], occupied[row.id]) for row in rows)
+    return found
+
+
+def _waiting_workload(row: AnyRow, waits: Sequence[Task], occupied: Mapping[UUID, int]) -> Workload:
+    return Workload(
+        id=row.id,
+        name=row.name,
+        kind=Kind(row.kind),
+        pool=row.pool_name,
+        user_id=row.user_id,
+        runtime=row.runtime,
+        request=row.requested_slots,
+        tasks=tuple(waits),
+        created_at=row.created_at,
+        priority=row.priority,
+        architecture=row.architecture,
+        region=row.region,
+        gang=row.gang,
+        max_per_node=row.max_per_node,
+        spread=row.spread,
+        on_insufficient=OnInsufficient(row.on_insufficient),
+        placed_before=row.placed_before,
+        occupied=dict(occupied),
+        version=row.version,
+        waiting_reason=(row.reason or {}).get("message"),
+    )
+
+
+async def note_waiting(connection: AsyncConnection, reasons: Mapping[UUID, Reason], now: datetime) -> None:
+    """Store why workloads wait, so that everybody can read it. No status changes, so no history."""
+    if not reasons:
+        return
+    await connection.execute(
+        update(workloads)
+        .where(workloads.c.id == bindparam("workload"), workloads.c.ended_at.is_(None))
+        .values(
+            reason=bindparam("new_reason", type_=workloads.c.reason.type),
+            updated_at=now,
+            version=workloads.c.version + 1,
+        ),
+        [{"workload": w, "new_reason": reason.as_dict()} for w, reason in sorted(reasons.items())],
+    )
+
+
+async def stop(
+    connection: AsyncConnection, workload_id: UUID, *, actor: str, now: datetime, remove: bool, reason: Reason
+) -> transitions.Applied:
+    """Ask for the end of a workload: what has no node ends at once, the rest when its node says so."""
+    locked = await transitions.lock_workloads(connection, [workload_id])
+    workload = locked[workload_id]
+    values: dict[str, Any] = {"stopping": True} if workload.ended_at is None else {}
+    if remove and workload.removed_at is None:
+        values["removed_at"] = now
+    if not values:
+        return transitions.Applied()
+    await connection.execute(update(workloads).where(workloads.c.id == workload_id).values(values))
+    rows = await connection.execute(
+        select(tasks.c.id, tasks.c.status).where(tasks.c.workload_id == workload_id).order_by(tasks.c.id)
+    )
+    changes = [ending(row.id, TaskStatus(row.status), reason) for row in rows if not is_end(TaskStatus(row.status))]
+    return await transitions.apply(connection, changes, actor=actor, now=now, also=[workload_id])
+
+
+def ending(task_id: UUID, status: TaskStatus, reason: Reason) -> transitions.Change:
+    """The change that ends a living task from its present status."""
+    at_once = status in (TaskStatus.PENDING, TaskStatus.RESERVED)
+    return transitions.Change(task_id, TaskStatus.CANCELLED if at_once else TaskStatus.TERMINATING, reason)
+
+
+async def scale(
+    connection: AsyncConnection, workload_id: UUID, replicas: int, *, actor: str, now: datetime
+) -> transitions.Applied:
+    """Grow by new tasks that wait, or shrink by stopping what waits first, then the oldest."""
+    locked = await transitions.lock_workloads(connection, [workload_id])
+    row = (await connection.execute(select(workloads).where(workloads.c.id == workload_id))).one()
+    found = await connection.execute(
+        select(tasks.c.id, tasks.c.status, tasks.c.created_at)
+        .where(tasks.c.workload_id == workload_id, tasks.c.current)
+        .order_by(tasks.c.created_at, tasks.c.task_index)
+    )
+    own = found.all()
+    missing = replicas - len(own)
+    await connection.execute(
+        update(workloads)
+        .where(workloads.c.id == workload_id)
+        .values(
+            replicas=replicas,
+            next_index=row.next_index + max(0, missing),
+            updated_at=now,
+            version=locked[workload_id].version + 1,
+        )
+    )
+    changes: list[transitions.Change] = []
+    if missing > 0:
+        indexes = range(row.next_index, row.next_index + missing)
+        await _insert_tasks(
+            connection, [(workload_id, new_id(), index, 1, None, row.requested_slots) for index in indexes], now
+        )
+        await events.append(
+            connection, [events.NewEvent("workload", workload_id, row.version + 1, "scaled", None, workload_id)], now
+        )
+    elif missing < 0:
+        reason = Reason("scaled-down", f"Scaled down to {replicas}", "user")
+        waits_first = sorted(own, key=lambda task: task.status != TaskStatus.PENDING)
+        surplus = waits_first[:-missing]
+        await connection.execute(
+            update(tasks).where(tasks.c.id.in_([task.id for task in surplus])).values(current=False)
+        )
+        changes = [
+            ending(task.id, TaskStatus(task.status), reason) for task in surplus if not is_end(TaskStatus(task.status))
+        ]
+    return await transitions.apply(connection, changes, actor=actor, now=now, also=[workload_id])
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A current task of a service that ended: a replacement is due."""
+
+    task_id: UUID
+    workload_id: UUID
+    index: int
+    attempt: int
+    status: TaskStatus
+    ended_at: datetime | None
+    started_at: datetime | None
+
+
+async def ended_replicas(connection: AsyncConnection, limit: int = 1000) -> list[Ended]:
+    rows = await connection.execute(
+        select(
+            tasks.c.id,
+            tasks.c.workload_id,
+            tasks.c.task_index,
+            tasks.c.attempt,
+            tasks.c.status,
+            tasks.c.ended_at,
+            tasks.c.started_at,
+        )
+        .join(workloads, workloads.c.id == tasks.c.workload_id)
+        .where(
+            tasks.c.current,
+            tasks.c.status.in_([s for s in TaskStatus if is_end(s)]),
+            workloads.c.kind == Kind.DEPLOYMENT,
+            workloads.c.ended_at.is_(None),
+            workloads.c.stopping.is_(False),
+        )
+        .order_by(tasks.c.id)
+        .limit(limit)
+    )
+    return [Ended(r[0], r[1], r[2], r[3], TaskStatus(r[4]), r[5], r[6]) for r in rows]
+
+
+async def succeed(
+    connection: AsyncConnection,
+    successors: Iterable[tuple[UUID, UUID, datetime | None]],
+    *,
+    actor: str,
+    now: datetime,
+    term: int | None,
+) -> int:
+    """Replace tasks by successors (attempt + 1) that wait for a node: (task, its workload, not before)."""
+    wanted = {task_id: (workload_id, not_before) for task_id, workload_id, not_before in successors}
+    locked = await transitions.lock_workloads(connection, {workload_id for workload_id, _ in wanted.values()})
+    new: list[tuple[UUID, UUID, int, int, datetime | None, Mapping[str, int]]] = []
+    superseded: list[UUID] = []
+    for part in chunks(sorted(wanted)):
+        rows = await connection.execute(
+            select(tasks.c.id, tasks.c.workload_id, tasks.c.task_index, tasks.c.attempt, tasks.c.requested_slots).where(
+                tasks.c.id.in_(part), tasks.c.current
+            )
+        )
+        for row in rows.all():
+            workload = locked[row.workload_id]
+            if workload.stopping or workload.ended_at is not None:
+                continue
+            not_before = wanted[row.id][1]
+            new.append((row.workload_id, new_id(), row.task_index, row.attempt + 1, not_before, row.requested_slots))
+            superseded.append(row.id)
+    for part in chunks(superseded):
+        await connection.execute(update(tasks).where(tasks.c.id.in_(part)).values(current=False))
+    await _insert_tasks(connection, new, now)
+    affected = {workload_id for workload_id, *_ in new}
+    await transitions.apply(connection, [], actor=actor, now=now, term=term, also=affected)
+    await events.append(
+        connection,
+        [events.NewEvent("workload", w, locked[w].version, "replaced", None, w) for w in sorted(affected)],
+        now,
+    )
+    return len(new)
+
+
+async def half_stopped(connection: AsyncConnection) -> list[tuple[UUID, TaskStatus]]:
+    """Living tasks of workloads that are on their way out because another task of theirs ended badly."""
+    rows = await connection.execute(
+        select(tasks.c.id, tasks.c.status)
+        .join(workloads, workloads.c.id == tasks.c.workload_id)
+        .where(
+            workloads.c.status == WorkloadStatus.TERMINATING,
+            tasks.c.status.in_([s for s in TaskStatus if not is_end(s) and s is not TaskStatus.TERMINATING]),
+        )
+        .order_by(tasks.c.id)
+    )
+    return [(row.id, TaskStatus(row.status)) for row in rows]

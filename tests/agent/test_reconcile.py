@@ -1,0 +1,118 @@
+"""Desired and observed tasks in, actions and reports out."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from mooring.agent.reconcile import Stop, reconcile
+from mooring.wire.agent import DesiredTask
+from tests.agent.builders import one, order, seen
+
+
+def stopping(task: DesiredTask, grace_seconds: int = 5) -> DesiredTask:
+    return msgspec.structs.replace(task, action="stop", grace_seconds=grace_seconds)
+
+
+def test_a_desired_task_that_is_not_here_is_started_and_reported_as_preparing():
+    task = order("true")
+    plan = reconcile([task], {})
+    assert plan.start == (task,)
+    assert [finding.report.status for finding in plan.findings] == ["PREPARING"]
+
+
+@pytest.mark.parametrize("status", ["PREPARING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"])
+def test_a_task_that_was_ever_here_is_not_started_again(status):
+    task = order("true")
+    for acknowledged in (False, True):
+        plan = reconcile([task], one(task, seen(status, gone=True, acknowledged=acknowledged)))
+        assert plan.start == ()
+
+
+def test_a_running_task_is_reported_and_left_alone():
+    task = order("true")
+    plan = reconcile([task], one(task, seen("RUNNING", restarts=2)))
+    assert plan.stop == ()
+    (finding,) = plan.findings
+    assert (finding.report.status, finding.report.restarts) == ("RUNNING", 2)
+
+
+def test_a_task_to_stop_is_stopped_with_the_grace_of_the_order():
+    task = order("true")
+    plan = reconcile([stopping(task, 3)], one(task, seen("RUNNING")))
+    assert plan.stop == (Stop(task.task_id, 3),)
+
+
+def test_a_task_being_stopped_gets_no_second_order_unless_it_is_more_urgent():
+    task = order("true")
+    observed = one(task, seen("RUNNING", stop_grace_seconds=30))
+    assert reconcile([stopping(task, 30)], observed).stop == ()
+    assert reconcile([stopping(task, 60)], observed).stop == ()
+    assert reconcile([stopping(task, 0)], observed).stop == (Stop(task.task_id, 0),)
+
+
+def test_of_a_task_being_stopped_only_the_end_is_reported():
+    task = order("true")
+    assert reconcile([stopping(task)], one(task, seen("RUNNING", ran=True))).findings == ()
+    (finding,) = reconcile([stopping(task)], one(task, seen("CANCELLED", gone=True, ran=True))).findings
+    assert finding.report.status == "CANCELLED"
+    assert not finding.ran
+
+
+def test_a_task_to_stop_that_was_never_here_is_reported_as_cancelled_and_gone():
+    task = stopping(order("true"))
+    plan = reconcile([task], {})
+    assert plan.start == plan.stop == ()
+    (finding,) = plan.findings
+    assert (finding.report.status, finding.report.gone) == ("CANCELLED", True)
+
+
+def test_a_task_that_is_not_listed_is_stopped_with_its_own_grace_and_its_end_reported():
+    task = order("true")
+    plan = reconcile([], one(task, seen("RUNNING")))
+    assert plan.stop == (Stop(task.task_id, None),)
+    assert plan.findings == ()
+    (finding,) = reconcile([], one(task, seen("CANCELLED", gone=True))).findings
+    assert finding.report.gone
+
+
+def test_an_end_is_reported_until_it_is_acknowledged():
+    task = order("true")
+    ended = seen("SUCCEEDED", gone=True, ran=True, exit_code=0)
+    assert len(reconcile([], one(task, ended)).findings) == 1
+    acknowledged = seen("SUCCEEDED", gone=True, ran=True, exit_code=0, acknowledged=True)
+    assert reconcile([], one(task, acknowledged)).findings == ()
+
+
+def test_an_acknowledged_end_is_said_again_to_a_server_that_still_lists_the_task():
+    task = order("true")
+    acknowledged = seen("FAILED", gone=True, exit_code=3, acknowledged=True)
+    (finding,) = reconcile([task], one(task, acknowledged)).findings
+    assert (finding.report.status, finding.report.exit_code) == ("FAILED", 3)
+
+
+def test_an_end_with_something_left_is_reported_as_not_gone():
+    task = order("true")
+    (finding,) = reconcile([task], one(task, seen("FAILED", gone=False))).findings
+    assert not finding.report.gone
+
+
+def test_an_agent_that_leaves_with_its_tasks_starts_none_and_stops_all_as_its_own_doing():
+    waiting, running = order("true"), order("true")
+    plan = reconcile([waiting, running], one(running, seen("RUNNING")), leaving=True)
+    assert plan.start == ()
+    assert plan.stop == (Stop(running.task_id, None, "agent-stopped"),)
+
+
+def test_a_task_already_being_stopped_is_not_stopped_again_when_the_agent_leaves():
+    task = order("true")
+    assert reconcile([task], one(task, seen("RUNNING", stop_grace_seconds=5)), leaving=True).stop == ()
+
+
+def test_many_tasks_are_each_treated_by_their_own_order():
+    new, running, ending, foreign = (order("true") for _ in range(4))
+    observed = {task.task_id: seen("RUNNING") for task in (running, ending, foreign)}
+    plan = reconcile([new, running, stopping(ending)], observed)
+    assert plan.start == (new,)
+    assert {stop.task_id for stop in plan.stop} == {ending.task_id, foreign.task_id}
+    assert {finding.report.task_id for finding in plan.findings} == {new.task_id, running.task_id}

@@ -1,0 +1,63 @@
+"""What is kept of ended tasks, and when the disk is a problem."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from uuid import uuid4
+
+import psutil
+import pytest
+
+from mooring.agent.facts import machine_facts, measure
+from mooring.agent.folders import reachable, size_bytes
+from mooring.agent.retention import Kept, expired
+
+
+def kept(ended_at: float, size_bytes: int = 10) -> Kept:
+    return Kept(uuid4(), ended_at, size_bytes)
+
+
+def test_tasks_that_ended_too_long_ago_are_removed():
+    old, young = kept(0.0), kept(90.0)
+    assert expired([young, old], now=100.0, keep_seconds=50, keep_bytes=1000) == [old.task_id]
+
+
+def test_the_oldest_are_removed_until_the_rest_is_small_enough():
+    first, second, third = kept(1.0, 40), kept(2.0, 40), kept(3.0, 40)
+    assert expired([third, first, second], now=4.0, keep_seconds=100, keep_bytes=80) == [first.task_id]
+    assert expired([third, first, second], now=4.0, keep_seconds=100, keep_bytes=79) == [first.task_id, second.task_id]
+
+
+def test_nothing_is_removed_while_all_is_young_and_small():
+    assert expired([kept(1.0), kept(2.0)], now=3.0, keep_seconds=100, keep_bytes=100) == []
+
+
+def test_a_nearly_full_disk_is_a_problem_with_the_share_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(psutil, "disk_usage", lambda path: SimpleNamespace(percent=96.0))
+    heartbeat = measure([tmp_path], 95.0)
+    assert heartbeat.problem is not None
+    assert heartbeat.problem.startswith("disk nearly full: 96%")
+    assert measure([tmp_path], 97.0).problem is None
+
+
+def test_the_machine_says_what_it_has(tmp_path):
+    facts = machine_facts(tmp_path, runtimes=["process"], enforces={"cpu": "none"}, multi_tenant=False)
+    assert facts.capacity["cpu"] == (psutil.cpu_count() or 1) * 1000
+    assert facts.capacity["memory"] == psutil.virtual_memory().total
+    assert facts.capacity["storage"] > 0
+    assert facts.boot_id
+    assert facts.architecture
+
+
+def test_the_size_of_a_folder_counts_all_below_and_follows_no_link(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "file").write_bytes(b"x" * 100_000)
+    (tmp_path / "a" / "up").symlink_to("/")
+    assert 100_000 <= size_bytes(tmp_path) < 1_000_000
+
+
+@pytest.mark.parametrize(("mode", "answer"), [(0o711, True), (0o700, False)])
+def test_a_folder_inside_a_closed_one_cannot_be_reached(node_folder, mode, answer):
+    (node_folder / "inner").mkdir(mode=0o755)
+    node_folder.chmod(mode)
+    assert reachable(node_folder / "inner") is answer

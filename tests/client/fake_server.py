@@ -1,0 +1,527 @@
+"""A small server that speaks the API over real HTTP on loopback, with a state that a test can set and look at."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+from aiohttp import web
+from pydantic import BaseModel, ValidationError
+
+from mooring.wire import api
+
+Step = Callable[["FakeWorkload"], None]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+BODY: web.RequestKey[Any] = web.RequestKey("body", object)
+USER: web.RequestKey[Any] = web.RequestKey("user", object)
+OPEN = ("/api/auth/login", "/health", "/ready", "/metrics")
+ENDS = ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED")
+
+
+@dataclass
+class Seen:
+    """A request as it arrived."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    body: Any
+    token: str | None
+
+
+@dataclass
+class FakeWorkload:
+    """A workload; every long poll takes the next of its steps."""
+
+    view: api.WorkloadDetail
+    steps: list[Step] = field(default_factory=list)
+    log: bytes = b""
+    log_ends: bool = True
+    """False: a follower waits until the workload ends."""
+    breaks: int = 0
+    """How often the stream of its log breaks off in the middle."""
+
+    def become(self, status: str, **changes: Any) -> None:
+        ended = status in ENDS
+        tasks = [
+            task.model_copy(
+                update={
+                    "status": status,
+                    "node": task.node or ("node-1" if status == "RUNNING" else None),
+                    "started_at": task.started_at or (NOW if status == "RUNNING" or ended else None),
+                    "ended_at": NOW if ended else None,
+                    "exit_code": changes.get("exit_code"),
+                }
+            )
+            for task in self.view.tasks
+        ]
+        changes.pop("exit_code", None)
+        self.view = self.view.model_copy(
+            update={
+                "status": status,
+                "tasks": tasks,
+                "running": len(tasks) if status == "RUNNING" else 0,
+                "version": self.view.version + 1,
+                **changes,
+            }
+        )
+
+
+class Refusal(Exception):
+    def __init__(self, status: int, code: str, message: str, details: dict[str, Any] | None = None) -> None:
+        self.status, self.body = status, api.ErrorBody(code=code, message=message, details=details or {})
+
+
+class FakeServer:
+    def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
+        self.url = ""
+        self._tls = tls
+        self.seen: list[Seen] = []
+        self.passwords = {"admin": "correct horse"}
+        self.users = {"admin": user_view("admin", role="admin")}
+        self.tokens: dict[str, str] = {}
+        self.expires_in = 3600
+        self._issued = 0
+        self.workloads: dict[UUID, FakeWorkload] = {}
+        self.nodes = {"node-1": node_view("node-1")}
+        self.plan: list[Step] = [running]
+        self.prepare: Callable[[FakeWorkload], None] = lambda workload: None
+        self.report = api.AuditReport(clean=True, checked={"nodes": 1}, findings=[])
+        self.ready = True
+        self.refuse: dict[tuple[str, str], Refusal] = {}
+        self.simulated = False
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    # --- for tests ---
+
+    def token(self, username: str = "admin") -> str:
+        self._issued += 1
+        text = f"token-{username}-{self._issued}"
+        self.tokens[text] = username
+        return text
+
+    def requests(self, method: str, path: str) -> list[Seen]:
+        return [seen for seen in self.seen if (seen.method, seen.path) == (method, path)]
+
+    def last(self, method: str, path: str) -> Seen:
+        return self.requests(method, path)[-1]
+
+    def add(self, name: str, status: str = "RUNNING", **fields: Any) -> FakeWorkload:
+        workload = FakeWorkload(workload_view(name, **fields))
+        workload.become(status)
+        self.workloads[workload.view.id] = workload
+        return workload
+
+    def find(self, ref: str) -> FakeWorkload:
+        for workload in self.workloads.values():
+            if ref in (workload.view.name, str(workload.view.id)):
+                return workload
+        raise Refusal(404, "not-found", f"there is no workload {ref!r}")
+
+    # --- running it ---
+
+    def __enter__(self) -> FakeServer:
+        self._thread.start()
+        assert self._started.wait(10)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._run())
+        self._loop.close()
+
+    async def _run(self) -> None:
+        app = web.Application(middlewares=[self._middleware])
+        app.add_routes(self._routes())
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self._tls)
+        await site.start()
+        assert site._server is not None
+        self.url = f"{'https' if self._tls else 'http'}://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"  # type: ignore[attr-defined]
+        self._started.set()
+        await self._stop.wait()
+        await runner.cleanup()
+
+    @web.middleware
+    async def _middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        header = request.headers.get("Authorization", "")
+        token = header.removeprefix("Bearer ") or None
+        body = await request.json() if request.can_read_body else None
+        self.seen.append(Seen(request.method, request.path, dict(request.query), body, token))
+        request[BODY] = body
+        request[USER] = self.tokens.get(token or "")
+        try:
+            if refusal := self.refuse.get((request.method, request.path)):
+                raise refusal
+            if request[USER] is None and request.path not in OPEN:
+                raise Refusal(401, "not-authenticated", "the token is missing or not valid")
+            return await handler(request)
+        except Refusal as refusal:
+            return _json(refusal.body, refusal.status)
+        except ValidationError as problem:
+            return _json(api.ErrorBody(code="invalid-input", message=str(problem)), 422)
+
+    def _routes(self) -> list[web.RouteDef]:
+        return [
+            web.post("/api/auth/login", self._login),
+            web.post("/api/auth/renew", self._renew),
+            web.post("/api/auth/password", self._password),
+            web.get("/api/auth/me", self._me),
+            web.post("/api/users", self._create_user),
+            web.get("/api/users", self._users),
+            web.patch("/api/users/{name}", self._change_user),
+            web.post("/api/workloads", self._submit),
+            web.get("/api/workloads", self._list),
+            web.get("/api/workloads/{ref}", self._get),
+            web.get("/api/workloads/{ref}/history", self._history),
+            web.get("/api/workloads/{ref}/logs", self._logs),
+            web.get("/api/workloads/{ref}/wait", self._wait),
+            web.post("/api/workloads/{ref}/scale", self._scale),
+            web.delete("/api/workloads/{ref}", self._remove),
+            web.get("/api/nodes", self._nodes),
+            web.post("/api/nodes", self._add_node),
+            web.get("/api/nodes/{name}", self._node),
+            web.post("/api/nodes/{name}/drain", self._drain),
+            web.post("/api/nodes/{name}/resume", self._resume),
+            web.delete("/api/nodes/{name}", self._remove_node),
+            web.get("/api/pools", self._pools),
+            web.post("/api/join-tokens", self._join_token),
+            web.get("/health", self._health),
+            web.get("/ready", self._ready),
+            web.get("/metrics", self._metrics),
+            web.get("/api/audit", self._audit),
+            web.post("/api/audit/repair", self._repair),
+        ]
+
+    # --- routes ---
+
+    async def _login(self, request: web.Request) -> web.Response:
+        asked = api.LoginRequest.model_validate(request[BODY])
+        if self.passwords.get(asked.username) != asked.password:
+            raise Refusal(401, "wrong-credentials", "the username or the password is wrong")
+        return _json(api.Token(access_token=self.token(asked.username), expires_in=self.expires_in))
+
+    async def _renew(self, request: web.Request) -> web.Response:
+        return _json(api.Token(access_token=self.token(request[USER]), expires_in=self.expires_in))
+
+    async def _password(self, request: web.Request) -> web.Response:
+        asked = api.PasswordChange.model_validate(request[BODY])
+        if self.passwords[request[USER]] != asked.old_password:
+            raise Refusal(403, "not-allowed", "the old password is wrong")
+        self.passwords[request[USER]] = asked.new_password
+        self.tokens = {}
+        return _json(api.Token(access_token=self.token(request[USER]), expires_in=self.expires_in))
+
+    async def _me(self, request: web.Request) -> web.Response:
+        return _json(self.users[request[USER]])
+
+    async def _create_user(self, request: web.Request) -> web.Response:
+        asked = api.UserRequest.model_validate(request[BODY])
+        if asked.username in self.users:
+            raise Refusal(409, "conflict", f"there is a user {asked.username!r} already")
+        made = user_view(asked.username, role=asked.role, project=asked.project or "default", os_user=asked.os_user)
+        self.users[asked.username] = made
+        self.passwords[asked.username] = asked.password or "made-up-password"
+        shown = None if asked.password else "made-up-password"
+        return _json(api.UserCreated(**made.model_dump(), password=shown), 201)
+
+    async def _users(self, request: web.Request) -> web.Response:
+        return web.json_response([user.model_dump(mode="json") for user in self.users.values()])
+
+    async def _change_user(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in self.users:
+            raise Refusal(404, "not-found", f"there is no user {name!r}")
+        change = api.UserChange.model_validate(request[BODY]).model_dump(exclude_unset=True)
+        if "password" in change:
+            self.passwords[name] = change.pop("password")
+        self.users[name] = self.users[name].model_copy(update=change)
+        return _json(self.users[name])
+
+    async def _submit(self, request: web.Request) -> web.Response:
+        asked = api.WorkloadRequest.model_validate(request[BODY])
+        if any(w.view.name == asked.name for w in self.workloads.values()):
+            raise Refusal(409, "name-taken", f"there is a workload {asked.name!r} already")
+        view = workload_view(
+            asked.name or f"made-up-{len(self.workloads) + 1}",
+            kind=asked.kind,
+            replicas=asked.replicas,
+            image=asked.containers[0].image,
+            command=asked.containers[0].command,
+            simulated=self.simulated,
+        )
+        workload = FakeWorkload(view, steps=list(self.plan))
+        self.prepare(workload)
+        self.workloads[view.id] = workload
+        accepted = api.WorkloadAccepted(
+            id=view.id, name=view.name, status="PENDING", pool="default", simulated=view.simulated, message="accepted"
+        )
+        return _json(accepted, 202)
+
+    async def _list(self, request: web.Request) -> web.Response:
+        views = [workload.view for workload in self.workloads.values() if not workload.view.removed]
+        if status := request.query.get("status"):
+            views = [view for view in views if view.status == status]
+        if request.query.get("everyone") != "true":
+            views = [view for view in views if view.user == request[USER]]
+        if request.query.get("all") != "true":
+            views = [view for view in views if view.status not in ENDS]
+        limit, offset = int(request.query.get("limit", 50)), int(request.query.get("offset", 0))
+        page = [api.WorkloadView(**view.model_dump()) for view in views[offset : offset + limit]]
+        return _json(api.WorkloadList(workloads=page, total=len(views), limit=limit, offset=offset))
+
+    async def _get(self, request: web.Request) -> web.Response:
+        return _json(self.find(request.match_info["ref"]).view)
+
+    async def _history(self, request: web.Request) -> web.Response:
+        view = self.find(request.match_info["ref"]).view
+        rows = [
+            api.HistoryRow(
+                at=NOW, noun="workload", object_id=view.id, old_status="", new_status="PENDING", actor="admin",
+                reason="submitted", term=None,
+            ),
+            api.HistoryRow(
+                at=NOW, noun="task", object_id=view.tasks[0].id, task_index=0, attempt=2, old_status="PENDING",
+                new_status="RUNNING", actor="scheduler", reason=None, term=7,
+            ),
+        ]  # fmt: skip
+        return _json(api.HistoryList(history=rows))
+
+    async def _logs(self, request: web.Request) -> web.StreamResponse:
+        workload = self.find(request.match_info["ref"])
+        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        await response.prepare(request)
+        log = workload.log
+        if tail := request.query.get("tail"):
+            log = b"".join(log.splitlines(keepends=True)[-int(tail) :])
+        if workload.breaks and request.query.get("follow"):
+            workload.breaks -= 1
+            await response.write(log[: len(log) // 2])
+            assert request.transport is not None
+            request.transport.abort()
+            return response
+        await response.write(log)
+        if request.query.get("follow") and not workload.log_ends:
+            await _until(lambda: workload.view.status in ENDS)
+        with contextlib.suppress(ConnectionError):
+            await response.write_eof()
+        return response
+
+    async def _wait(self, request: web.Request) -> web.Response:
+        workload = self.find(request.match_info["ref"])
+        version = int(request.query.get("version", 0))
+        if workload.steps and workload.view.version <= version:
+            workload.steps.pop(0)(workload)
+        await _until(lambda: workload.view.version > version, seconds=float(request.query["timeout"]))
+        return _json(workload.view)
+
+    async def _scale(self, request: web.Request) -> web.Response:
+        workload = self.find(request.match_info["ref"])
+        asked = api.ScaleRequest.model_validate(request[BODY])
+        workload.view = workload.view.model_copy(update={"replicas": asked.replicas})
+        return _json(api.WorkloadView(**workload.view.model_dump()), 202)
+
+    async def _remove(self, request: web.Request) -> web.Response:
+        workload = self.find(request.match_info["ref"])
+        workload.become("CANCELLED", removed=True)
+        return _json(api.WorkloadView(**workload.view.model_dump()), 202)
+
+    async def _nodes(self, request: web.Request) -> web.Response:
+        return _json(api.NodeList(nodes=list(self.nodes.values())))
+
+    async def _add_node(self, request: web.Request) -> web.Response:
+        asked = api.NodeRequest.model_validate(request[BODY])
+        self.nodes[asked.name] = node_view(asked.name, simulated=True, region=asked.region)
+        return _json(self.nodes[asked.name], 201)
+
+    def _find_node(self, request: web.Request) -> api.NodeView:
+        name = request.match_info["name"]
+        if name not in self.nodes:
+            raise Refusal(404, "not-found", f"there is no node {name!r}")
+        return self.nodes[name]
+
+    async def _node(self, request: web.Request) -> web.Response:
+        return _json(self._find_node(request))
+
+    async def _drain(self, request: web.Request) -> web.Response:
+        node = self._find_node(request)
+        self.nodes[node.name] = node.model_copy(update={"status": "DRAINING", "schedulable": False})
+        return _json(self.nodes[node.name])
+
+    async def _resume(self, request: web.Request) -> web.Response:
+        node = self._find_node(request)
+        self.nodes[node.name] = node.model_copy(update={"status": "READY", "schedulable": True})
+        return _json(self.nodes[node.name])
+
+    async def _remove_node(self, request: web.Request) -> web.Response:
+        node = self._find_node(request)
+        if node.tasks and request.query.get("force") != "true":
+            raise Refusal(409, "node-busy", f"{node.tasks} tasks are charged to {node.name}")
+        del self.nodes[node.name]
+        return web.Response(status=204)
+
+    async def _pools(self, request: web.Request) -> web.Response:
+        default = api.PoolView(name="default", simulated=False, runtimes=["process"], profile="balanced", nodes=1)
+        simulation = api.PoolView(name="toy", simulated=True, runtimes=["container"], profile="spread", nodes=5)
+        return _json(api.PoolList(pools=[default, simulation]))
+
+    async def _join_token(self, request: web.Request) -> web.Response:
+        asked = api.JoinTokenRequest.model_validate(request[BODY])
+        return _json(api.JoinToken(token="join-1", name=asked.name, pool=asked.pool, expires_at=NOW), 201)
+
+    async def _health(self, request: web.Request) -> web.Response:
+        health = api.Health(status="ok", role="all", version="9.9", last_pass_at=None, last_pass_ms=None, passes=0)
+        return _json(health)
+
+    async def _ready(self, request: web.Request) -> web.Response:
+        checks = {"database": "ok" if self.ready else "does not answer"}
+        return _json(api.Ready(ready=self.ready, checks=checks), 200 if self.ready else 503)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return web.Response(text="mooring_passes_total 3\n")
+
+    async def _audit(self, request: web.Request) -> web.Response:
+        return _json(self.report)
+
+    async def _repair(self, request: web.Request) -> web.Response:
+        before = self.report
+        self.report = api.AuditReport(clean=True, checked=before.checked, findings=[])
+        return _json(before.model_copy(update={"repaired": len(before.findings)}))
+
+
+def running(workload: FakeWorkload) -> None:
+    workload.become("RUNNING")
+
+
+def succeeded(workload: FakeWorkload) -> None:
+    workload.become("SUCCEEDED", exit_code=0)
+
+
+def failed(exit_code: int | None, **changes: Any) -> Step:
+    return lambda workload: workload.become("FAILED", exit_code=exit_code, **changes)
+
+
+def waits(code: str, message: str, **more: Any) -> Step:
+    reason = {"code": code, "message": message, "by": "fit", "cure": "release", "details": {}, **more}
+    return lambda workload: workload.become("PENDING", reason=reason)
+
+
+def workload_view(name: str, **fields: Any) -> api.WorkloadDetail:
+    replicas = fields.get("replicas", 1)
+    values: dict[str, Any] = {
+        "id": uuid4(),
+        "name": name,
+        "kind": "session",
+        "type": "batch",
+        "status": "PENDING",
+        "simulated": False,
+        "pool": "default",
+        "project": "default",
+        "user": "admin",
+        "image": None,
+        "command": ["true"],
+        "replicas": replicas,
+        "running": 0,
+        "resources": {"cpu": "1", "memory": "1Gi"},
+        "region": None,
+        "priority": 10,
+        "labels": {},
+        "reason": None,
+        "created_at": NOW,
+        "started_at": None,
+        "ended_at": None,
+        "removed": False,
+        "version": 1,
+        "tasks": [task_view(index) for index in range(replicas)],
+        **fields,
+    }
+    return api.WorkloadDetail(**values)
+
+
+def task_view(index: int, **fields: Any) -> api.TaskView:
+    values: dict[str, Any] = {
+        "id": uuid4(),
+        "index": index,
+        "attempt": 1,
+        "current": True,
+        "status": "PENDING",
+        "node": None,
+        "score": 0.5,
+        "exit_code": None,
+        "restarts": 0,
+        "reason": None,
+        "created_at": NOW,
+        "started_at": None,
+        "ended_at": None,
+        **fields,
+    }
+    return api.TaskView(**values)
+
+
+def node_view(name: str, **fields: Any) -> api.NodeView:
+    slot = api.SlotView(capacity="8", allocatable="8", held="0", reserved="0", used="2", free="6")
+    values: dict[str, Any] = {
+        "id": uuid4(),
+        "name": name,
+        "pool": "default",
+        "status": "READY",
+        "schedulable": True,
+        "reason": None,
+        "simulated": False,
+        "region": None,
+        "architecture": "x86_64",
+        "runtimes": ["process"],
+        "labels": {},
+        "slots": {"cpu": slot},
+        "enforces": {},
+        "tasks": 0,
+        "cpu_percent": 10.0,
+        "memory_percent": 20.0,
+        "last_seen_at": NOW,
+        "owner": None,
+        **fields,
+    }
+    return api.NodeView(**values)
+
+
+def user_view(name: str, **fields: Any) -> api.UserView:
+    values: dict[str, Any] = {
+        "id": uuid4(),
+        "username": name,
+        "role": "user",
+        "active": True,
+        "domain": "default",
+        "project": "default",
+        "os_user": None,
+        "created_at": NOW,
+        **fields,
+    }
+    return api.UserView(**values)
+
+
+async def _until(condition: Callable[[], bool], *, seconds: float = 30) -> None:
+    # Tests change the state from their own thread, so it is looked at again and again.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+
+def _json(body: BaseModel, status: int = 200) -> web.Response:
+    return web.Response(text=body.model_dump_json(), status=status, content_type="application/json")
