@@ -20,6 +20,7 @@ from secrets import token_hex
 
 import structlog
 import uvicorn
+import uvloop
 
 from mooring import logs, metrics
 from mooring.agent.agent import Agent
@@ -57,7 +58,7 @@ def up(settings: Settings) -> None:
     _check(settings)
     _make_data_folder(settings.data)
     with _only_server(settings), _listening(settings) as listener:
-        asyncio.run(_run(settings, listener))
+        uvloop.run(_run(settings, listener))
 
 
 def rotate_keys(settings: Settings) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from mooring.agent import limits
 from mooring.agent.options import Options
 from mooring.agent.process_runtime import ProcessRuntime
 from mooring.agent.runtime import Observed, RuntimeContext
@@ -32,7 +34,29 @@ def node_folder() -> Iterator[Path]:
     folder.chmod(0o711)
     yield folder
     _end_supervisors(folder)
+    while _cgroups:
+        _remove_cgroup(_cgroups.pop())
     shutil.rmtree(folder, ignore_errors=True)
+
+
+_cgroups: list[Path] = []
+
+
+def keep_cgroup_tidy(node_id: UUID) -> None:
+    """Remove the node's cgroup when the test is over."""
+    mount = limits.mount_point(Path("/proc/self/mountinfo").read_text())
+    if mount is not None:
+        _cgroups.append(mount / f"mooring-{node_id}")
+
+
+def _remove_cgroup(base: Path) -> None:
+    """Supervisors need a moment to end."""
+    limit = time.monotonic() + DEADLINE_SECONDS
+    while base.exists() and time.monotonic() < limit:
+        for task in (path for path in base.iterdir() if path.is_dir()):
+            limits.remove(task)
+        limits.remove(base)
+        time.sleep(0.005)
 
 
 class Node:
@@ -44,6 +68,8 @@ class Node:
         self.changed = asyncio.Event()
         settings = Options(**{"scan_seconds": 0.5, "shared_work_root": root / "shared", **options})
         self.runtime = ProcessRuntime(RuntimeContext(root, self.node_id, settings, self.changed.set))
+        if self.runtime._processes.cgroups is not None:
+            _cgroups.append(self.runtime._processes.cgroups.base)
 
     def folder(self, task: DesiredTask) -> Path:
         return self.root / "tasks" / str(task.task_id)

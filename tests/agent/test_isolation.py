@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -80,13 +81,14 @@ async def test_a_task_reads_neither_the_agents_files_nor_another_tenants(node: N
     pid = node.state(victim)["processes"][0]["pid"]
     work = node.root / "work" / str(victim.task_id)
     assert (work / "note").read_text() == "private\n"
-    assert b"PASSWORD=pearl" in Path(f"/proc/{pid}/environ").read_bytes()
+    environ = Path("/proc", str(pid), "environ")
+    assert b"PASSWORD=pearl" in await asyncio.to_thread(environ.read_bytes)
     for target in (
         secret,
         log,
         node.folder(victim) / "spec.json",
         work / "note",
-        f"/proc/{pid}/environ",
+        environ,
         f"/proc/{node.state(victim)['pid']}/environ",
         f"/proc/{os.getpid()}/environ",
     ):

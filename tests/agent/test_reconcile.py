@@ -62,7 +62,8 @@ def test_of_a_task_being_stopped_only_the_end_is_reported():
 def test_a_task_to_stop_that_was_never_here_is_reported_as_cancelled_and_gone():
     task = stopping(order("true"))
     plan = reconcile([task], {})
-    assert plan.start == plan.stop == ()
+    assert not plan.start
+    assert not plan.stop
     (finding,) = plan.findings
     assert (finding.report.status, finding.report.gone) == ("CANCELLED", True)
 

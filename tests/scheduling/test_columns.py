@@ -62,6 +62,7 @@ def test_a_row_is_reused_and_remembers_nothing():
     cluster.remove(id_of("a"))
     assert len(cluster) == 0
     assert cluster.row_of(id_of("a")) is None
+    assert cluster.allocatable.sum() == cluster.taken.sum() == cluster.tasks.sum() == cluster.ready.sum() == 0
     cluster.upsert(node("b").cpu(4).node)
     assert row_of(cluster, "b") == row
     assert cluster.free(cluster.demand((("cpu", 0), ("gpu", 0))), cluster.rows).tolist() == [[4000], [0]]

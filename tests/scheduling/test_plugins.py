@@ -194,6 +194,24 @@ def test_a_plugin_that_fails_halfway_leaves_nothing_assumed():
     assert lab.cluster.taken.sum() == 0
 
 
+def test_a_plugin_that_recovers_is_believed_again():
+    class FailsWhileCrowded(Gives):
+        def feasible(self, shape, cluster, rows):
+            if self.answer:
+                raise ValueError("crowded")
+            return np.ones(len(rows), dtype=np.bool_)
+
+    plugin = FailsWhileCrowded(False)
+    # The first size of the columns is filled, so that the node which comes makes every answer stale at once.
+    lab = scheduler([node(f"n{number:02}").cpu(1) for number in range(64)], profile=with_filter(plugin))
+    assert chosen(run(lab, workload("w").cpu(1)).decisions[0]) == ["n00"]
+    lab.cluster.upsert(node("small").node)
+    plugin.answer = True
+    assert run(lab, workload("w").cpu(1)).outcomes == {Outcome.ERROR: 1}
+    plugin.answer = False
+    assert chosen(run(lab, workload("w").cpu(1)).decisions[0]) == ["n01"]
+
+
 def test_names_are_taken_once_and_dependencies_are_known():
     registry = Registry()
     registry.add_filter(Gives())

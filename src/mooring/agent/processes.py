@@ -345,7 +345,7 @@ def _launch(folder: Path, lock: int) -> int:
             (os.POSIX_SPAWN_DUP2, lock, _LOCK_DESCRIPTOR),
         ],
         setsid=True,
-        setsigmask=[],
+        setsigmask=[signal.SIGTERM, signal.SIGHUP, signal.SIGINT],
         setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE],
     )
 

@@ -79,7 +79,7 @@ class Tokens:
             return _claims(self._decode(text))
         except jwt.ExpiredSignatureError:
             raise NotAuthenticated("this token has expired; log in again", code="token-expired") from None
-        except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError):
+        except (jwt.PyJWTError, ValueError, TypeError, OverflowError, OSError, RecursionError):
             raise NotAuthenticated("this token is not valid here; log in again", code="token-invalid") from None
 
     def _decode(self, text: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mooring.model.slots import slot_type
 from mooring.wire.api import WorkloadView
 
 Details = Mapping[str, Any]
@@ -40,7 +41,8 @@ def _too_little_room(workload: WorkloadView, details: Details) -> str:
         for slot, amounts in lacking.items():
             largest = amounts.get("largest") if isinstance(amounts, Mapping) else None
             name = f"--{slot}" if slot in ("cpu", "memory", "gpu", "storage") else f"--slot {slot}=..."
-            options.append(f"{name} (the largest node has {largest})" if largest is not None else name)
+            size = slot_type(slot).format(largest) if isinstance(largest, int) else None
+            options.append(f"{name} (the largest node has {size})" if size else name)
     found = _found(details)
     if found:
         options.append(f"--replicas {found}")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 _LIVING = frozenset({TaskStatus.SCHEDULED, TaskStatus.PREPARING, TaskStatus.RUNNING, TaskStatus.TERMINATING})
+_NOTICE = b"\n[mooring] the output is cut off here: "
 _TRIES = 3
 _REMEMBERED_BYTES = 4096
 _PAUSE_SECONDS = 1.0
@@ -108,7 +109,7 @@ class Follower:
     def _unwritten(self, task: TaskView) -> Iterator[bytes]:
         """The stream from where the last one broke off."""
         skip = self._position(task)
-        for piece in self._client.logs(self._ref, follow=True):
+        for piece in _without_notice(self._client.logs(self._ref, follow=True)):
             if skip >= len(piece):
                 skip -= len(piece)
             else:
@@ -120,7 +121,7 @@ class Follower:
         written = self._written.get(task.id)
         if written is None:
             return 0
-        kept = b"".join(self._client.logs(self._ref))
+        kept = b"".join(_without_notice(self._client.logs(self._ref)))
         if len(kept) >= written.count and kept[: written.count].endswith(written.last):
             return written.count
         found = kept.rfind(written.last)
@@ -128,6 +129,19 @@ class Follower:
             say("a part of the output is not kept any more")
             return 0
         return found + len(written.last)
+
+
+def _without_notice(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The output alone. The server's notice that a node was lost, as the last piece, is no output but an error."""
+    held = b""
+    for piece in pieces:
+        if held:
+            yield held
+        held = piece if piece.startswith(_NOTICE) else b""
+        if not held:
+            yield piece
+    if held:
+        raise Unavailable(held.removeprefix(_NOTICE).decode("utf-8", "replace").strip())
 
 
 @dataclass(frozen=True, slots=True)

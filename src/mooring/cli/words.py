@@ -55,7 +55,22 @@ def instant(at: datetime | None) -> str:
 
 def amounts(resources: Mapping[str, str]) -> str:
     """`2 cpu, 2Gi memory`."""
-    return ", ".join(f"{amount} {slot}" for slot, amount in resources.items()) or NOTHING
+    return ", ".join(f"{rounded(slot, amount)} {slot}" for slot, amount in resources.items()) or NOTHING
+
+
+def rounded(slot: str, amount: str) -> str:
+    """An amount of bytes with three digits, `23.5Gi`; others as they are."""
+    from mooring.model.quantity import parse_quantity
+    from mooring.model.slots import slot_type
+
+    if slot_type(slot).kind != "bytes":
+        return amount
+    value = float(parse_quantity(amount))
+    for unit in ("", "Ki", "Mi", "Gi", "Ti", "Pi"):
+        if abs(value) < 1024 or unit == "Pi":
+            break
+        value /= 1024
+    return f"{value:.3g}{unit}" if abs(value) < 1000 else f"{value:.0f}{unit}"
 
 
 def pairs(values: Mapping[str, str]) -> str:

@@ -25,7 +25,8 @@ class NodesLoop:
         self._database = database
         self._office = office
         self._timeout = timedelta(seconds=timeout_seconds)
-        self._started_at = now()
+        # After a start, agents get the time to come back before their silence counts.
+        self._next_look_at = now() + self._timeout
 
     async def once(self) -> bool:
         await self._lose_silent()
@@ -33,11 +34,14 @@ class NodesLoop:
         return False
 
     async def _lose_silent(self) -> None:
-        # After a start, agents get the time to come back before their silence counts.
-        if now() - self._started_at < self._timeout:
+        if now() < self._next_look_at:
             return
+        self._next_look_at = now() + self._timeout / 5
         async with self._database.read() as connection:
+            counts = await nodes.count_by_status(connection)
             silent = await nodes.silent(connection, now() - self._timeout)
+        for status in NodeStatus:
+            metrics.nodes.labels(status.value).set(counts.get(status, 0))
         for node in silent:
             await self._lose(node.id, node.name)
 
@@ -64,15 +68,12 @@ class NodesLoop:
     async def _drain(self) -> None:
         """Replicas leave a draining node; sessions run to their end."""
         async with self._database.read() as connection:
-            all_nodes = await nodes.statuses(connection)
-            draining = [node_id for node_id, status in all_nodes if status is NodeStatus.DRAINING]
+            draining = await nodes.draining(connection)
             leaving = [
                 task
                 for task in (await agents.on_nodes(connection, draining) if draining else [])
                 if task.kind == Kind.DEPLOYMENT and task.status != TaskStatus.TERMINATING
             ]
-        for status in NodeStatus:
-            metrics.nodes.labels(status.value).set(sum(1 for _, found in all_nodes if found is status))
         if not leaving:
             return
 

@@ -164,7 +164,7 @@ class Cluster:
         self.nodes[row] = node
 
     def remove(self, node_id: UUID) -> None:
-        """Forget a node; one that is not known is no error."""
+        """Forget a node; one that is not known is no error. Its row is cleared, since plugins may sum over columns."""
         row = self._row_of.pop(node_id, None)
         if row is None:
             return
@@ -173,6 +173,7 @@ class Cluster:
         self.ready[row] = False
         self.allocatable[:, row] = 0
         self.taken[:, row] = 0
+        self.tasks[row] = 0
         self._unused.append(row)
         self._forget_order()
         self.static_changes.note((row,))

@@ -365,9 +365,13 @@ async def _history(
     )
 
 
-async def statuses(connection: AsyncConnection) -> list[tuple[UUID, NodeStatus]]:
-    rows = await connection.execute(select(nodes.c.id, nodes.c.status))
-    return [(row.id, NodeStatus(row.status)) for row in rows]
+async def count_by_status(connection: AsyncConnection) -> dict[NodeStatus, int]:
+    rows = await connection.execute(select(nodes.c.status, func.count()).group_by(nodes.c.status))
+    return {NodeStatus(status): number for status, number in rows}
+
+
+async def draining(connection: AsyncConnection) -> list[UUID]:
+    return list((await connection.execute(select(nodes.c.id).where(nodes.c.status == NodeStatus.DRAINING))).scalars())
 
 
 async def simulated_steps(connection: AsyncConnection) -> list[tuple[UUID, TaskStatus]]:

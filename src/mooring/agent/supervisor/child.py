@@ -1,6 +1,6 @@
 """Start one process of a task: its own session, the tenant's user, no privileges, limits, output into a pipe."""
 
-# ruff: noqa: PTH123
+# ruff: noqa: PTH110, PTH123
 from __future__ import annotations
 
 import ctypes
@@ -109,12 +109,15 @@ def _execute(command: list[str], environment: dict[str, str]) -> NoReturn:
         os.execve(name, command, environment)
     problem: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     for folder in environment.get("PATH", "").split(":"):
+        path = f"{folder or '.'}/{name}"
         try:
-            os.execve(f"{folder or '.'}/{name}", command, environment)
+            os.execve(path, command, environment)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            problem = error
+            # A folder that may not be searched does not mean that the program is in it.
+            if os.path.exists(path):
+                problem = error
     raise problem
 
 

@@ -37,6 +37,8 @@ def main(folder: str, lock: int) -> None:
     os.umask(0o077)
     task: TaskSpec | Any = record.read(f"{folder}/{record.SPEC}")
     Supervisor(folder, task).run()
+    # Everything is written; taking the interpreter down in order would only keep the task's cgroup a little longer.
+    os._exit(0)
 
 
 class Container:
@@ -92,7 +94,9 @@ class Supervisor:
         self.started_at = time.time()
         self.childless = True
         self.stopping = False
+        self.asked_cause = ""
         self.stop_cause = ""
+        """Who ended the task, if it did not end by itself before."""
         self.kill_at: float | None = None
         self.look_seconds = _SHORTEST_LOOK_SECONDS
         self.first_failure: Container | None = None
@@ -102,6 +106,8 @@ class Supervisor:
             signal.signal(number, lambda *_: None)
         for number in (signal.SIGHUP, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
+        # The agent has them blocked until here: a request to stop must not kill a supervisor that is still starting.
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     def run(self) -> None:
         child.become_subreaper()
@@ -226,7 +232,10 @@ class Supervisor:
         container.close_output()
         policy = self.task["restart"]
         wanted = policy == "always" or (policy == "on-failure" and container.failed)
-        if wanted and not self.stopping and container.restarts < self.task["max_restarts"]:
+        again = wanted and container.restarts < self.task["max_restarts"]
+        if again and self.stopping:
+            self.stop_cause = self.asked_cause
+        elif again:
             container.phase = WAITING
             container.restart_at = time.monotonic() + min(2.0**container.restarts, _LONGEST_BACKOFF_SECONDS)
             return
@@ -243,8 +252,10 @@ class Supervisor:
     def stop(self) -> None:
         """Someone asked for the end; a later request may shorten the grace."""
         asked = record.read(f"{self.folder}/{record.STOP}") or {}
-        if not self.stopping and any(container.phase in (RUNNING, WAITING) for container in self.containers):
-            self.stop_cause = asked.get("cause") or "interrupted"
+        if not self.stopping:
+            self.asked_cause = asked.get("cause") or "interrupted"
+            if any(container.phase in (RUNNING, WAITING) for container in self.containers):
+                self.stop_cause = self.asked_cause
         grace = asked.get("grace_seconds")
         self.begin_stop(self.task["grace_seconds"] if grace is None else grace)
 

@@ -80,7 +80,7 @@ def read(path: str) -> dict[str, Any] | None:
 
 def write(path: str, value: object, *, durable: bool = False) -> None:
     """Whole or not at all; `durable`: also after a power cut."""
-    draft = path + ".draft"
+    draft = f"{path}.{os.getpid()}.draft"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         data = json.dumps(value).encode()

@@ -18,7 +18,7 @@ from mooring.cli.options import (
     StorageOption,
 )
 from mooring.cli.output import Cell, Column, Format, Styled, show_fields, show_json, show_line, show_table
-from mooring.cli.words import NOTHING, age, pairs, status_style, status_text
+from mooring.cli.words import NOTHING, age, pairs, rounded, status_style, status_text
 
 if TYPE_CHECKING:
     from mooring.wire.api import NodeView, PoolView
@@ -141,7 +141,13 @@ def show(name: NodeArgument, output: OutputOption = Format.TABLE, server: Server
     titles = ("SLOT", "CAPACITY", "ALLOCATABLE", "HELD", "RESERVED", "USED", "FREE")
     columns = [Column(title, number=title != "SLOT") for title in titles]
     rows = [
-        [slot, view.capacity, view.allocatable, view.held, view.reserved, view.used, view.free]
+        [
+            slot,
+            *(
+                rounded(slot, amount)
+                for amount in (view.capacity, view.allocatable, view.held, view.reserved, view.used, view.free)
+            ),
+        ]
         for slot, view in node.slots.items()
     ]
     show_table(columns, rows)
@@ -219,7 +225,7 @@ def _status(node: NodeView) -> Styled:
 
 def _free(node: NodeView, slot: str) -> str:
     view = node.slots.get(slot)
-    return f"{view.free}/{view.allocatable}" if view else ""
+    return f"{rounded(slot, view.free)}/{rounded(slot, view.allocatable)}" if view else ""
 
 
 def _load(node: NodeView) -> str:

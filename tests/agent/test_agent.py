@@ -1,0 +1,392 @@
+"""The agent against a server that speaks the protocol: joining, orders, reports, reconnecting, logs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from mooring.agent.agent import Agent
+from mooring.agent.options import Options
+from mooring.agent.runtime import Observed
+from mooring.agent.stream import AgentRefused
+from mooring.model.errors import Conflict
+from mooring.wire.agent import DesiredTask, Heartbeat, Hello, LogCancel, Refused
+from tests.agent.builders import container, eventually, order, owner
+from tests.agent.conftest import keep_cgroup_tidy
+from tests.agent.fake_server import FakeServer
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeServer]:
+    server = FakeServer()
+    await server.start()
+    keep_cgroup_tidy(server.node_id)
+    yield server
+    await server.stop()
+
+
+def make(server: FakeServer, root: Path, *, join_token: str | None = "join-me", **options: Any) -> Agent:
+    settings = Options(**{"heartbeat_seconds": 0.1, "scan_seconds": 0.5, **options})
+    return Agent(server.url, root, "box", join_token=join_token, options=settings)
+
+
+@asynccontextmanager
+async def running(agent: Agent, *, terminate: bool = True) -> AsyncIterator[Agent]:
+    life = asyncio.create_task(agent.run())
+    try:
+        await eventually(lambda: agent.connected.is_set() or life.done(), "the agent's connection")
+        yield agent
+    finally:
+        agent.stop(terminate=terminate)
+        await life
+
+
+def stopping(task: DesiredTask, grace_seconds: int = 1) -> DesiredTask:
+    return msgspec.structs.replace(task, action="stop", grace_seconds=grace_seconds)
+
+
+async def test_an_agent_joins_with_its_token_and_says_what_the_machine_has(server: FakeServer, node_folder: Path):
+    async with running(make(server, node_folder)) as agent:
+        assert agent.node_id == server.node_id
+        (join,) = server.joins
+        (hello,) = server.of(Hello)
+        assert (join.token, join.name) == ("join-me", "box")
+        assert hello.facts.capacity["cpu"] >= 1000
+        assert hello.facts.runtimes == ["process"]
+        assert hello.facts.enforces["storage"] == "none"
+        assert hello.facts.multi_tenant is (os.getuid() == 0)
+
+
+async def test_the_credential_is_kept_for_the_agent_alone_and_used_the_next_time(server: FakeServer, node_folder: Path):
+    async with running(make(server, node_folder)):
+        assert stat.S_IMODE((node_folder / "credential.json").stat().st_mode) == 0o600
+    async with running(make(server, node_folder, join_token=None)):
+        assert len(server.joins) == 1
+        assert server.connections == 2
+
+
+async def test_a_spent_token_ends_the_agent_with_the_servers_words(server: FakeServer, node_folder: Path):
+    with pytest.raises(AgentRefused, match="the token is spent"):
+        await make(server, node_folder, join_token="old").run()
+
+
+async def test_an_agent_that_never_joined_needs_a_token(server: FakeServer, node_folder: Path):
+    with pytest.raises(AgentRefused, match="join token"):
+        await make(server, node_folder, join_token=None).run()
+
+
+async def test_a_refused_credential_ends_the_agent_unless_it_has_a_new_token(server: FakeServer, node_folder: Path):
+    async with running(make(server, node_folder)):
+        pass
+    server.credential = "another"
+    with pytest.raises(AgentRefused, match="join again"):
+        await make(server, node_folder, join_token=None).run()
+    server.tokens.add("second")
+    async with running(make(server, node_folder, join_token="second")) as agent:
+        assert agent.connected.is_set()
+
+
+async def test_a_node_that_the_server_refuses_ends(server: FakeServer, node_folder: Path):
+    life = asyncio.create_task(make(server, node_folder).run())
+    await eventually(lambda: server.of(Hello))
+    await server.say(Refused(code="node-removed", message="this node was removed"))
+    with pytest.raises(AgentRefused, match="this node was removed"):
+        await life
+
+
+async def test_a_second_agent_on_the_same_folder_is_refused(server: FakeServer, node_folder: Path):
+    async with running(make(server, node_folder)):
+        with pytest.raises(Conflict, match="another agent"):
+            await make(server, node_folder).run()
+
+
+async def test_heartbeats_tell_measured_use_and_the_last_one_that_it_leaves(server: FakeServer, node_folder: Path):
+    async with running(make(server, node_folder)):
+        await eventually(lambda: len(server.of(Heartbeat)) >= 2)
+        beat = server.of(Heartbeat)[-1]
+        assert 0 < beat.memory_percent <= 100
+        assert not beat.stopping
+    assert server.of(Heartbeat)[-1].stopping
+
+
+async def test_a_nearly_full_disk_is_told_as_a_problem(server: FakeServer, node_folder: Path):
+    async with running(make(server, node_folder, disk_full_percent=0.0)):
+        beat = await eventually(lambda: server.of(Heartbeat))
+        assert beat[0].problem.startswith("disk nearly full")
+
+
+async def test_a_desired_task_is_prepared_run_and_reported_to_its_end(server: FakeServer, node_folder: Path):
+    task = order("python3", "-c", "print('hello')")
+    async with running(make(server, node_folder)):
+        await server.want(task)
+        await eventually(server.ended(task))
+        assert server.statuses(task) == ["PREPARING", "RUNNING", "SUCCEEDED"]
+        last = server.last(task)
+        assert last is not None
+        assert last.exit_code == 0
+
+
+async def test_a_failure_is_reported_with_code_and_reason(server: FakeServer, node_folder: Path):
+    task = order("sh", "-c", "exit 3")
+    async with running(make(server, node_folder)):
+        await server.want(task)
+        await eventually(server.ended(task))
+        last = server.last(task)
+        assert last is not None
+        assert (last.status, last.exit_code, last.reason) == ("FAILED", 3, "exited with code 3")
+
+
+async def test_a_task_that_may_not_run_here_fails_with_the_reason(server: FakeServer, node_folder: Path):
+    picture = order(containers=[container("true", image="debian")])
+    tasks = [picture]
+    if os.getuid() == 0:
+        tasks.append(order("true", owner=owner(os_user="root")))
+    async with running(make(server, node_folder)):
+        await server.want(*tasks)
+        for task in tasks:
+            await eventually(server.ended(task))
+        last = server.last(picture)
+        assert last is not None
+        assert (last.status, last.code) == ("FAILED", "runtime-missing")
+        if os.getuid() == 0:
+            refused = server.last(tasks[1])
+            assert refused is not None
+            assert (refused.status, refused.code) == ("FAILED", "identity-refused")
+
+
+async def test_a_task_to_stop_is_stopped_and_reported_as_cancelled(server: FakeServer, node_folder: Path):
+    task = order("sleep", "1000")
+    async with running(make(server, node_folder)):
+        await server.want(task)
+        await eventually(lambda: "RUNNING" in server.statuses(task))
+        await server.want(stopping(task))
+        await eventually(server.ended(task))
+        assert server.statuses(task)[-1] == "CANCELLED"
+
+
+async def test_a_task_to_stop_that_was_never_here_is_cancelled_at_once(server: FakeServer, node_folder: Path):
+    task = stopping(order("sleep", "1000"))
+    async with running(make(server, node_folder)):
+        await server.want(task)
+        await eventually(server.ended(task))
+        assert server.statuses(task) == ["CANCELLED"]
+
+
+async def test_a_task_that_is_no_longer_listed_is_ended(server: FakeServer, node_folder: Path):
+    task = order("sleep", "1000", grace_seconds=1)
+    async with running(make(server, node_folder)):
+        await server.want(task)
+        await eventually(lambda: "RUNNING" in server.statuses(task))
+        await server.want()
+        await eventually(server.ended(task))
+
+
+async def test_orders_of_a_deposed_leader_are_refused_also_after_a_restart(server: FakeServer, node_folder: Path):
+    kept, late, marker = order("sleep", "1000"), order("sleep", "1000"), order("true")
+    server.term = 5
+    async with running(make(server, node_folder), terminate=False):
+        await server.want(kept)
+        await eventually(lambda: "RUNNING" in server.statuses(kept))
+    server.desired = [kept]
+    async with running(make(server, node_folder)):
+        await server.want(late, term=4)
+        await server.want(kept, marker, term=5)
+        await eventually(server.ended(marker))
+        assert server.statuses(late) == []
+        assert server.statuses(kept)[-1] == "RUNNING"
+
+
+async def test_what_was_not_acknowledged_is_said_again_after_a_reconnect(server: FakeServer, node_folder: Path):
+    task = order("true")
+    async with running(make(server, node_folder)):
+        server.answers_reports = False
+        await server.want(task)
+        await eventually(server.ended(task))
+        server.heard.clear()
+        server.answers_reports = True
+        await server.hang_up()
+        await eventually(server.ended(task))
+        assert server.statuses(task) == ["RUNNING", "SUCCEEDED"]
+        assert server.connections == 2
+
+
+async def test_an_acknowledged_end_is_not_said_again_nor_started_again(server: FakeServer, node_folder: Path):
+    task, marker = order("sh", "-c", "echo once"), order("true")
+    async with running(make(server, node_folder)):
+        await server.want(task)
+        await eventually(server.ended(task))
+        await eventually((node_folder / "tasks" / str(task.task_id) / "acknowledged").exists)
+        await server.want()
+        server.heard.clear()
+        await server.hang_up()
+        await eventually(lambda: server.of(Hello))
+        await server.want(marker)
+        await eventually(server.ended(marker))
+        assert server.reports(task) == []
+        await server.want(task)
+        await eventually(server.ended(task))
+        log = node_folder / "tasks" / str(task.task_id) / "output-0.log"
+        assert log.read_text() == "once\n"
+
+
+async def test_an_agent_waits_for_a_server_that_is_not_there_yet(node_folder: Path):
+    late = FakeServer()
+    await late.start()
+    port = int(late.url.rpartition(":")[2])
+    await late.stop()
+    keep_cgroup_tidy(late.node_id)
+    agent = make(late, node_folder)
+    life = asyncio.create_task(agent.run())
+    await asyncio.sleep(0.1)
+    await late.start(port)
+    await eventually(agent.connected.is_set)
+    agent.stop()
+    await life
+    await late.stop()
+
+
+async def test_an_agent_that_cannot_reach_its_server_can_be_stopped(node_folder: Path):
+    agent = Agent("http://127.0.0.1:9", node_folder, "box", join_token="any")
+    life = asyncio.create_task(agent.run())
+    await asyncio.sleep(0.05)
+    agent.stop()
+    await life
+
+
+async def test_tasks_outlive_the_agent_and_end_under_the_next_one(server: FakeServer, node_folder: Path):
+    task = order("sh", "-c", "echo once; while [ ! -e go ]; do sleep 0.05; done; exit 4")
+    async with running(make(server, node_folder), terminate=False):
+        await server.want(task)
+        await eventually(lambda: "RUNNING" in server.statuses(task))
+    server.heard.clear()
+    async with running(make(server, node_folder)):
+        await eventually(lambda: "RUNNING" in server.statuses(task))
+        (node_folder / "work" / str(task.task_id) / "go").touch()
+        await eventually(server.ended(task))
+        last = server.last(task)
+        assert last is not None
+        assert last.exit_code == 4
+
+
+async def test_an_agent_that_ends_with_its_tasks_reports_them_first(server: FakeServer, node_folder: Path):
+    task = order("sleep", "1000", grace_seconds=1)
+    async with running(make(server, node_folder), terminate=True):
+        await server.want(task)
+        await eventually(lambda: "RUNNING" in server.statuses(task))
+    last = server.last(task)
+    assert last is not None
+    assert (last.status, last.code, last.gone) == ("FAILED", "agent-stopped", True)
+
+
+def whole(server: FakeServer, request_id: Any) -> Callable[[], bool]:
+    return lambda: any(chunk.end for chunk in server.chunks(request_id))
+
+
+def text(server: FakeServer, request_id: Any) -> str:
+    return b"".join(chunk.data for chunk in server.chunks(request_id)).decode()
+
+
+async def test_the_output_of_a_task_is_sent_when_asked_for(server: FakeServer, node_folder: Path):
+    task = order("seq", "1", "30000")
+    async with running(make(server, node_folder)):
+        await server.want(task)
+        await eventually(server.ended(task))
+        everything = await server.log(task)
+        last = await server.log(task, tail=2)
+        await eventually(whole(server, everything))
+        await eventually(whole(server, last))
+        assert text(server, everything) == "".join(f"{number}\n" for number in range(1, 30001))
+        assert all(len(chunk.data) <= 64 * 1024 for chunk in server.chunks(everything))
+        assert text(server, last) == "29999\n30000\n"
+
+
+async def test_output_is_followed_until_the_task_ends(server: FakeServer, node_folder: Path):
+    task = order("sh", "-c", "echo one; while [ ! -e go ]; do sleep 0.02; done; echo two")
+    async with running(make(server, node_folder)):
+        await server.want(task)
+        await eventually(lambda: server.statuses(task))
+        request = await server.log(task, follow=True)
+        await eventually(lambda: text(server, request) == "one\n")
+        (node_folder / "work" / str(task.task_id) / "go").touch()
+        await eventually(whole(server, request))
+        assert text(server, request) == "one\ntwo\n"
+
+
+async def test_following_can_be_called_off(server: FakeServer, node_folder: Path):
+    task = order("sh", "-c", "echo one; sleep 1000", grace_seconds=1)
+    async with running(make(server, node_folder)) as agent:
+        await server.want(task)
+        await eventually(lambda: "RUNNING" in server.statuses(task))
+        request = await server.log(task, follow=True)
+        await eventually(lambda: text(server, request) == "one\n")
+        await server.say(LogCancel(request_id=request))
+        await eventually(lambda: not agent._log_streams)
+
+
+async def test_output_that_is_not_here_is_answered_with_an_error(server: FakeServer, node_folder: Path):
+    task = order("true")
+    async with running(make(server, node_folder)):
+        await server.want(task)
+        await eventually(server.ended(task))
+        unknown, container_missing = await server.log(order("true")), await server.log(task, container="other")
+        for request in (unknown, container_missing):
+            await eventually(whole(server, request))
+            assert "keeps no output" in (server.chunks(request)[-1].error or "")
+
+
+async def test_a_runtime_of_another_package_is_found_and_used(server: FakeServer, node_folder: Path, monkeypatch):
+    class Boxes:
+        name = "container"
+        enforces = {"memory": "cgroup"}  # noqa: RUF012
+
+        def __init__(self) -> None:
+            self.seen: dict[Any, Observed] = {}
+
+        async def open(self) -> None: ...
+
+        async def start(self, task: DesiredTask) -> None:
+            self.seen[task.task_id] = Observed(status="SUCCEEDED", gone=True, ran=True, exit_code=0)
+            context.changed()
+
+        async def stop(self, *_: Any) -> None: ...
+
+        async def observe(self, listed: Any) -> dict[Any, Observed]:
+            return dict(self.seen)
+
+        async def acknowledge(self, task_id: Any) -> None:
+            self.seen[task_id] = replace(self.seen[task_id], acknowledged=True)
+
+        async def tidy(self, keep: Any) -> None: ...
+
+        async def close(self) -> None: ...
+
+    context: Any = None
+
+    class Point:
+        name = "container"
+
+        def load(self) -> Callable[[Any], Boxes]:
+            def factory(given: Any) -> Boxes:
+                nonlocal context
+                context = given
+                return Boxes()
+
+            return factory
+
+    monkeypatch.setattr("mooring.agent.runtime.entry_points", lambda group: [Point()])
+    task = order(task_id=uuid4(), containers=[container("true", image="debian")])
+    async with running(make(server, node_folder)):
+        assert server.of(Hello)[0].facts.runtimes == ["container", "process"]
+        await server.want(task)
+        await eventually(server.ended(task))
+        assert server.statuses(task) == ["PREPARING", "RUNNING", "SUCCEEDED"]

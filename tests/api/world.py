@@ -1,0 +1,180 @@
+"""A whole API over a real database: the real intake and node administration, small stand-ins for what is remote."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+from sqlalchemy import func, select
+
+from mooring import clock
+from mooring.api.bootstrap import first_start
+from mooring.api.passwords import Passwords
+from mooring.api.services import Services
+from mooring.api.signing import SigningKey, SigningKeys
+from mooring.api.tokens import Tokens
+from mooring.intake.auditing import Auditor
+from mooring.intake.intake import Intake
+from mooring.intake.nodes import NodeAdmin
+from mooring.model.errors import Unavailable
+from mooring.model.lifecycle import TaskStatus
+from mooring.model.reasons import Reason
+from mooring.store import pools, transitions
+from mooring.store.engine import Database
+from mooring.store.tables import metadata, nodes
+from mooring.store.views import workloads as views
+
+ADMIN_PASSWORD = "admin123"
+PASSWORD = "correct horse"
+KEYS = SigningKeys([SigningKey(b"k" * 32)])
+
+# For tests of rules that no database has a part in.
+on_sqlite = pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+
+
+@dataclass
+class FakeLogs:
+    """The nodes' side of output: pieces by task, or a node that does not answer."""
+
+    pieces: list[bytes] = field(default_factory=lambda: [b"one\n", b"two\n"])
+    fails_after: int | None = None
+    asked: list[dict[str, Any]] = field(default_factory=list)
+
+    async def stream(self, task_id: UUID, node_id: UUID, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
+        self.asked.append({"task_id": task_id, "node_id": node_id, "tail": tail, "follow": follow})
+        for number, piece in enumerate(self.pieces):
+            if number == self.fails_after:
+                raise Unavailable("node n1 does not answer")
+            yield piece
+
+
+@dataclass
+class FakeChanges:
+    """Tells of commits when a test says so."""
+
+    happened: asyncio.Event = field(default_factory=asyncio.Event)
+    waiting: asyncio.Event = field(default_factory=asyncio.Event)
+    timeouts: list[float] = field(default_factory=list)
+
+    async def wait(self, timeout: float) -> None:
+        self.timeouts.append(timeout)
+        self.waiting.set()
+        await self.happened.wait()
+        self.happened.clear()
+
+
+@dataclass
+class FakeState:
+    role: str = "leader"
+    last_pass_at: datetime | None = None
+    last_pass_ms: float | None = 1.5
+    passes: int = 3
+    found: dict[str, str] = field(default_factory=lambda: {"database": "ok"})
+
+    async def checks(self) -> dict[str, str]:
+        return self.found
+
+
+@dataclass
+class World:
+    services: Services
+    app: FastAPI
+    client: httpx2.AsyncClient
+    logs: FakeLogs
+    changes: FakeChanges
+    state: FakeState
+
+    async def login(self, username: str, password: str = PASSWORD) -> dict[str, str]:
+        answer = await self.client.post("/api/auth/login", json={"username": username, "password": password})
+        assert answer.status_code == 200, answer.text
+        return {"Authorization": f"Bearer {answer.json()['access_token']}"}
+
+    async def admin(self) -> dict[str, str]:
+        return await self.login("admin", ADMIN_PASSWORD)
+
+    async def user(self, username: str, **more: Any) -> dict[str, str]:
+        body = {"username": username, "password": PASSWORD, **more}
+        answer = await self.client.post("/api/users", json=body, headers=await self.admin())
+        assert answer.status_code == 201, answer.text
+        return await self.login(username)
+
+    async def submit(self, headers: dict[str, str], **more: Any) -> str:
+        body = {"containers": [{"image": "nginx", "resources": {"cpu": "500m"}}], **more}
+        answer = await self.client.post("/api/workloads", json=body, headers=headers)
+        assert answer.status_code == 202, answer.text
+        workload_id: str = answer.json()["id"]
+        return workload_id
+
+    async def add_node(self, name: str, **more: Any) -> None:
+        body = {"name": name, "simulated": True, "resources": {"cpu": 8, "memory": "16Gi"}, **more}
+        answer = await self.client.post("/api/nodes", json=body, headers=await self.admin())
+        assert answer.status_code == 201, answer.text
+
+    async def move(self, workload_id: str, *statuses: TaskStatus, node: str = "n1", index: int = 0) -> None:
+        """Bring one task through these statuses as the scheduler and an agent would."""
+        async with self.services.database.read() as connection:
+            found = await views.tasks_of(connection, UUID(workload_id))
+            task = [task for task in found if task.task_index == index][-1]
+            node_id = (await connection.execute(select(nodes.c.id).where(nodes.c.name == node))).scalar_one()
+        for status in statuses:
+            placed = status is TaskStatus.SCHEDULED
+            change = transitions.Change(
+                task.id,
+                status,
+                reason=Reason("broke", "it broke", "agent") if status is TaskStatus.FAILED else None,
+                node_id=node_id if placed else None,
+                node_name=node if placed else None,
+                score=870_000 if placed else None,
+            )
+            await self._apply(change)
+
+    async def _apply(self, change: transitions.Change) -> None:
+        await self.services.database.write(
+            lambda c: transitions.apply(c, [change], actor="scheduler", now=clock.now(), term=1)
+        )
+
+    async def counts(self) -> dict[str, int]:
+        """How many rows every table has."""
+        found: dict[str, int] = {}
+        async with self.services.database.read() as connection:
+            for table in metadata.sorted_tables:
+                found[table.name] = (await connection.execute(select(func.count()).select_from(table))).scalar_one()
+        return found
+
+
+async def prepare(database: Database) -> tuple[Services, FakeLogs, FakeChanges, FakeState]:
+    """Services over a database after its first start, with a real and a simulated pool."""
+    passwords = Passwords()
+    await first_start(database, passwords, ADMIN_PASSWORD, clock.now())
+    await database.write(lambda c: pools.ensure(c, "default", runtimes=["process"], simulated=False, now=clock.now()))
+    await database.write(
+        lambda c: pools.ensure(c, "simulated", runtimes=["container"], simulated=True, now=clock.now())
+    )
+    logs, changes, state = FakeLogs(), FakeChanges(), FakeState()
+    services = Services(
+        database=database,
+        intake=Intake(database),
+        nodes=NodeAdmin(database, simulation_allowed=True),
+        logs=logs,
+        changes=changes,
+        state=state,
+        auditor=Auditor(database),
+        tokens=Tokens(KEYS),
+        passwords=passwords,
+        metrics_text=lambda: b"mooring_passes_total 3\n",
+        version="1.2.3",
+        public_url="http://mooring.test",
+    )
+    return services, logs, changes, state
+
+
+async def real_pool_takes_containers(database: Database) -> None:
+    """A pool of real nodes for containers, so that nothing is simulated."""
+    await database.write(
+        lambda c: pools.ensure(c, "real", runtimes=["container", "process"], simulated=False, now=clock.now())
+    )

@@ -1,0 +1,229 @@
+"""Users, their passwords and keypairs, projects, the first start, and join tokens."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from sqlalchemy import func, select
+
+from mooring import clock
+from mooring.model.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from mooring.model.tenants import Role
+from mooring.store import join_tokens, pools, schema, signing_keys, tenants
+from mooring.store.engine import Connection, Database
+from mooring.store.tables import domains, identities, keypairs, projects, users
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    opened = Database(database_url)
+    await schema.upgrade(opened.engine)
+    yield opened
+    await opened.close()
+
+
+async def bootstrap(database: Database) -> bool:
+    return await database.write(lambda c: tenants.bootstrap(c, password_hash="hash", now=clock.now()))
+
+
+async def make_user(database: Database, name: str, *, role: Role = Role.USER, project: str = "default") -> UUID:
+    async def work(connection: Connection) -> UUID:
+        domain_id = await tenants.ensure_domain(connection, "default", clock.now())
+        return await tenants.create_user(
+            connection,
+            username=name,
+            role=role,
+            domain_id=domain_id,
+            project=project,
+            password_hash=f"hash of {name}",
+            now=clock.now(),
+        )
+
+    return await database.write(work)
+
+
+async def count(database: Database) -> list[int]:
+    async with database.read() as connection:
+        return [
+            (await connection.execute(select(func.count()).select_from(table))).scalar_one()
+            for table in (domains, projects, users, identities, keypairs)
+        ]
+
+
+async def test_the_first_start_makes_one_of_each_tenant(database: Database):
+    assert await bootstrap(database)
+    assert await count(database) == [1, 1, 1, 1, 1]
+    assert not await bootstrap(database)
+    assert await count(database) == [1, 1, 1, 1, 1]
+
+
+async def test_of_servers_that_start_at_once_one_makes_the_admin(database: Database, database_url: str):
+    others = [Database(database_url) for _ in range(4)]
+    created = await asyncio.gather(*(bootstrap(other) for other in (database, *others)))
+    for other in others:
+        await other.close()
+    assert sorted(created) == [False, False, False, False, True]
+    assert await count(database) == [1, 1, 1, 1, 1]
+
+
+async def test_the_admin_is_a_principal_of_the_default_project(database: Database):
+    await bootstrap(database)
+    async with database.read() as connection:
+        found = await tenants.credentials(connection, "admin")
+        assert found is not None
+        standing = await tenants.standing(connection, found.user_id)
+    assert standing is not None
+    assert standing.principal.is_admin
+    assert standing.principal.access_key.startswith("MK")
+    assert len(standing.principal.access_key) == 20
+    assert found.password_hash == "hash"
+
+
+async def test_projects_that_are_made_at_once_get_different_numbers(database: Database):
+    await bootstrap(database)
+    await asyncio.gather(*(make_user(database, f"user{n}", project=f"project{n % 4}") for n in range(8)))
+    async with database.read() as connection:
+        rows = (await connection.execute(select(projects.c.name, projects.c.number))).all()
+    assert sorted(name for name, _ in rows) == ["default", "project0", "project1", "project2", "project3"]
+    assert sorted(number for _, number in rows) == [1, 2, 3, 4, 5]
+
+
+async def test_a_username_is_taken_once(database: Database):
+    await make_user(database, "ada")
+    before = await count(database)
+    with pytest.raises(Conflict, match="there is a user 'ada' already"):
+        await make_user(database, "ada", project="another")
+    assert await count(database) == before
+
+
+async def test_the_last_active_admin_stays(database: Database):
+    await make_user(database, "ada", role=Role.ADMIN)
+    await make_user(database, "bob", role=Role.ADMIN)
+    outcomes = await asyncio.gather(
+        database.write(lambda c: tenants.change_user(c, "ada", role=Role.USER)),
+        database.write(lambda c: tenants.change_user(c, "bob", active=False)),
+        return_exceptions=True,
+    )
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Conflict", "NoneType"]
+
+
+async def test_what_is_not_given_does_not_change(database: Database):
+    user_id = await make_user(database, "ada")
+    await database.write(lambda c: tenants.change_user(c, "ada", os_user="ada1"))
+    await database.write(lambda c: tenants.change_user(c, "ada", role=Role.ADMIN))
+    async with database.read() as connection:
+        user = await tenants.find_user(connection, "ada")
+        standing = await tenants.standing(connection, user_id)
+    assert (user.role, user.active, user.os_user) == (Role.ADMIN, True, "ada1")
+    assert standing is not None
+    assert standing.token_epoch == 1
+    await database.write(lambda c: tenants.change_user(c, "ada", os_user=""))
+    async with database.read() as connection:
+        assert (await tenants.find_user(connection, "ada")).os_user is None
+
+
+async def test_two_changes_of_one_password_do_not_both_win(database: Database):
+    user_id = await make_user(database, "ada")
+
+    async def change(new: str) -> int:
+        return await database.write(lambda c: tenants.change_password(c, user_id, old_hash="hash of ada", new_hash=new))
+
+    outcomes = await asyncio.gather(change("one"), change("two"), return_exceptions=True)
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Conflict", "int"]
+
+
+async def test_unknown_users_are_not_found(database: Database):
+    async with database.read() as connection:
+        assert await tenants.credentials(connection, "nobody") is None
+        with pytest.raises(NotFound):
+            await tenants.find_user(connection, "nobody")
+    with pytest.raises(NotFound):
+        await database.write(lambda c: tenants.change_user(c, "nobody", active=False))
+
+
+async def test_of_two_first_servers_with_different_keys_one_is_refused(database: Database, database_url: str):
+    other = Database(database_url)
+    answers = await asyncio.gather(
+        database.write(lambda c: signing_keys.register(c, ["a"], clock.now())),
+        other.write(lambda c: signing_keys.register(c, ["b"], clock.now())),
+    )
+    await other.close()
+    assert sorted(answers) in ([[], ["a"]], [[], ["b"]])
+
+
+class Joining:
+    """A database with a pool and an admin, and join tokens for a node `n1`."""
+
+    def __init__(self, database: Database, admin_id: UUID) -> None:
+        self.database = database
+        self.admin_id = admin_id
+        self.now = clock.now()
+
+    async def create(self, pool: str = "default") -> str:
+        return await self.database.write(
+            lambda c: join_tokens.create(
+                c,
+                node_name="n1",
+                pool=pool,
+                created_by=self.admin_id,
+                expires_at=self.now + timedelta(minutes=1),
+                now=self.now,
+                region="eu-west",
+                labels={"rack": "r1"},
+            )
+        )
+
+    async def consume(self, token: str, *, after_seconds: int = 0, name: str | None = None) -> join_tokens.JoinGrant:
+        at = self.now + timedelta(seconds=after_seconds)
+        return await self.database.write(lambda c: join_tokens.consume(c, token, at, node_name=name))
+
+
+@pytest.fixture
+async def joining(database: Database) -> Joining:
+    await database.write(lambda c: pools.ensure(c, "default", runtimes=["process"], simulated=False, now=clock.now()))
+    await database.write(lambda c: pools.ensure(c, "play", runtimes=["process"], simulated=True, now=clock.now()))
+    return Joining(database, await make_user(database, "ada", role=Role.ADMIN))
+
+
+async def test_a_join_token_is_used_once(joining: Joining):
+    token = await joining.create()
+    grant = await joining.consume(token, name="n1")
+    assert (grant.node_name, grant.pool, grant.region, grant.labels) == ("n1", "default", "eu-west", {"rack": "r1"})
+    assert grant.created_by == joining.admin_id
+    with pytest.raises(Conflict, match="used before"):
+        await joining.consume(token)
+
+
+async def test_of_two_that_use_a_join_token_at_once_one_gets_in(joining: Joining):
+    token = await joining.create()
+    outcomes = await asyncio.gather(joining.consume(token), joining.consume(token), return_exceptions=True)
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Conflict", "JoinGrant"]
+
+
+async def test_a_join_token_ends_when_its_time_is_over(joining: Joining):
+    token = await joining.create()
+    with pytest.raises(NotAllowed, match="expired"):
+        await joining.consume(token, after_seconds=60)
+    await joining.consume(token, after_seconds=59)
+
+
+async def test_a_join_token_is_for_one_name(joining: Joining):
+    token = await joining.create()
+    with pytest.raises(NotAllowed, match="'n1', not 'n2'"):
+        await joining.consume(token, name="n2")
+    await joining.consume(token, name="n1")
+
+
+@pytest.mark.parametrize("token", ["", "mj-nonsense", "'; DROP TABLE join_tokens; --", "\ud800"])
+async def test_an_unknown_join_token_is_refused(joining: Joining, token: str):
+    with pytest.raises(NotAllowed, match="not known"):
+        await joining.consume(token)
+
+
+async def test_a_real_node_cannot_join_a_simulated_or_unknown_pool(joining: Joining):
+    with pytest.raises(InvalidInput, match="simulated"):
+        await joining.create(pool="play")
+    with pytest.raises(NotFound):
+        await joining.create(pool="nowhere")
