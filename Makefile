@@ -23,8 +23,12 @@ $(STAMP): requirements.lock pyproject.toml
 		echo "Mooring needs Python 3.11 or newer, and none was found on PATH."; \
 		echo "On Debian and Ubuntu: apt-get install python3 python3-venv"; exit 1; fi
 	@if [ ! -x $(BIN)/python ] && ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then \
-		echo "This Python ($(PYTHON)) cannot make virtual environments."; \
-		echo "On Debian and Ubuntu: apt-get install python3-venv, then run make install again."; exit 1; fi
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "Installing the Debian package python3-venv ..."; \
+			apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes python3-venv >/dev/null; \
+		else \
+			echo "This Python ($(PYTHON)) cannot make virtual environments."; \
+			echo "On Debian and Ubuntu: apt-get install python3-venv, then run make install again."; exit 1; fi; fi
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
 	@echo "Installing the locked dependencies into .venv ..."
 	@if command -v uv >/dev/null; then \

@@ -330,7 +330,7 @@ async def test_following_can_be_called_off(server: FakeServer, node_folder: Path
         request = await server.log(task, follow=True)
         await eventually(lambda: text(server, request) == "one\n")
         await server.say(LogCancel(request_id=request))
-        await eventually(lambda: not agent._log_streams)
+        await eventually(lambda: len(agent._log_streams) == 0)
 
 
 async def test_output_that_is_not_here_is_answered_with_an_error(server: FakeServer, node_folder: Path):
@@ -368,6 +368,9 @@ async def test_a_runtime_of_another_package_is_found_and_used(server: FakeServer
 
         async def tidy(self, keep: Any) -> None: ...
 
+        async def logs(self, *_: Any) -> AsyncIterator[bytes]:
+            yield b"from a box"
+
         async def close(self) -> None: ...
 
     context: Any = None
@@ -390,3 +393,6 @@ async def test_a_runtime_of_another_package_is_found_and_used(server: FakeServer
         await server.want(task)
         await eventually(server.ended(task))
         assert server.statuses(task) == ["PREPARING", "RUNNING", "SUCCEEDED"]
+        request = await server.log(task)
+        await eventually(whole(server, request))
+        assert text(server, request) == "from a box"

@@ -51,9 +51,9 @@ def test_a_mapped_user_that_does_not_exist_is_refused_by_name():
         choose(owner(os_user="no-such-person"))
 
 
-def test_the_user_that_owns_the_agents_files_is_refused():
+def test_the_user_that_owns_the_agents_folder_is_refused():
     uid = pwd.getpwnam("nobody").pw_uid
-    with pytest.raises(IdentityRefused, match="owns the agent's own files"):
+    with pytest.raises(IdentityRefused, match="owns the agent's folder"):
         choose(owner(os_user="nobody"), forbidden=frozenset({0, uid}))
 
 

@@ -7,7 +7,7 @@ import contextlib
 import fcntl
 import os
 import random
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from uuid import UUID
 
@@ -15,6 +15,7 @@ import structlog
 
 from mooring.agent import facts, folders
 from mooring.agent.credential import load_credential, load_term, store_credential, store_term
+from mooring.agent.log_streams import LogStreams
 from mooring.agent.options import Options
 from mooring.agent.outbox import Outbox
 from mooring.agent.process_runtime import ProcessRuntime
@@ -32,7 +33,6 @@ from mooring.wire.agent import (
     JoinAnswer,
     JoinRequest,
     LogCancel,
-    LogChunk,
     LogRequest,
     Received,
     Refused,
@@ -43,7 +43,6 @@ log = structlog.get_logger(__name__)
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.2, 5.0
 _TIDY_SECONDS = 60.0
 _FAREWELL_SECONDS = 10.0
-_MOST_LOG_STREAMS = 64
 
 
 class Agent:
@@ -74,7 +73,7 @@ class Agent:
         self._outbox = Outbox()
         self._acknowledged: set[UUID] = set()
         self._connection: Connection | None = None
-        self._log_streams: dict[UUID, asyncio.Task[None]] = {}
+        self._log_streams = LogStreams(self._coming)
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._terminating = False
@@ -249,7 +248,9 @@ class Agent:
     async def _keep_tidy(self) -> None:
         while True:
             await asyncio.sleep(_TIDY_SECONDS)
-            keep = {task.task_id for task in self._desired or ()}
+            if self._desired is None:
+                continue
+            keep = {task.task_id for task in self._desired}
             for runtime in self._runtimes.values():
                 try:
                     await runtime.tidy(keep)
@@ -284,8 +285,8 @@ class Agent:
             async for message in connection.messages():
                 self._take(message, connection)
         finally:
-            await _cancel([beating, *self._log_streams.values()])
-            self._log_streams.clear()
+            await _cancel([beating])
+            await self._log_streams.close()
 
     async def _keep_beating(self, connection: Connection) -> None:
         with contextlib.suppress(Unavailable):
@@ -294,7 +295,7 @@ class Agent:
                 await asyncio.sleep(self._options.heartbeat_seconds)
 
     async def _beat(self, connection: Connection) -> None:
-        places = {self._root, self._options.shared_work_root} if os.getuid() == 0 else {self._root}
+        places = [self._root, self._options.shared_work_root / str(self.node_id)]
         heartbeat = await asyncio.to_thread(
             facts.measure,
             [place for place in places if place.exists()],
@@ -311,11 +312,9 @@ class Agent:
                 self._acknowledged.update(self._outbox.received(message.number))
                 self._wake.set()
             case LogRequest():
-                self._open_log(message, connection)
+                self._log_streams.open(message, self._runtimes.values(), connection)
             case LogCancel():
-                stream = self._log_streams.get(message.request_id)
-                if stream is not None:
-                    stream.cancel()
+                self._log_streams.cancel(message.request_id)
             case Refused():
                 raise AgentRefused(message.message, code=message.code)
 
@@ -332,32 +331,6 @@ class Agent:
         self.connected.set()
         self._wake.set()
 
-    # Logs
-
-    def _open_log(self, request: LogRequest, connection: Connection) -> None:
-        stream = asyncio.create_task(self._send_log(request, connection))
-        self._log_streams[request.request_id] = stream
-        stream.add_done_callback(lambda _: self._log_streams.pop(request.request_id, None))
-
-    async def _send_log(self, request: LogRequest, connection: Connection) -> None:
-        error: str | None = None
-        with contextlib.suppress(Unavailable):
-            try:
-                async for data in self._log_of(request):
-                    await connection.send(LogChunk(request_id=request.request_id, data=data))
-            except MooringError as problem:
-                error = problem.message
-            except OSError as problem:
-                error = f"the output cannot be read: {problem.strerror}"
-            await connection.send(LogChunk(request_id=request.request_id, end=True, error=error))
-
-    async def _log_of(self, request: LogRequest) -> AsyncIterator[bytes]:
-        if len(self._log_streams) > _MOST_LOG_STREAMS:
-            raise Unavailable(f"{_MOST_LOG_STREAMS} outputs are being read on this node already")
-        runtime = self._runtime_of.get(request.task_id) or self._runtimes["process"]
-        async for data in runtime.logs(request.task_id, request.container, request.tail, request.follow):
-            yield data
-
     # Small things
 
     def _facts(self) -> Facts:
@@ -370,6 +343,11 @@ class Agent:
             enforces=enforces,
             multi_tenant=os.getuid() == 0 or self._options.trust_tenants,
         )
+
+    def _coming(self, task_id: UUID) -> bool:
+        """Whether the task is to run here and has only not been started yet."""
+        ordered = any(task.task_id == task_id and task.action == "run" for task in self._desired or ())
+        return ordered and task_id not in self._runtime_of and task_id not in self._refused and not self._terminating
 
     async def _stopped_within(self, seconds: float) -> bool:
         with contextlib.suppress(TimeoutError):

@@ -54,7 +54,7 @@ def graphics_processors() -> list[str]:
 
 def measure(folders: Iterable[Path], disk_full_percent: float, *, stopping: bool = False) -> Heartbeat:
     """The present use; a nearly full disk is a problem that keeps new tasks away."""
-    disk_percent, fullest = max((_disk_percent(folder), folder) for folder in folders)
+    disk_percent, fullest = max((_disk_percent(folder), folder) for folder in folders if folder.exists())
     problem = None
     if disk_percent >= disk_full_percent:
         problem = f"disk nearly full: {disk_percent:.0f}% of the disk of {fullest} is used"

@@ -62,7 +62,7 @@ def prepare(root: Path, node_id: UUID, shared_work_root: Path, *, agent_uid: int
     create_root(root)
     work_root = root / "work"
     if agent_uid == 0 and not reachable(root):
-        shared_work_root.mkdir(mode=0o711, parents=True, exist_ok=True)
+        _make_passable(shared_work_root)
         work_root = shared_work_root / str(node_id)
     work_root.mkdir(mode=0o711, exist_ok=True)
     work_root.chmod(0o711)
@@ -71,7 +71,14 @@ def prepare(root: Path, node_id: UUID, shared_work_root: Path, *, agent_uid: int
 
 
 def create_root(root: Path) -> None:
-    root.mkdir(mode=0o711, parents=True, exist_ok=True)
+    if not root.exists():  # one that is there keeps the rights that its owner gave it
+        _make_passable(root)
+
+
+def _make_passable(folder: Path) -> None:
+    """A folder that everybody may walk through, whatever the process takes away from new files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o711)
 
 
 def reachable(folder: Path) -> bool:

@@ -32,13 +32,13 @@ class Identity:
 
 
 def identity_for(owner: Owner, *, agent_uid: int, uid_range: tuple[int, int], forbidden: Set[int]) -> Identity:
-    """The user for a tenant's task; IdentityRefused where it would be root or own the agent's files (`forbidden`)."""
+    """The user for a tenant's task; IdentityRefused where it would be root or own the agent's folder (`forbidden`)."""
     if agent_uid != 0:
         return Identity(None, os.getgid(), (), _name_of(agent_uid))
     identity = _mapped(owner.os_user) if owner.os_user is not None else _numbered(owner.project_number, uid_range)
     if identity.uid in forbidden:
         raise IdentityRefused(
-            f"user {identity.user_name!r} (uid {identity.uid}) owns the agent's own files on this node; "
+            f"user {identity.user_name!r} (uid {identity.uid}) owns the agent's folder on this node, or one above it; "
             "map the tenant to another OS user"
         )
     return identity

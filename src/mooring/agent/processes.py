@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
@@ -17,7 +15,7 @@ from uuid import UUID
 import structlog
 
 from mooring.agent import folders as layout
-from mooring.agent import limits, records, remains, retention
+from mooring.agent import launch, limits, records, remains, retention
 from mooring.agent.folders import Folders
 from mooring.agent.identity import Identity, environment, identity_for
 from mooring.agent.options import Options
@@ -32,9 +30,6 @@ if TYPE_CHECKING:
     from mooring.agent.supervisor.record import ContainerSpec, TaskSpec
 
 log = structlog.get_logger(__name__)
-
-_SUPERVISOR = Path(__file__).parent / "supervisor" / "__main__.py"
-_LOCK_DESCRIPTOR = 3
 
 
 @dataclass(slots=True)
@@ -73,14 +68,14 @@ class Processes:
         )
         folder = self.folders.task(task.task_id)
         folder.mkdir(mode=0o700, exist_ok=True)
-        lock = _lock(folder)
+        lock = launch.lock(folder)
         if lock is None:
             return
         try:
             if (folder / record.STATE).exists() or (folder / record.EXIT).exists():
                 return
             record.write(str(folder / record.SPEC), self._spec(task, identity))
-            self._launched[task.task_id] = _launch(folder, lock)
+            self._launched[task.task_id] = launch.launch(folder, lock)
         finally:
             # The supervisor has inherited the lock: an agent that comes later sees it as long as the task is watched.
             os.close(lock)
@@ -105,7 +100,10 @@ class Processes:
         for task_id in list(task_ids if task_ids is not None else self.known):
             known = self.known.get(task_id)
             if task_id not in self.kept and (known is None or not known.observed.gone):
-                self._look(task_id)
+                try:
+                    self._look(task_id)
+                except OSError as error:
+                    log.warning("task cannot be looked at", task=str(task_id), reason=str(error))
 
     def adopt(self) -> None:
         """Find the tasks that agents before this one have left."""
@@ -220,13 +218,13 @@ class Processes:
         """Whether the very supervisor of the task lives: told by boot, pid and start time, never by pid alone."""
         if known.pidfd is None:
             if state is not None and state.boot_id == self.boot_id:
-                known.pidfd = _open_process(state.pid, state.start_time)
+                known.pidfd = launch.open_process(state.pid, state.start_time)
                 known.pid = state.pid
             elif state is None and task_id in self._launched:
                 known.pid = self._launched[task_id]
-                known.pidfd = _open_process(known.pid, record.start_time(known.pid))
+                known.pidfd = launch.open_process(known.pid, record.start_time(known.pid))
             elif state is None:
-                return _locked(self.folders.task(task_id))
+                return launch.locked(self.folders.task(task_id))
         if known.pidfd is not None and record.start_time(known.pid) is not None:
             return True
         self._reap(task_id, known.pid)
@@ -306,8 +304,9 @@ class Processes:
             limits.remove(Path(spec.cgroup))
 
     def _forbidden(self) -> frozenset[int]:
-        """The users that own what the agent keeps: no task may be one of them."""
-        return frozenset({0, self.folders.root.stat().st_uid, self.folders.tasks.stat().st_uid})
+        """Who could read or replace what the agent keeps: the owners of its folders and of all above them."""
+        paths = (self.folders.tasks, self.folders.root, *self.folders.root.parents)
+        return frozenset({0, *(path.stat().st_uid for path in paths)})
 
     def _folders_of(self, task_id: UUID) -> list[Path]:
         known = self.known.get(task_id) or self.kept.get(task_id)
@@ -329,61 +328,6 @@ def _living(state: StateRecord | None, stop: StopRecord | None) -> Observed:
         restarts=state.restarts if state is not None else 0,
         stop_grace_seconds=stop.grace_seconds if stop is not None else None,
     )
-
-
-def _launch(folder: Path, lock: int) -> int:
-    """Start the supervisor in a session of its own, with nothing of the agent but the lock."""
-    messages = str(folder / "supervisor.log")
-    return os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-I", "-S", str(_SUPERVISOR), str(folder), str(_LOCK_DESCRIPTOR)],
-        {"LANG": "C.UTF-8", "PATH": os.defpath},
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, messages, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-            (os.POSIX_SPAWN_DUP2, lock, _LOCK_DESCRIPTOR),
-        ],
-        setsid=True,
-        setsigmask=[signal.SIGTERM, signal.SIGHUP, signal.SIGINT],
-        setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE],
-    )
-
-
-def _lock(folder: Path) -> int | None:
-    """The task's lock, or None when a supervisor has it."""
-    opened = os.open(folder / record.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    # Away from the number that the supervisor gets it under: duplicating onto itself would keep it closed there.
-    descriptor = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, _LOCK_DESCRIPTOR + 1)
-    os.close(opened)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
-def _locked(folder: Path) -> bool:
-    if not (folder / record.LOCK).exists():
-        return False
-    descriptor = _lock(folder)
-    if descriptor is not None:
-        os.close(descriptor)
-    return descriptor is None
-
-
-def _open_process(pid: int, start_time: int | None) -> int | None:
-    """A descriptor of the process that began at that time; None when it is gone, even if its number was given anew."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except OSError:
-        return None
-    # Looked at after opening: had the number passed to another process before, the times would differ now.
-    if start_time is not None and record.start_time(pid) == start_time:
-        return descriptor
-    os.close(descriptor)
-    return None
 
 
 def _release(known: Known) -> None:

@@ -157,6 +157,9 @@ def _ask() -> Literal["detach", "cancel", "stay"]:
 
 
 def _say_why(detail: WorkloadDetail) -> None:
+    """What the exit code alone does not tell."""
+    if (detail.reason or {}).get("code") == "exited":
+        return
     from mooring.cli.cures import cure
     from mooring.cli.words import reason_text
 

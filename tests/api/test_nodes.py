@@ -1,0 +1,77 @@
+"""Nodes, pools and join tokens over HTTP."""
+
+from mooring import clock
+from mooring.model.lifecycle import TaskStatus as T
+from mooring.store import join_tokens
+from tests.api.world import World
+
+
+async def test_a_node_shows_what_it_offers_and_what_is_taken(world: World):
+    headers = await world.user("ada")
+    await world.add_node("n1", region="eu-west", labels={"rack": "r1"})
+    await world.add_node("n2")
+    resources = {"cpu": "1500m", "memory": "2Gi"}
+    workload_id = await world.submit(headers, containers=[{"image": "nginx", "resources": resources}])
+    await world.move(workload_id, T.SCHEDULED)
+    listed = (await world.client.get("/api/nodes", headers=headers)).json()["nodes"]
+    assert [node["name"] for node in listed] == ["n1", "n2"]
+    node = listed[0]
+    assert (node["pool"], node["status"], node["simulated"], node["region"]) == ("simulated", "READY", True, "eu-west")
+    assert (node["tasks"], listed[1]["tasks"]) == (1, 0)
+    assert node["slots"]["cpu"] == {
+        "capacity": "8",
+        "allocatable": "8",
+        "held": "0",
+        "reserved": "1.5",
+        "used": "0",
+        "free": "6.5",
+    }
+    assert node["slots"]["memory"]["free"] == "14Gi"
+    assert (await world.client.get("/api/nodes/n1", headers=headers)).json() == node
+    assert (await world.client.get("/api/nodes?pool=default", headers=headers)).json() == {"nodes": []}
+
+
+async def test_a_node_is_drained_resumed_and_removed(world: World):
+    await world.add_node("n1")
+    admin = await world.admin()
+    assert (await world.client.post("/api/nodes/n1/drain", headers=admin)).json()["schedulable"] is False or (
+        await world.client.get("/api/nodes/n1", headers=admin)
+    ).json()["status"] == "DRAINING"
+    resumed = (await world.client.post("/api/nodes/n1/resume", headers=admin)).json()
+    assert (resumed["status"], resumed["schedulable"]) == ("READY", True)
+    removed = await world.client.delete("/api/nodes/n1", headers=admin)
+    assert (removed.status_code, removed.content) == (204, b"")
+    for method, path in (("GET", ""), ("POST", "/drain"), ("POST", "/resume"), ("DELETE", "")):
+        for name in ("n1", "%00", "UPPER"):
+            answer = await world.client.request(method, f"/api/nodes/{name}{path}", headers=admin)
+            assert (answer.status_code, answer.json()["code"]) == (404, "not-found")
+
+
+async def test_a_node_name_is_taken_once(world: World):
+    await world.add_node("n1")
+    body = {"name": "n1", "simulated": True, "resources": {"cpu": 1}}
+    answer = await world.client.post("/api/nodes", json=body, headers=await world.admin())
+    assert answer.status_code == 409
+
+
+async def test_pools_say_how_many_nodes_they_have(world: World):
+    await world.add_node("n1")
+    pools = (await world.client.get("/api/pools", headers=await world.user("ada"))).json()["pools"]
+    assert [(pool["name"], pool["simulated"], pool["runtimes"], pool["nodes"]) for pool in pools] == [
+        ("default", False, ["process"], 0),
+        ("simulated", True, ["container"], 1),
+    ]
+
+
+async def test_a_join_token_lets_the_named_node_in(world: World):
+    admin = await world.admin()
+    body = {"name": "n1", "region": "eu-west", "labels": {"rack": "r1"}, "expires_in_seconds": 60}
+    answer = await world.client.post("/api/join-tokens", json=body, headers=admin)
+    assert answer.status_code == 201
+    assert answer.headers["cache-control"] == "no-store"
+    token = answer.json()["token"]
+    grant = await world.services.database.write(lambda c: join_tokens.consume(c, token, clock.now(), node_name="n1"))
+    assert (grant.pool, grant.region, grant.labels) == ("default", "eu-west", {"rack": "r1"})
+    for pool, status in (("simulated", 422), ("nowhere", 404)):
+        refused = await world.client.post("/api/join-tokens", json=body | {"pool": pool}, headers=admin)
+        assert refused.status_code == status

@@ -1,0 +1,271 @@
+"""Workloads over HTTP: submitting, listing, looking, waiting, output, scaling, removing."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from mooring import clock
+from mooring.model.lifecycle import TaskStatus as T
+from mooring.store.tables import workloads
+from tests.api.world import World, on_sqlite, real_pool_takes_containers
+
+RUN = (T.SCHEDULED, T.PREPARING, T.RUNNING)
+
+
+async def names(world: World, headers: dict[str, str], **query: Any) -> list[str]:
+    answer = await world.client.get("/api/workloads", params=query, headers=headers)
+    assert answer.status_code == 200, answer.text
+    return [workload["name"] for workload in answer.json()["workloads"]]
+
+
+async def test_a_submission_is_accepted_and_can_be_looked_at_by_id_and_name(world: World):
+    headers = await world.user("ada")
+    body = {
+        "name": "train",
+        "containers": [{"image": "nginx", "command": ["run", "it"], "resources": {"cpu": "500m", "memory": "2Gi"}}],
+        "labels": {"team": "vision"},
+    }
+    answer = await world.client.post("/api/workloads", json=body, headers=headers)
+    assert answer.status_code == 202
+    accepted = answer.json()
+    assert (accepted["status"], accepted["pool"], accepted["simulated"]) == ("PENDING", "simulated", True)
+    assert answer.headers["location"] == f"http://mooring.test/api/workloads/{accepted['id']}"
+    by_id = (await world.client.get(f"/api/workloads/{accepted['id']}", headers=headers)).json()
+    by_name = (await world.client.get("/api/workloads/train", headers=headers)).json()
+    assert by_id == by_name
+    assert by_id["resources"] == {"cpu": "0.5", "memory": "2Gi"}
+    assert (by_id["image"], by_id["command"], by_id["labels"]) == ("nginx", ["run", "it"], {"team": "vision"})
+    assert (by_id["user"], by_id["project"], by_id["simulated"]) == ("ada", "default", True)
+    assert [(task["index"], task["attempt"], task["status"]) for task in by_id["tasks"]] == [(0, 1, "PENDING")]
+
+
+async def test_a_name_means_the_living_workload_before_newer_ones_that_ended(world: World):
+    headers = await world.user("ada")
+    await world.add_node("n1")
+    first = await world.submit(headers, name="train")
+    await world.move(first, *RUN, T.SUCCEEDED)
+    second = await world.submit(headers, name="train")
+    assert (await world.client.get("/api/workloads/train", headers=headers)).json()["id"] == second
+    await world.move(second, *RUN, T.FAILED)
+    assert (await world.client.get("/api/workloads/train", headers=headers)).json()["id"] == second
+    await world.client.delete(f"/api/workloads/{second}", headers=headers)
+    assert (await world.client.get("/api/workloads/train", headers=headers)).json()["id"] == first
+
+
+async def test_the_list_shows_ones_own_that_live_or_ended_within_the_hour(world: World):
+    ada, bob = await world.user("ada"), await world.user("bob")
+    await world.add_node("n1")
+    ids = {name: await world.submit(ada, name=name) for name in ("alive", "ended", "long-ended", "removed")}
+    await world.submit(bob, name="foreign")
+    for name in ("ended", "long-ended"):
+        await world.move(ids[name], *RUN, T.SUCCEEDED)
+    await world.services.database.write(
+        lambda c: c.execute(
+            update(workloads)
+            .where(workloads.c.name == "long-ended")
+            .values(ended_at=clock.now() - timedelta(minutes=61))
+        )
+    )
+    answer = await world.client.delete("/api/workloads/removed", headers=ada)
+    assert (answer.status_code, answer.json()["removed"]) == (202, True)
+    assert await names(world, ada) == ["ended", "alive"]
+    assert await names(world, ada, all=True) == ["long-ended", "ended", "alive"]
+    assert await names(world, ada, all=True, status="SUCCEEDED") == ["long-ended", "ended"]
+    assert await names(world, ada, status="succeeded") == ["ended"]
+    assert await names(world, ada, status=["PENDING", "SUCCEEDED"]) == ["ended", "alive"]
+    assert await names(world, ada, name="alive") == ["alive"]
+    assert await names(world, ada, kind="deployment") == []
+    assert await names(world, await world.admin()) == []
+    assert await names(world, await world.admin(), everyone=True) == ["foreign", "ended", "alive"]
+    assert (await world.client.get("/api/workloads?everyone=true", headers=ada)).status_code == 403
+
+
+async def test_pages_cover_the_list_without_overlap(world: World):
+    headers = await world.user("ada")
+    for number in range(5):
+        await world.submit(headers, name=f"w{number}", priority=number % 2)
+    assert await names(world, headers, sort="name", limit=2, offset=2) == ["w2", "w3"]
+    assert await names(world, headers, sort="-name", limit=2) == ["w4", "w3"]
+    assert await names(world, headers, sort="-priority", limit=3) == ["w3", "w1", "w4"]
+    answer = await world.client.get("/api/workloads?limit=2&offset=10", headers=headers)
+    assert answer.json() == {"workloads": [], "total": 5, "limit": 2, "offset": 10}
+
+
+async def test_environment_values_are_shown_to_the_owner_only(world: World):
+    ada = await world.user("ada")
+    container = {"image": "nginx", "environment": {"TOKEN": "s3cr3t"}}
+    workload_id = await world.submit(ada, name="train", containers=[container])
+    mine = await world.client.get(f"/api/workloads/{workload_id}", headers=ada)
+    assert mine.json()["environment"] == {"main": {"TOKEN": "s3cr3t"}}
+    admin = await world.admin()
+    for path in (
+        f"/api/workloads/{workload_id}",
+        f"/api/workloads/{workload_id}/history",
+        f"/api/workloads/{workload_id}/wait?timeout=0",
+        "/api/workloads?everyone=true",
+    ):
+        answer = await world.client.get(path, headers=admin)
+        assert answer.status_code == 200
+        assert "s3cr3t" not in answer.text
+    assert "s3cr3t" not in (await world.client.get("/api/workloads", headers=ada)).text
+
+
+async def test_the_history_tells_of_the_workload_and_its_tasks_in_order(world: World):
+    headers = await world.user("ada")
+    await world.add_node("n1")
+    await world.submit(headers, name="train")
+    await world.move((await world.client.get("/api/workloads/train", headers=headers)).json()["id"], *RUN)
+    rows = (await world.client.get("/api/workloads/train/history", headers=headers)).json()["history"]
+    told = [(row["noun"], row["task_index"], row["attempt"], row["old_status"], row["new_status"]) for row in rows]
+    assert told == [
+        ("workload", None, None, "none", "PENDING"),
+        ("task", 0, 1, "PENDING", "SCHEDULED"),
+        ("workload", None, None, "PENDING", "SCHEDULED"),
+        ("task", 0, 1, "SCHEDULED", "PREPARING"),
+        ("workload", None, None, "SCHEDULED", "PREPARING"),
+        ("task", 0, 1, "PREPARING", "RUNNING"),
+        ("workload", None, None, "PREPARING", "RUNNING"),
+    ]
+    assert [row["actor"] for row in rows[:2]] == ["ada", "scheduler"]
+    assert (rows[1]["term"], rows[1]["reason"]) == (1, "Placed on n1")
+    newest = (await world.client.get("/api/workloads/train/history?limit=2", headers=headers)).json()["history"]
+    assert newest == rows[-2:]
+
+
+async def test_a_waiter_is_woken_by_the_change_it_waits_for(world: World):
+    headers = await world.user("ada")
+    await world.add_node("n1")
+    workload_id = await world.submit(headers, name="train")
+    path = f"/api/workloads/{workload_id}/wait?for=running&timeout=60"
+    waiting = asyncio.create_task(world.client.get(path, headers=headers))
+    await world.changes.waiting.wait()
+    world.changes.waiting.clear()
+    world.changes.happened.set()  # of something else: it looks, and goes on waiting
+    await world.changes.waiting.wait()
+    await world.move(workload_id, *RUN)
+    world.changes.happened.set()
+    answer = await waiting
+    assert (answer.status_code, answer.json()["status"], answer.json()["running"]) == (200, "RUNNING", 1)
+    assert len(world.changes.timeouts) == 2
+    assert 0 < world.changes.timeouts[1] <= world.changes.timeouts[0] <= 60
+
+
+async def test_a_waiter_gets_the_present_state_when_nothing_is_left_to_wait_for(world: World):
+    headers = await world.user("ada")
+    await world.add_node("n1")
+    workload_id = await world.submit(headers, name="train")
+
+    async def status(query: str) -> str:
+        answer = await world.client.get(f"/api/workloads/train/wait?{query}", headers=headers)
+        assert answer.status_code == 200
+        found: str = answer.json()["status"]
+        return found
+
+    assert await status("for=ended&timeout=0") == "PENDING"
+    assert await status("for=changed&version=999&timeout=60") == "PENDING"
+    await world.move(workload_id, *RUN, T.FAILED)
+    assert await status("for=ended&timeout=60") == "FAILED"
+    assert await status("for=running&timeout=60") == "FAILED"
+    assert not world.changes.timeouts
+
+
+async def running_for_real(world: World, headers: dict[str, str]) -> str:
+    """A workload of two tasks in a pool that is not simulated; the first has a node."""
+    await real_pool_takes_containers(world.services.database)
+    await world.add_node("n1")
+    workload_id = await world.submit(headers, name="train", pool="real", replicas=2)
+    await world.move(workload_id, *RUN)
+    return workload_id
+
+
+async def test_output_is_streamed_from_the_node_of_the_task(world: World):
+    headers = await world.user("ada")
+    await running_for_real(world, headers)
+    answer = await world.client.get("/api/workloads/train/logs?tail=5&follow=true", headers=headers)
+    assert (answer.status_code, answer.content) == (200, b"one\ntwo\n")
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    detail = (await world.client.get("/api/workloads/train", headers=headers)).json()
+    asked = world.logs.asked[0]
+    assert (str(asked["task_id"]), asked["tail"], asked["follow"]) == (detail["tasks"][0]["id"], 5, True)
+
+
+async def test_a_node_that_does_not_answer_is_an_error_and_not_an_empty_output(world: World):
+    headers = await world.user("ada")
+    await running_for_real(world, headers)
+    world.logs.fails_after = 0
+    answer = await world.client.get("/api/workloads/train/logs", headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    world.logs.fails_after = 1
+    answer = await world.client.get("/api/workloads/train/logs", headers=headers)
+    assert (answer.status_code, answer.text) == (
+        200,
+        "one\n\n[mooring] the output is cut off here: node n1 does not answer\n",
+    )
+
+
+async def test_a_task_without_output_says_why(world: World):
+    headers = await world.user("ada")
+    await running_for_real(world, headers)
+    waits = await world.client.get("/api/workloads/train/logs?task=1", headers=headers)
+    assert (waits.status_code, waits.json()["code"]) == (409, "no-output-yet")
+    unknown = await world.client.get("/api/workloads/train/logs?task=7", headers=headers)
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown-task")
+    gone = await world.client.delete("/api/nodes/n1?force=true", headers=await world.admin())
+    assert gone.status_code == 204
+    removed = await world.client.get("/api/workloads/train/logs", headers=headers)
+    assert (removed.status_code, removed.json()["code"]) == (404, "output-gone")
+
+
+async def test_a_simulated_task_says_that_nothing_runs(world: World):
+    headers = await world.user("ada")
+    await world.submit(headers, name="train")
+    answer = await world.client.get("/api/workloads/train/logs?follow=true", headers=headers)
+    assert answer.text == "simulated: nothing runs, so there is no output\n"
+
+
+async def test_a_deployment_is_scaled_and_a_session_is_not(world: World):
+    headers = await world.user("ada")
+    await world.submit(headers, name="web", kind="deployment")
+    await world.submit(headers, name="train")
+    answer = await world.client.post("/api/workloads/web/scale", json={"replicas": 3}, headers=headers)
+    assert (answer.status_code, answer.json()["replicas"]) == (202, 3)
+    detail = (await world.client.get("/api/workloads/web", headers=headers)).json()
+    assert len(detail["tasks"]) == 3
+    refused = await world.client.post("/api/workloads/train/scale", json={"replicas": 3}, headers=headers)
+    assert refused.status_code == 409
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    "ref",
+    [
+        "nothing",
+        "01890a5d-ac96-774b-bcce-b302099a8057",
+        "UPPER",
+        "a b",
+        "%00",
+        "' OR 1=1 --",
+        "x" * 5000,
+        "%ED%A0%80",
+        "-",
+    ],
+)
+async def test_what_does_not_exist_is_not_found_whatever_its_name(world: World, ref: str):
+    headers = await world.user("ada")
+    await world.submit(headers, name="train")
+    before = await world.counts()
+    for method, rest in (
+        ("GET", ""),
+        ("GET", "/history"),
+        ("GET", "/wait"),
+        ("GET", "/logs"),
+        ("DELETE", ""),
+        ("POST", "/scale"),
+    ):
+        body = {"replicas": 2} if method == "POST" else None
+        answer = await world.client.request(method, f"/api/workloads/{ref}{rest}", headers=headers, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (404, "not-found")
+    assert await world.counts() == before

@@ -1,0 +1,82 @@
+"""The real command in a process of its own, in a pipe or on a pseudo-terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+MOORING = [sys.executable, "-c", "from mooring.cli import main; main()"]
+# The terminal must be the controlling one, or Ctrl-C is only a byte.
+_TAKE_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+_PATIENCE_SECONDS = 20.0
+
+
+def run_in_pipe(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*MOORING, *arguments], capture_output=True, text=True, check=False, timeout=30)
+
+
+class Terminal:
+    def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
+        self._process = process
+        self._master = master
+        self._seen = 0
+        self.text = ""
+
+    def expect(self, wanted: str) -> None:
+        """Read until the text appears after what was expected before."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while (found := self.text.find(wanted, self._seen)) < 0:
+            if time.monotonic() > deadline or not self._read():
+                raise AssertionError(f"{wanted!r} did not appear in {self.text!r}")
+        self._seen = found + len(wanted)
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def interrupt(self) -> None:
+        self.type("\x03")
+
+    def exit_code(self) -> int:
+        while self._read():
+            pass
+        return self._process.wait(_PATIENCE_SECONDS)
+
+    def _read(self) -> bool:
+        ready, _, _ = select.select([self._master], [], [], 1.0)
+        if not ready:
+            return self._process.poll() is None
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:
+            return False
+        self.text += data.decode("utf-8", "replace")
+        return bool(data)
+
+
+@contextlib.contextmanager
+def run_on_terminal(*arguments: str) -> Iterator[Terminal]:
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", _TAKE_TERMINAL, *MOORING, *arguments],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "200"},
+    )
+    os.close(slave)
+    try:
+        yield Terminal(process, master)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(_PATIENCE_SECONDS)
+        os.close(master)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+from mooring.wire import api
+from tests.cli.conftest import Mooring
+from tests.client.fake_server import FakeServer, node_view
+
+
+def test_nodes_are_listed_with_what_is_free(server: FakeServer, mooring: Mooring) -> None:
+    memory = api.SlotView(
+        capacity="24684100Ki", allocatable="24684100Ki", held="0", reserved="0", used="0", free="12342050Ki"
+    )
+    server.nodes["edge"] = node_view("edge", slots={"memory": memory}, reason="no heartbeat", status="LOST")
+    lines = mooring("nodes").stdout.splitlines()
+    assert lines[1].split()[:3] == ["node-1", "ready", "default"]
+    assert "6/8" in lines[1]
+    assert "11.8Gi/23.5Gi" in lines[2]
+    assert lines[2].endswith("no heartbeat")
+    assert json.loads(mooring("nodes", "-o", "json").stdout)["nodes"][1]["slots"]["memory"]["free"] == "12342050Ki"
+    assert "x86_64" in mooring("nodes", "-o", "wide").stdout
+
+
+def test_a_simulated_node_is_added_shown_and_removed(server: FakeServer, mooring: Mooring) -> None:
+    added = mooring("nodes", "add", "toy", "--cpu", "8", "--memory", "32Gi", "--region", "eu-west", "--max-tasks", "9")
+    assert added.stdout == "toy: ready (simulated)\n"
+    assert server.last("POST", "/api/nodes").body == {
+        "name": "toy",
+        "simulated": True,
+        "resources": {"cpu": "8", "memory": "32Gi"},
+        "region": "eu-west",
+        "max_tasks": 9,
+    }
+    shown = mooring("nodes", "show", "toy").stdout
+    assert "status:       ready (simulated)" in shown
+    assert shown.splitlines()[-1].split() == ["cpu", "8", "8", "0", "0", "2", "6"]
+    assert json.loads(mooring("nodes", "show", "toy", "-o", "json").stdout)["name"] == "toy"
+    assert mooring("nodes", "remove", "toy").stdout == "toy: removed\n"
+    assert mooring("nodes", "remove", "toy").exit_code == 3
+    assert mooring("nodes", "add", "toy", "--cpu", "8").exit_code == 2
+
+
+def test_a_busy_node_is_removed_by_force_only(server: FakeServer, mooring: Mooring) -> None:
+    server.nodes["busy"] = node_view("busy", tasks=2)
+    refused = mooring("nodes", "remove", "busy")
+    assert (refused.exit_code, refused.stderr) == (1, "error: node-busy: 2 tasks are charged to busy\n")
+    assert mooring("nodes", "remove", "busy", "--force").exit_code == 0
+
+
+def test_a_node_is_drained_and_resumed(server: FakeServer, mooring: Mooring) -> None:
+    assert mooring("drain", "node-1").stdout == "node-1: draining\n"
+    assert mooring("resume", "node-1").stdout == "node-1: ready\n"
+    assert mooring("drain", "nothing").exit_code == 3
+    server.nodes["shut"] = node_view("shut", schedulable=False)
+    assert "ready, closed" in mooring("nodes").stdout
+
+
+def test_pools_are_listed(mooring: Mooring) -> None:
+    lines = mooring("pools").stdout.splitlines()
+    assert lines[1].split() == ["default", "1", "process", "balanced"]
+    assert lines[2].startswith("toy (simulated)")
+    assert len(json.loads(mooring("pools", "-o", "json").stdout)["pools"]) == 2
+
+
+def test_a_join_token_comes_as_the_command_to_run(server: FakeServer, mooring: Mooring) -> None:
+    result = mooring("token", "create", "--name", "edge", "--pool", "gpu", "--expires-in", "60")
+    assert shlex.split(result.stdout) == [
+        "mooring", "agent", "--server", server.url, "--token", "join-1", "--name", "edge",
+    ]  # fmt: skip
+    assert "other machines cannot reach" in result.stderr
+    assert server.last("POST", "/api/join-tokens").body == {"name": "edge", "pool": "gpu", "expires_in_seconds": 60}
+    assert json.loads(mooring("token", "create", "--name", "edge", "-o", "json").stdout)["token"] == "join-1"
+    assert mooring("token", "create").exit_code == 2
+
+
+def test_an_audit_with_findings_fails_until_it_is_repaired(server: FakeServer, mooring: Mooring) -> None:
+    assert mooring("audit").stdout == "checked 1 nodes: 0 findings\n"
+    finding = api.AuditFinding(rule="counter", subject="node-1 cpu", expected="2", found="3")
+    server.report = api.AuditReport(clean=False, checked={"nodes": 1}, findings=[finding])
+    found = mooring("audit")
+    assert found.exit_code == 1
+    assert "node-1 cpu" in found.stdout
+    assert "mooring audit --repair" in found.stdout
+    repaired = mooring("audit", "--repair")
+    assert repaired.exit_code == 0
+    assert "1 finding, 1 repaired" in repaired.stdout
+    assert json.loads(mooring("audit", "-o", "json").stdout)["clean"] is True
+
+
+def test_the_version_of_both_sides_is_shown(server: FakeServer, mooring: Mooring) -> None:
+    from mooring import __version__
+
+    lines = mooring("version").stdout.splitlines()
+    assert lines[0] == f"mooring {__version__}"
+    assert lines[1] == f"server  9.9 ({server.url}, all)"
+    assert json.loads(mooring("version", "-o", "json").stdout)["server_version"] == "9.9"
+    offline = mooring("version", "--server", "http://127.0.0.1:9")
+    assert (offline.exit_code, "does not answer" in offline.stdout) == (0, True)
+    assert mooring("--version").stdout == f"mooring {__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["workloads", "nodes"])
+def test_names_are_completed_by_the_server_and_silence_follows_when_it_is_away(
+    server: FakeServer, mooring: Mooring, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.add("web-1")
+    server.add("job")
+    words = {"workloads": ("status", "we"), "nodes": ("drain", "no")}[command]
+    monkeypatch.setenv("_MOORING_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"mooring {' '.join(words)}")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    assert mooring().stdout.strip() == {"workloads": "web-1", "nodes": "node-1"}[command]
+    monkeypatch.setenv("MOORING_SERVER", "http://127.0.0.1:9")
+    away = mooring()
+    assert (away.stdout.strip(), away.stderr) == ("", "")

@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.cli.conftest import Mooring
+from tests.cli.terminal import run_in_pipe, run_on_terminal
+from tests.client.fake_server import FakeServer, Refusal, failed, running, succeeded, waits
+
+HOSTILE = "[red]\x1b[2Jboo[/red]\n:smile:"
+SHOWN = r"[red]\x1b[2Jboo[/red]\n:smile:"
+
+
+def test_a_deployment_is_waited_for_until_it_runs(server: FakeServer, mooring: Mooring) -> None:
+    server.plan = [waits("insufficient-resources", "0 of 3 nodes fit"), running]
+    result = mooring(
+        "deploy", "web", "--image", "nginx:1", "--replicas", "2", "--cpu", "500m", "--memory", "1Gi", "--slot",
+        "fpga=1", "--region", "eu-west", "--env", "A=1=2", "--label", "team=x", "--max-per-node", "1", "--gang",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == "web: running, 2 of 2 replicas on node-1\n"
+    assert "web: pending, 0 of 2 running (insufficient-resources: 0 of 3 nodes fit)" in result.stderr
+    assert server.last("POST", "/api/workloads").body == {
+        "name": "web",
+        "kind": "deployment",
+        "type": "compute",
+        "replicas": 2,
+        "containers": [
+            {
+                "image": "nginx:1",
+                "environment": {"A": "1=2"},
+                "resources": {"cpu": "500m", "memory": "1Gi", "fpga": "1"},
+            }
+        ],
+        "region": "eu-west",
+        "labels": {"team": "x"},
+        "gang": True,
+        "spread": True,
+        "max_per_node": 1,
+        "on_insufficient": "wait",
+    }
+
+
+def test_a_deployment_without_an_image_runs_a_command(server: FakeServer, mooring: Mooring) -> None:
+    assert mooring("deploy", "worker", "--", "python", "-m", "worker", "--fast").exit_code == 0
+    container = server.last("POST", "/api/workloads").body["containers"][0]
+    assert container == {"command": ["python", "-m", "worker", "--fast"]}
+    nothing = mooring("deploy", "worker")
+    assert (nothing.exit_code, "give --image" in nothing.stderr) == (2, True)
+
+
+def test_a_simulated_deployment_says_so(server: FakeServer, mooring: Mooring) -> None:
+    server.simulated = True
+    assert mooring("deploy", "web", "--image", "x").stdout == "web: running (simulated), 1 of 1 replicas on node-1\n"
+    assert mooring("deploy", "web2", "--image", "x", "--no-wait").stdout == "web2: pending (simulated)\n"
+    assert "running (simulated)" in mooring("ps").stdout
+    assert "running (simulated)" in mooring("status", "web").stdout
+    assert "running (simulated)" in mooring("history", "web").stdout
+    assert json.loads(mooring("status", "web", "-o", "json").stdout)["status"] == "RUNNING"
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "advice"),
+    [
+        ("insufficient-nodes", {"tasks": {"need": 3, "found": 2}}, ["--replicas 2", "--max-per-node", "mooring token"]),
+        ("max-per-node", {}, ["raise --max-per-node"]),
+        (
+            "insufficient-resources",
+            {"lacking": {"memory": {"largest": 2**31}, "fpga": {}}},
+            ["--memory", "2Gi", "--slot"],
+        ),
+        ("architecture-mismatch", {}, ["--arch"]),
+        ("runtime-missing", {"runtime": "container"}, ["--pool", "without --image"]),
+        ("no-nodes", {}, ["--pool"]),
+        ("node-not-ready", {}, ["mooring resume"]),
+        ("node-owned", {}, ["as root"]),
+        ("something-else", {}, ["others leave"]),
+    ],
+)
+def test_a_failed_deployment_names_the_option_that_would_cure_it(
+    server: FakeServer, mooring: Mooring, code: str, details: dict[str, object], advice: list[str]
+) -> None:
+    reason = {"code": code, "message": "too little of it", "by": "fit", "cure": "release", "details": details}
+    server.plan = [failed(None, reason=reason)]
+    result = mooring("deploy", "web", "--image", "x", "--replicas", "3", "--on-insufficient", "fail")
+    assert result.exit_code == 1
+    error, hint = result.stderr.splitlines()[-2:]
+    assert error == f"error: {code}: web does not run: too little of it"
+    assert hint.startswith("hint: ")
+    assert all(part in hint for part in advice)
+
+
+def test_a_deployment_that_does_not_run_in_time_stays(server: FakeServer, mooring: Mooring) -> None:
+    server.plan = [waits("insufficient-resources", "no room")]
+    result = mooring("deploy", "web", "--image", "x", "--timeout", "0.3")
+    assert result.exit_code == 124
+    assert "error: timeout: after 0.3 seconds web: pending" in result.stderr
+    assert "it stays in the queue" in result.stderr
+    assert not server.find("web").view.removed
+
+
+def test_what_is_typed_wrong_is_told_before_anything_is_sent(server: FakeServer, mooring: Mooring) -> None:
+    for arguments, message in (
+        (["Web", "--image", "x"], "invalid-name: name 'Web'"),
+        (["web", "--image", "a b"], "containers"),
+        (["web", "--image", "x", "--cpu", "much"], "invalid-quantity: 'much' is not a quantity"),
+        (["web", "--image", "x", "--cpu", "0.00001"], "inexact-quantity"),
+        (["web", "--image", "x", "--env", "=1"], "--env"),
+        (["web", "--image", "x", "--env", "NO_SUCH_VARIABLE"], "no such variable"),
+        (["web", "--image", "x", "--label", "alone"], "--label 'alone': write NAME=VALUE"),
+        (["web", "--image", "x", "--replicas", "0"], "Invalid value"),
+    ):
+        result = mooring("deploy", *arguments)
+        assert result.exit_code == 2, arguments
+        if message != "containers":
+            assert message in result.stderr
+    assert not server.requests("POST", "/api/workloads")
+
+
+def test_a_variable_of_ones_own_environment_is_passed_on(
+    server: FakeServer, mooring: Mooring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLOUR", "blue")
+    mooring("deploy", "web", "--image", "x", "--env", "COLOUR")
+    assert server.last("POST", "/api/workloads").body["containers"][0]["environment"] == {"COLOUR": "blue"}
+
+
+def test_a_refused_submission_keeps_its_code(server: FakeServer, mooring: Mooring) -> None:
+    server.add("web")
+    result = mooring("deploy", "web", "--image", "x")
+    assert result.exit_code == 1
+    assert result.stderr == "error: name-taken: there is a workload 'web' already\n"
+
+
+def test_ps_lists_all_pages_in_plain_columns(server: FakeServer, mooring: Mooring) -> None:
+    for number in range(450):
+        server.add(f"job-{number}")
+    lines = mooring("ps").stdout.splitlines()
+    assert re.split(r"\s{2,}", lines[0]) == ["NAME", "KIND", "STATUS", "RUNNING", "POOL", "AGE", "REASON"]
+    assert len(lines) == 451
+    assert len({line.index("session") for line in lines[1:]}) == 1
+    assert len(mooring("ps", "--limit", "7").stdout.splitlines()) == 8
+    assert len(json.loads(mooring("ps", "-o", "json").stdout)["workloads"]) == 450
+
+
+def test_ps_filters_and_shows_the_ended_and_the_others_on_request(server: FakeServer, mooring: Mooring) -> None:
+    server.add("done", "SUCCEEDED")
+    server.add("theirs", user="ann")
+    server.add("mine")
+    assert "done" not in mooring("ps").stdout
+    assert "done" in mooring("ps", "-a").stdout
+    everyone = mooring("ps", "--everyone").stdout
+    assert "USER" in everyone
+    assert str(server.find("theirs").view.id) in everyone
+    assert mooring("ps", "-a", "--status", "succeeded").stdout.splitlines()[1].split()[0] == "done"
+    assert server.last("GET", "/api/workloads").query["status"] == "SUCCEEDED"
+    assert "1 cpu, 1Gi memory" in mooring("ps", "-o", "wide").stdout
+
+
+def test_other_peoples_text_does_nothing_to_the_terminal(server: FakeServer, mooring: Mooring) -> None:
+    server.add(
+        "odd",
+        command=["echo", HOSTILE],
+        labels={"note": HOSTILE},
+        reason={"code": "x", "message": HOSTILE},
+        environment={"main": {"A": HOSTILE}},
+    )
+    for arguments in (["ps"], ["ps", "-o", "wide"], ["status", "odd"]):
+        for text in (mooring(*arguments).stdout, _on_terminal(*arguments)):
+            assert "\x1b[2J" not in text
+            assert SHOWN in text
+    exact = json.loads(mooring("status", "odd", "-o", "json").stdout)
+    assert exact["labels"] == {"note": HOSTILE}
+
+
+def test_an_error_with_control_characters_is_escaped(server: FakeServer, mooring: Mooring) -> None:
+    server.refuse["GET", "/api/nodes"] = Refusal(500, "internal", HOSTILE)
+    assert mooring("nodes").stderr == f"error: internal: {SHOWN}\n"
+
+
+def test_status_shows_the_tasks_and_the_reason(server: FakeServer, mooring: Mooring) -> None:
+    server.add("web", "PENDING", kind="deployment", reason={"code": "no-nodes", "message": "pool 'x' has no nodes"})
+    text = mooring("status", "web").stdout
+    assert "reason:    no-nodes: pool 'x' has no nodes" in text
+    assert "hint: choose another with --pool" in text
+    assert "TASK  STATUS" in text
+    missing = mooring("status", "nothing")
+    assert missing.exit_code == 3
+    assert missing.stderr.startswith("error: not-found: there is no workload 'nothing'\nhint: ")
+
+
+def test_history_is_told_in_order(server: FakeServer, mooring: Mooring) -> None:
+    server.add("web")
+    lines = mooring("history", "web").stdout.splitlines()
+    assert "submitted" in lines[1]
+    assert "task 0 (attempt 2)" in lines[2]
+    assert len(json.loads(mooring("history", "web", "-o", "json").stdout)["history"]) == 2
+    assert mooring("history", "nothing").exit_code == 3
+
+
+def test_logs_are_the_bytes_as_they_were_written(server: FakeServer, mooring: Mooring) -> None:
+    server.add("web").log = b"one\n\x1b[31mtwo\xff\n"
+    assert mooring("logs", "web").stdout_bytes == b"one\n\x1b[31mtwo\xff\n"
+    assert mooring("logs", "web", "--tail", "1", "--task", "0").stdout_bytes == b"\x1b[31mtwo\xff\n"
+    assert server.last("GET", "/api/workloads/web/logs").query == {"task": "0", "tail": "1"}
+    assert mooring("logs", "nothing").exit_code == 3
+
+
+def test_logs_of_others_can_colour_a_terminal_but_no_more(server: FakeServer, mooring: Mooring) -> None:
+    server.add("theirs", user="ann").log = b"\x1b[31mred\x1b[0m \x1b]0;title\x07 \xc2\x9b2J"
+    text = _on_terminal("logs", "theirs")
+    assert "\x1b[31mred\x1b[0m" in text
+    assert r"\x1b]0;title\x07 \x9b2J" in text
+
+
+def test_following_goes_on_to_the_end(server: FakeServer, mooring: Mooring) -> None:
+    workload = server.add("job")
+    workload.log = b"line\n"
+    succeeded(workload)
+    assert mooring("logs", "-f", "job").stdout == "line\n"
+    assert server.last("GET", "/api/workloads/job/logs").query["follow"] == "true"
+
+
+def test_scaling_says_what_is_wanted(server: FakeServer, mooring: Mooring) -> None:
+    server.add("web", kind="deployment")
+    assert mooring("scale", "web", "5").stdout == "web: running, 1 running, 5 replicas wanted\n"
+    assert json.loads(mooring("scale", "web", "1", "-o", "json").stdout)["replicas"] == 1
+    assert mooring("scale", "nothing", "5").exit_code == 3
+    assert mooring("scale", "web", "0").exit_code == 2
+
+
+def test_removing_asks_only_a_person(server: FakeServer, mooring: Mooring) -> None:
+    server.add("web")
+    unasked = mooring("rm", "web")
+    assert (unasked.exit_code, "--yes" in unasked.stderr) == (2, True)
+    with run_on_terminal("rm", "web") as terminal:
+        terminal.expect("Stop and remove web?")
+        terminal.type("n\n")
+        assert terminal.exit_code() == 1
+    assert not server.find("web").view.removed
+    with run_on_terminal("rm", "web") as terminal:
+        terminal.expect("Stop and remove web?")
+        terminal.type("y\n")
+        assert terminal.exit_code() == 0
+    assert server.find("web").view.removed
+
+
+def test_one_missing_name_does_not_stop_the_removal_of_the_others(server: FakeServer, mooring: Mooring) -> None:
+    server.add("one")
+    server.add("two")
+    result = mooring("rm", "one", "nothing", "two", "--yes")
+    assert result.exit_code == 3
+    assert server.find("one").view.removed
+    assert server.find("two").view.removed
+
+
+def test_waiting_answers_with_the_highest_exit_code(server: FakeServer, mooring: Mooring) -> None:
+    server.add("good").steps = [succeeded]
+    server.add("bad").steps = [failed(7)]
+    server.add("killed").steps = [failed(-9)]
+    assert mooring("wait", "good").exit_code == 0
+    assert mooring("wait", "good", "bad").exit_code == 7
+    assert mooring("wait", "bad", "killed").exit_code == 137
+    assert mooring("wait", "good", "nothing").exit_code == 3
+
+
+def test_a_failure_without_an_exit_code_is_a_failure(server: FakeServer, mooring: Mooring) -> None:
+    server.add("lost").steps = [failed(None)]
+    assert mooring("wait", "lost").exit_code == 1
+
+
+def test_waiting_ends_in_time(server: FakeServer, mooring: Mooring) -> None:
+    server.add("forever")
+    result = mooring("wait", "forever", "--timeout", "0.2")
+    assert result.exit_code == 124
+    assert "error: timeout: after 0.2 seconds forever: running" in result.stderr
+
+
+def test_in_a_pipe_there_is_no_colour_and_no_frame(server: FakeServer, mooring: Mooring) -> None:
+    server.add("web")
+    result = run_in_pipe("ps")
+    assert result.returncode == 0
+    assert "\x1b" not in result.stdout
+    assert result.stdout.splitlines()[1].split()[:3] == ["web", "session", "running"]
+
+
+def test_no_color_is_respected_on_a_terminal(
+    server: FakeServer, mooring: Mooring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.add("web")
+    assert "\x1b[32mrunning" in _on_terminal("ps")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[32m" not in _on_terminal("ps")
+
+
+def _on_terminal(*arguments: str) -> str:
+    with run_on_terminal(*arguments) as terminal:
+        assert terminal.exit_code() == 0
+    return terminal.text

@@ -1,0 +1,74 @@
+"""Servers for the system tests. Whatever a test starts here is audited, stopped and cleared away after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.system.servers import PASSWORD, Cli, NodeAgent, Program, Server, workspace
+
+
+class Servers:
+    """Starts servers and agents, and ends them all."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._started: list[Program] = []
+        self.trouble_expected = False
+        """Set by a test that provokes errors in a server's log."""
+
+    def prepare(
+        self, *flags: str, name: str = "data", environment: Mapping[str, str] | None = None, data: Path | None = None
+    ) -> Server:
+        """A server that is not started yet."""
+        server = Server(
+            data or self.folder / name, flags, {"MOORING_ADMIN_PASSWORD": PASSWORD, **(environment or {})}
+        )
+        self._started.append(server)
+        return server
+
+    def start(self, *flags: str, name: str = "data", environment: Mapping[str, str] | None = None) -> Server:
+        return self.prepare(*flags, name=name, environment=environment).start()
+
+    def agent(self, server: Server, name: str, token: str | None, *flags: str) -> NodeAgent:
+        agent = NodeAgent(self.folder / name, flags, server=server.url, name=name, token=token)
+        agent.launch()
+        self._started.append(agent)
+        return agent
+
+    def cli(self, name: str = "person") -> Cli:
+        return Cli(self.folder / name)
+
+    def check(self) -> None:
+        """The audit after a test, and no exception in any log."""
+        for program in self._started:
+            if isinstance(program, Server) and program.alive:
+                program.assert_books_agree()
+            if not self.trouble_expected:
+                assert "Traceback" not in program.log, program.log[-6000:]
+
+    def stop(self) -> None:
+        for program in reversed(self._started):
+            if program.alive:
+                program.stop()
+
+
+@pytest.fixture
+def servers() -> Iterator[Servers]:
+    with workspace() as folder:
+        started = Servers(folder)
+        try:
+            yield started
+            started.check()
+        finally:
+            started.stop()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_flags(request: pytest.FixtureRequest) -> list[str]:
+    """What makes a server use the database at hand: the test runs once per kind. Simulated nodes are allowed."""
+    if request.param == "sqlite":
+        return []
+    return ["--database", request.getfixturevalue("postgres_url"), "--demo"]

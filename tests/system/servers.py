@@ -1,0 +1,268 @@
+"""Real Mooring servers and agents, each a process of its own: loopback, a free port, a temporary folder, stopped by id.
+
+Needs nothing of pytest, so that the benchmarks use it too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+from mooring.client import Client
+from mooring.client.credentials import CredentialStore
+
+MOORING = str(Path(sys.executable).with_name("mooring"))
+PASSWORD = "admin123"
+_START_SECONDS = 60.0
+_STOP_SECONDS = 30.0
+_POLL_SECONDS = 0.03
+
+T = TypeVar("T")
+
+
+def eventually(condition: Callable[[], T], seconds: float = 30.0) -> T:
+    """What `condition` answers as soon as that is true; an AssertionError with its last answer after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (answer := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"still {answer!r} after {seconds:g} seconds")
+        time.sleep(_POLL_SECONDS)
+    return answer
+
+
+@contextmanager
+def workspace() -> Iterator[Path]:
+    """A folder that tasks of other users can pass through; afterwards it is gone with whatever still ran in it."""
+    folder = Path(tempfile.mkdtemp(prefix="mooring-system-"))
+    folder.chmod(0o711)
+    try:
+        yield folder
+    finally:
+        _end_processes_in(folder)
+        _remove_cgroups_of(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass
+class Program:
+    """One `mooring` process with a log, which may be started again after its end."""
+
+    data: Path
+    flags: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    def arguments(self) -> list[str]:
+        raise NotImplementedError
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """Everything that it has written to standard error, over all of its lives."""
+        path = self._log_file("err")
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    @property
+    def printed(self) -> str:
+        return self._log_file("out").read_text(errors="replace")
+
+    def launch(self) -> None:
+        self.data.parent.mkdir(parents=True, exist_ok=True)
+        with self._log_file("out").open("ab") as out, self._log_file("err").open("ab") as err:
+            self.process = subprocess.Popen(
+                [MOORING, *self.arguments()],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=clean_environment(self.data.parent / "home") | dict(self.environment),
+                # As in a terminal: what is meant for the tests is not for it.
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """As a crash: no chance to put anything in order."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(_STOP_SECONDS)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Ask it to end, and the exit code."""
+        assert self.process is not None
+        self.process.send_signal(how)
+        return self.process.wait(_STOP_SECONDS)
+
+    def exit_code(self) -> int:
+        """Of a process that ends by itself."""
+        assert self.process is not None
+        return self.process.wait(_START_SECONDS)
+
+    def _log_file(self, stream: str) -> Path:
+        return self.data.with_name(f"{self.data.name}.{stream}.txt")
+
+
+@dataclass
+class Server(Program):
+    """`mooring up`."""
+
+    url: str = ""
+
+    def arguments(self) -> list[str]:
+        return ["up", "--data", str(self.data), "--port", "0", *self.flags]
+
+    def start(self, *, ready: bool = True) -> Server:
+        """Launch it and wait until it answers; `ready` is more than alive: the scheduler leads as well."""
+        address = self.data / "server.json"
+        address.unlink(missing_ok=True)
+        self.launch()
+        assert self.process is not None
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise AssertionError(f"the server ended with {self.process.returncode}:\n{self.log[-4000:]}")
+            with contextlib.suppress(OSError, ValueError):
+                self.url = json.loads(address.read_text())["url"]
+                if self.status("/ready" if ready else "/health") == 200:
+                    return self
+            time.sleep(_POLL_SECONDS)
+        raise AssertionError(f"the server did not get ready:\n{self.log[-4000:]}")
+
+    def restart(self) -> Server:
+        return self.start()
+
+    def client(self, username: str = "admin", password: str = PASSWORD) -> Client:
+        """A client that is logged in; its login lives as long as it does."""
+        client = Client(self.url, store=CredentialStore(self.data.parent / "no-logins.json"))
+        client.login(username, password)
+        return client
+
+    def status(self, path: str) -> int:
+        """The HTTP status of a GET that needs no login."""
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def read(self, path: str) -> str:
+        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+            text: str = answer.read().decode()
+            return text
+
+    def cpu_seconds(self) -> float:
+        times = psutil.Process(self.pid).cpu_times()
+        return float(times.user + times.system)
+
+    def assert_books_agree(self) -> None:
+        """Ledger = counters = JSON, nothing over capacity, nothing twice."""
+        with self.client() as client:
+            report = client.audit()
+        assert report.clean, report.findings
+
+
+@dataclass
+class NodeAgent(Program):
+    """`mooring agent`: a node of its own."""
+
+    server: str = ""
+    name: str = "second"
+    token: str | None = None
+
+    def arguments(self) -> list[str]:
+        token = ["--token", self.token] if self.token else []
+        return ["agent", "--server", self.server, "--data", str(self.data), "--name", self.name, *token, *self.flags]
+
+
+@dataclass(frozen=True)
+class Cli:
+    """The `mooring` command as a person uses it, with a home folder of its own."""
+
+    home: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, *words: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [MOORING, *words],
+            input=given,
+            stdin=subprocess.DEVNULL if given is None else None,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+            env=clean_environment(self.home) | dict(self.environment),
+        )
+
+    def out(self, *words: str, given: str | None = None) -> str:
+        """What a command that succeeds prints."""
+        done = self(*words, given=given)
+        assert done.returncode == 0, f"{' '.join(words)} exited with {done.returncode}: {done.stderr}"
+        return done.stdout
+
+
+@contextmanager
+def running_server(
+    data: Path, *flags: str, environment: Mapping[str, str] | None = None, audited: bool = True
+) -> Iterator[Server]:
+    """A server for one block, audited after it unless it was stopped or failed there."""
+    server = Server(data, flags, {"MOORING_ADMIN_PASSWORD": PASSWORD, **(environment or {})})
+    try:
+        yield server.start()
+        if audited and server.alive:
+            server.assert_books_agree()
+    finally:
+        if server.alive:
+            server.stop()
+
+
+def clean_environment(home: Path) -> dict[str, str]:
+    """The environment without anything that Mooring or a proxy would read from it."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TZ", "TMPDIR") if name in os.environ}
+    return {**kept, "HOME": str(home), "NO_COLOR": "1"}
+
+
+def _end_processes_in(folder: Path) -> None:
+    """End the supervisors that a killed agent has left, told by the folder in their command line."""
+    left: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if any(word.startswith(f"{folder}/") for word in process.cmdline()):
+                left += [process, *process.children(recursive=True)]
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(left, timeout=10)
+
+
+def _remove_cgroups_of(folder: Path) -> None:
+    for credential in folder.glob("*/agent/credential.json"):
+        with contextlib.suppress(OSError, ValueError):
+            node = json.loads(credential.read_text())["node_id"]
+            for base in Path("/sys/fs/cgroup").glob(f"**/mooring-{node}"):
+                for group in sorted((path for path in base.glob("**/") if path.is_dir()), reverse=True):
+                    group.rmdir()
+
+
