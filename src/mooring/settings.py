@@ -6,6 +6,7 @@ Rising order of precedence: the environment (`MOORING_…`), a TOML file, flags.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from mooring.model.errors import InvalidInput
 
 _PREFIX = "MOORING_"
+_PASSWORD_IN_URL = re.compile(r"(//[^/:@]*):[^/]*@")
 # Names that people know from elsewhere.
 _ALIASES = {
     "ETCD_HOST": "etcd_host",
@@ -136,7 +138,8 @@ def describe(loaded: Loaded) -> list[tuple[str, str, str, str]]:
         value = getattr(loaded.settings, name)
         if isinstance(value, SecretStr):
             value = "(set, not shown)"
-        rows.append((name, "" if value is None else str(value), loaded.origins[name], field.description or ""))
+        shown = "" if value is None else _PASSWORD_IN_URL.sub(r"\1:***@", str(value))
+        rows.append((name, shown, loaded.origins[name], field.description or ""))
     return rows
 
 

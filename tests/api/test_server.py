@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+import pytest
+
 from tests.api.world import World, on_sqlite
 
 
@@ -46,6 +48,7 @@ async def test_the_audit_of_a_working_system_is_clean(world: World):
 
 
 @on_sqlite
+@pytest.mark.filterwarnings("ignore:open_binary is deprecated:DeprecationWarning")
 async def test_the_documentation_loads_nothing_from_elsewhere(world: World):
     page = await world.client.get("/docs")
     assert page.status_code == 200

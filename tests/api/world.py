@@ -4,28 +4,29 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from typing import Any
 from uuid import UUID
 
 import httpx2
 import pytest
+from argon2 import PasswordHasher
 from fastapi import FastAPI
 from sqlalchemy import func, select
 
 from mooring import clock
-from mooring.api.bootstrap import first_start
-from mooring.api.passwords import Passwords
 from mooring.api.services import Services
 from mooring.api.signing import SigningKey, SigningKeys
-from mooring.api.tokens import Tokens
+from mooring.api.tokens import Claims, Tokens
 from mooring.intake.auditing import Auditor
 from mooring.intake.intake import Intake
 from mooring.intake.nodes import NodeAdmin
 from mooring.model.errors import Unavailable
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
-from mooring.store import pools, transitions
-from mooring.store.engine import Database
+from mooring.model.tenants import Role
+from mooring.store import pools, tenants, transitions
+from mooring.store.engine import Connection, Database
 from mooring.store.tables import metadata, nodes
 from mooring.store.views import workloads as views
 
@@ -95,13 +96,32 @@ class World:
         return {"Authorization": f"Bearer {answer.json()['access_token']}"}
 
     async def admin(self) -> dict[str, str]:
-        return await self.login("admin", ADMIN_PASSWORD)
+        return await self.token("admin")
 
-    async def user(self, username: str, **more: Any) -> dict[str, str]:
-        body = {"username": username, "password": PASSWORD, **more}
-        answer = await self.client.post("/api/users", json=body, headers=await self.admin())
-        assert answer.status_code == 201, answer.text
-        return await self.login(username)
+    async def user(self, username: str) -> dict[str, str]:
+        """A new user of the default project, logged in."""
+
+        async def create(connection: Connection) -> UUID:
+            return await tenants.create_user(
+                connection,
+                username=username,
+                role=Role.USER,
+                domain_id=await tenants.ensure_domain(connection, tenants.DEFAULT_DOMAIN, clock.now()),
+                project=tenants.DEFAULT_PROJECT,
+                password_hash=hashed(PASSWORD),
+                now=clock.now(),
+            )
+
+        await self.services.database.write(create)
+        return await self.token(username)
+
+    async def token(self, username: str) -> dict[str, str]:
+        """What a login would give, without the work of one."""
+        async with self.services.database.read() as connection:
+            found = await tenants.credentials(connection, username)
+        assert found is not None
+        signed = self.services.tokens.issue(Claims(found.user_id, found.token_epoch, clock.now()))
+        return {"Authorization": f"Bearer {signed.text}"}
 
     async def submit(self, headers: dict[str, str], **more: Any) -> str:
         body = {"containers": [{"image": "nginx", "resources": {"cpu": "500m"}}], **more}
@@ -147,10 +167,15 @@ class World:
         return found
 
 
+@cache
+def hashed(password: str) -> str:
+    return PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(password)
+
+
 async def prepare(database: Database) -> tuple[Services, FakeLogs, FakeChanges, FakeState]:
     """Services over a database after its first start, with a real and a simulated pool."""
-    passwords = Passwords()
-    await first_start(database, passwords, ADMIN_PASSWORD, clock.now())
+    password_hash = hashed(ADMIN_PASSWORD)
+    await database.write(lambda c: tenants.bootstrap(c, password_hash=password_hash, now=clock.now()))
     await database.write(lambda c: pools.ensure(c, "default", runtimes=["process"], simulated=False, now=clock.now()))
     await database.write(
         lambda c: pools.ensure(c, "simulated", runtimes=["container"], simulated=True, now=clock.now())
@@ -165,7 +190,6 @@ async def prepare(database: Database) -> tuple[Services, FakeLogs, FakeChanges, 
         state=state,
         auditor=Auditor(database),
         tokens=Tokens(KEYS),
-        passwords=passwords,
         metrics_text=lambda: b"mooring_passes_total 3\n",
         version="1.2.3",
         public_url="http://mooring.test",

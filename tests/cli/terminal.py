@@ -8,6 +8,7 @@ import pty
 import select
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 
@@ -38,6 +39,13 @@ class Terminal:
                 raise AssertionError(f"{wanted!r} did not appear in {self.text!r}")
         self._seen = found + len(wanted)
 
+    def expect_hidden_input(self) -> None:
+        """Wait until nothing typed is shown; what is typed before is thrown away by the prompt."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while termios.tcgetattr(self._master)[3] & termios.ECHO:
+            assert time.monotonic() < deadline, "input is still shown"
+            time.sleep(0.01)
+
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
 
@@ -45,8 +53,9 @@ class Terminal:
         self.type("\x03")
 
     def exit_code(self) -> int:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
         while self._read():
-            pass
+            assert time.monotonic() < deadline, f"it goes on after {self.text!r}"
         return self._process.wait(_PATIENCE_SECONDS)
 
     def _read(self) -> bool:

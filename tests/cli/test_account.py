@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import stat
 from pathlib import Path
 
@@ -58,12 +57,12 @@ def test_without_a_terminal_nobody_is_asked(server: FakeServer, anonymous: Moori
     assert (silent.exit_code, "--password-stdin" in silent.stderr) == (2, True)
 
 
-@pytest.mark.skipif(not hasattr(pty, "openpty"), reason="needs a pseudo-terminal")
 def test_on_a_terminal_name_and_password_are_asked_for_and_the_password_is_not_shown(server: FakeServer) -> None:
     with run_on_terminal("login", "--server", server.url) as terminal:
         terminal.expect("Username")
         terminal.type("admin\n")
         terminal.expect("Password of admin")
+        terminal.expect_hidden_input()
         terminal.type("correct horse\n")
         assert terminal.exit_code() == 0
     assert "correct horse" not in terminal.text

@@ -167,10 +167,11 @@ def test_other_peoples_text_does_nothing_to_the_terminal(server: FakeServer, moo
         reason={"code": "x", "message": HOSTILE},
         environment={"main": {"A": HOSTILE}},
     )
-    for arguments in (["ps"], ["ps", "-o", "wide"], ["status", "odd"]):
-        for text in (mooring(*arguments).stdout, _on_terminal(*arguments)):
-            assert "\x1b[2J" not in text
-            assert SHOWN in text
+    texts = [mooring("ps", "-o", "wide").stdout, mooring("status", "odd").stdout]
+    texts += [_on_terminal("ps"), _on_terminal("status", "odd")]
+    for text in texts:
+        assert SHOWN in text
+        assert "\x1b[2J" not in text
     exact = json.loads(mooring("status", "odd", "-o", "json").stdout)
     assert exact["labels"] == {"note": HOSTILE}
 

@@ -56,7 +56,10 @@ class Servers:
 
 
 @pytest.fixture
-def servers() -> Iterator[Servers]:
+def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
+    # The database is there before the servers, so that it is still there when they stop.
+    for database in {"database_flags", "postgres_url"} & set(request.fixturenames):
+        request.getfixturevalue(database)
     with workspace() as folder:
         started = Servers(folder)
         try:

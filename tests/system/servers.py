@@ -150,9 +150,6 @@ class Server(Program):
             time.sleep(_POLL_SECONDS)
         raise AssertionError(f"the server did not get ready:\n{self.log[-4000:]}")
 
-    def restart(self) -> Server:
-        return self.start()
-
     def client(self, username: str = "admin", password: str = PASSWORD) -> Client:
         """A client that is logged in; its login lives as long as it does."""
         client = Client(self.url, store=CredentialStore(self.data.parent / "no-logins.json"))

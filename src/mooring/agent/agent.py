@@ -130,6 +130,7 @@ class Agent:
     async def _live(self, credential: JoinAnswer) -> None:
         self.node_id = credential.node_id
         self._term = load_term(self._root, credential.node_id)
+        self._desired = None
         context = RuntimeContext(self._root, credential.node_id, self._options, self._wake.set)
         # The built-in one is always there; another package may put its own in its place.
         self._runtimes = {"process": ProcessRuntime(context), **discover(context)}

@@ -31,6 +31,7 @@ def create_app(services: Services, *more: APIRouter) -> FastAPI:
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
+        responses=errors.problems(500),
     )
     app.state.services = services
     for module in (workloads, deployment, nodes, join_tokens, pools, auth, users, server):

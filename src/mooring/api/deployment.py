@@ -36,7 +36,7 @@ from mooring.wire.api import (
     WorkloadRequest,
 )
 
-router = APIRouter(prefix="/api/deployment", tags=["deployment"], responses=problems(401, 503))
+router = APIRouter(prefix="/api/deployment", tags=["deployment"], responses=problems(401, 422, 503))
 
 log = structlog.get_logger()
 
@@ -71,7 +71,7 @@ _RANKS = {status.value: sorted(set(_WORDS.values())).index(word) for status, wor
 _SHOWN_HISTORY = 10
 
 
-@router.post("/deploy", status_code=202, operation_id="deploy", responses=problems(400, 403, 404, 409, 413, 422))
+@router.post("/deploy", status_code=202, operation_id="deploy", responses=problems(400, 403, 404, 409, 413))
 async def deploy(services: Served, principal: User, request: DeploymentRequest) -> DeploymentAccepted:
     """Ask for a deployment: one replica per node, all of them or none."""
     name = shown(request.name)
@@ -114,7 +114,7 @@ async def get_status(services: Served, principal: User, deployment_id: str) -> D
     )
 
 
-@router.get("/list", operation_id="list_deployments", responses=problems(422))
+@router.get("/list", operation_id="list_deployments")
 async def list_deployments(
     services: Served,
     principal: User,
@@ -147,7 +147,7 @@ async def list_deployments(
     "/scale/{deployment_id}",
     status_code=202,
     operation_id="scale_deployment",
-    responses=problems(400, 404, 409, 413, 422),
+    responses=problems(400, 404, 409, 413),
 )
 async def scale(services: Served, principal: User, deployment_id: str, request: ScaleRequest) -> DeploymentScaled:
     """Change how many replicas a deployment should have."""

@@ -14,10 +14,10 @@ from mooring.model.errors import NotFound
 from mooring.store.views import nodes as views
 from mooring.wire.api import Name, NodeList, NodeRequest, NodeView
 
-router = APIRouter(prefix="/api/nodes", tags=["nodes"], responses=problems(401, 503))
+router = APIRouter(prefix="/api/nodes", tags=["nodes"], responses=problems(401, 422, 503))
 
 
-@router.get("", operation_id="list_nodes", responses=problems(422))
+@router.get("", operation_id="list_nodes")
 async def list_nodes(services: Served, _principal: User, pool: Name | None = None) -> NodeList:
     """Every node with what it offers and what is taken of it."""
     async with services.database.read() as connection:
@@ -25,7 +25,7 @@ async def list_nodes(services: Served, _principal: User, pool: Name | None = Non
     return NodeList(nodes=[node_view(row) for row in rows])
 
 
-@router.post("", status_code=201, operation_id="add_node", responses=problems(400, 403, 409, 413, 422))
+@router.post("", status_code=201, operation_id="add_node", responses=problems(400, 403, 409, 413))
 async def add_node(services: Served, admin: Admin, request: NodeRequest) -> NodeView:
     """Add a simulated node; real ones join through `mooring agent`."""
     await services.nodes.add_simulated(admin, request)
@@ -51,7 +51,7 @@ async def resume_node(services: Served, admin: Admin, name: str) -> NodeView:
     return await _view(services, name)
 
 
-@router.delete("/{name}", status_code=204, operation_id="remove_node", responses=problems(403, 404, 409, 422))
+@router.delete("/{name}", status_code=204, operation_id="remove_node", responses=problems(403, 404, 409))
 async def remove_node(
     services: Served,
     admin: Admin,

@@ -14,10 +14,10 @@ from mooring.store import tenants
 from mooring.store.tenants import DEFAULT_PROJECT
 from mooring.wire.api import UserChange, UserCreated, UserRequest, UserView
 
-router = APIRouter(prefix="/api/users", tags=["users"], responses=problems(401, 403, 503))
+router = APIRouter(prefix="/api/users", tags=["users"], responses=problems(401, 403, 422, 503))
 
 
-@router.post("", status_code=201, operation_id="create_user", responses=problems(400, 409, 413, 422))
+@router.post("", status_code=201, operation_id="create_user", responses=problems(400, 409, 413))
 async def create_user(services: Served, admin: Admin, new: UserRequest, response: Response) -> UserCreated:
     """Make a user. Without a password one is made up and shown in this answer only."""
     made_up = new_password() if new.password is None else None
@@ -47,7 +47,7 @@ async def list_users(services: Served, _admin: Admin) -> list[UserView]:
         return [user_view(user) for user in await tenants.list_users(connection)]
 
 
-@router.patch("/{username}", operation_id="change_user", responses=problems(400, 404, 409, 413, 422))
+@router.patch("/{username}", operation_id="change_user", responses=problems(400, 404, 409, 413))
 async def change_user(services: Served, _admin: Admin, username: str, change: UserChange) -> UserView:
     """Change a user's role, state, OS user or password. A new password and a deactivation end the user's tokens."""
     if not is_name(username):

@@ -35,7 +35,7 @@ from mooring.wire.api import (
     WorkloadView,
 )
 
-router = APIRouter(prefix="/api/workloads", tags=["workloads"], responses=problems(401, 503))
+router = APIRouter(prefix="/api/workloads", tags=["workloads"], responses=problems(401, 422, 503))
 
 log = structlog.get_logger()
 
@@ -52,7 +52,7 @@ _FIRST_OUTPUT_SECONDS = 2.0
 _SIMULATED_OUTPUT = b"simulated: nothing runs, so there is no output\n"
 
 
-@router.post("", status_code=202, operation_id="submit_workload", responses=problems(400, 403, 404, 409, 413, 422))
+@router.post("", status_code=202, operation_id="submit_workload", responses=problems(400, 403, 404, 409, 413))
 async def submit(services: Served, principal: User, request: WorkloadRequest, response: Response) -> WorkloadAccepted:
     """Ask for a workload. It is durable when this answers; it is placed soon after."""
     accepted = await services.intake.submit(principal, request)
@@ -60,7 +60,7 @@ async def submit(services: Served, principal: User, request: WorkloadRequest, re
     return accepted
 
 
-@router.get("", operation_id="list_workloads", responses=problems(403, 422))
+@router.get("", operation_id="list_workloads", responses=problems(403))
 async def list_workloads(
     services: Served,
     principal: User,
@@ -95,7 +95,7 @@ async def get_workload(services: Served, principal: User, ref: str) -> WorkloadD
     return await _detail(services, principal, await find_workload(services, principal, ref))
 
 
-@router.get("/{ref}/history", operation_id="get_workload_history", responses=problems(404, 422))
+@router.get("/{ref}/history", operation_id="get_workload_history", responses=problems(404))
 async def get_history(
     services: Served,
     principal: User,
@@ -109,7 +109,7 @@ async def get_history(
     return HistoryList(history=[history_row(entry) for entry in entries])
 
 
-@router.get("/{ref}/wait", operation_id="wait_for_workload", responses=problems(404, 422))
+@router.get("/{ref}/wait", operation_id="wait_for_workload", responses=problems(404))
 async def wait(
     services: Served,
     principal: User,
@@ -147,7 +147,7 @@ def _has_come(wait_for: WaitFor, seen: Progress, known_version: int) -> bool:
     "/{ref}/logs",
     operation_id="get_workload_logs",
     response_class=StreamingResponse,
-    responses=problems(404, 409, 422)
+    responses=problems(404, 409)
     | {200: {"description": "What it printed", "content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def get_logs(
@@ -209,9 +209,7 @@ async def _streamed(first: asyncio.Future[bytes | None], output: AsyncIterator[b
             await close()
 
 
-@router.post(
-    "/{ref}/scale", status_code=202, operation_id="scale_workload", responses=problems(400, 404, 409, 413, 422)
-)
+@router.post("/{ref}/scale", status_code=202, operation_id="scale_workload", responses=problems(400, 404, 409, 413))
 async def scale(services: Served, principal: User, ref: str, request: ScaleRequest) -> WorkloadView:
     """Change how many replicas there should be."""
     row = await find_workload(services, principal, ref)

@@ -37,6 +37,8 @@ class OptimisticBinder:
 
 async def _commit(decisions: Sequence[Decision], term: int, connection: Connection) -> Bound:
     await leadership.check_term(connection, term)
+    # All workloads before any node, as everywhere: the reasons are written after the counters.
+    await transitions.lock_workloads(connection, [decision.workload.id for decision in decisions])
     at = now()
     result = await bind.bind(connection, [d for d in decisions if d.placements], now=at, term=term)
     failed = [d for d in decisions if d.outcome in (Outcome.IMPOSSIBLE, Outcome.ERROR) and not d.placements]

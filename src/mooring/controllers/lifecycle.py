@@ -15,6 +15,8 @@ from mooring.store.workloads import Ended
 
 _FIRST_BACKOFF_SECONDS = 1.0
 _LONGEST_BACKOFF_SECONDS = 60.0
+_MOST_DOUBLINGS = 16
+"""Attempts are counted for ever; a float is not large enough for their power of two."""
 _RAN_WELL = timedelta(seconds=60)
 """A replica that ran this long did not fail to start: its replacement does not wait."""
 
@@ -66,5 +68,6 @@ def not_before(ended: Ended, at: datetime) -> datetime | None:
         return None
     if ended.started_at and ended.ended_at and ended.ended_at - ended.started_at >= _RAN_WELL:
         return None
-    seconds = min(_FIRST_BACKOFF_SECONDS * 2 ** (ended.attempt - 1), _LONGEST_BACKOFF_SECONDS)
+    doublings = min(ended.attempt - 1, _MOST_DOUBLINGS)
+    seconds = min(_FIRST_BACKOFF_SECONDS * 2**doublings, _LONGEST_BACKOFF_SECONDS)
     return at + timedelta(seconds=seconds)

@@ -51,6 +51,16 @@ class SchedulingLoop:
         return longest if due is None else max(0.01, min(longest, due))
 
     async def once(self) -> bool:
+        if self._scheduler is None:
+            await self.start()
+        try:
+            return await self._turn()
+        except BaseException:
+            # What the pass assumed may not have come true: the next turn begins from the store.
+            self._scheduler = None
+            raise
+
+    async def _turn(self) -> bool:
         assert self._scheduler is not None
         await self._mirror.follow()
         at = now()
@@ -73,6 +83,7 @@ class SchedulingLoop:
         result = await self._binder.bind(_worth_writing(decided.decisions), self._office.term)
         metrics.bind_seconds.observe(perf_counter() - started)
         self._mirror.assume(result.bound)
+        self._mirror.note_waiting(decided.decisions)
         back = [decision for decision, _ in result.conflicts] + result.dropped
         failed = [d for d in decided.decisions if d.outcome in (Outcome.IMPOSSIBLE, Outcome.ERROR)]
         if back or failed:

@@ -82,6 +82,13 @@ class Mirror:
             else:
                 del self.queue[workload.id]
 
+    def note_waiting(self, decisions: Iterable[Decision]) -> None:
+        """Why workloads wait is stored without an event: it is known here, and not to be written again."""
+        for decision in decisions:
+            workload = self.queue.get(decision.workload.id)
+            if workload is not None and decision.reason is not None:
+                self.queue[workload.id] = replace(workload, waiting_reason=decision.reason.message)
+
     async def _read_nodes(self, connection: Connection, ids: set[UUID]) -> None:
         if not ids:
             return

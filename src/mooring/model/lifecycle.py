@@ -66,6 +66,9 @@ WORKLOAD_EDGES: dict[WorkloadStatus, frozenset[WorkloadStatus]] = {
     status: frozenset() if status in _WORKLOAD_ENDS else frozenset(W) - {status} for status in W
 }
 
+# Workloads of which nothing is placed any more.
+ON_THE_WAY_OUT = _WORKLOAD_ENDS | {W.TERMINATING}
+
 # What the tasks of a node's agent may report; the other edges belong to the control plane.
 AGENT_REPORTS = frozenset({T.PREPARING, T.RUNNING, T.SUCCEEDED, T.FAILED, T.CANCELLED})
 
@@ -95,9 +98,10 @@ def derive(
     """A workload's status from its current tasks: the one table of promotions, first match wins.
 
     `desired`: how many tasks it wants. `service`: ended tasks are replaced, so they count as pending.
-    `stopping`: its end was asked for.
+    `stopping`: its end was asked for, so nothing is replaced any more.
     """
-    count = Counter(T.PENDING if service and status in _ENDS else status for status in tasks)
+    replaced = service and not stopping
+    count = Counter(T.PENDING if replaced and status in _ENDS else status for status in tasks)
     alive = any(count[status] for status in (*ACTIVE, T.TERMINATING))
     if stopping:
         return W.TERMINATING if alive else W.CANCELLED

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.decisions import Decision
-from mooring.model.lifecycle import OCCUPYING, NodeStatus, TaskStatus
+from mooring.model.lifecycle import OCCUPYING, ON_THE_WAY_OUT, NodeStatus, TaskStatus
 from mooring.model.slots import fits
 from mooring.store import transitions
 from mooring.store.chunks import chunks
@@ -45,6 +45,7 @@ async def bind(connection: AsyncConnection, decisions: Sequence[Decision], *, no
         if (
             workload is None
             or workload.stopping
+            or workload.status in ON_THE_WAY_OUT
             or any(statuses.get(p.task_id) != TaskStatus.PENDING for p in decision.placements)
         ):
             result.dropped.append(decision)

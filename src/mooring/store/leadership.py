@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.errors import LeadershipLost
+from mooring.store.inserts import insert_new
 from mooring.store.tables import leadership
 
 _ROW = 1
@@ -15,13 +16,10 @@ _ROW = 1
 
 async def take_office(connection: AsyncConnection, holder: str, now: datetime) -> int:
     """A new term for `holder`; whoever led before can commit nothing more."""
-    row = (
-        await connection.execute(select(leadership.c.term).where(leadership.c.id == _ROW).with_for_update())
-    ).one_or_none()
-    if row is None:
-        await connection.execute(insert(leadership).values(id=_ROW, term=1, holder=holder, taken_at=now))
+    if await insert_new(connection, leadership, {"id": _ROW, "term": 1, "holder": holder, "taken_at": now}):
         return 1
-    term = int(row.term) + 1
+    found = await connection.execute(select(leadership.c.term).where(leadership.c.id == _ROW).with_for_update())
+    term = int(found.scalar_one()) + 1
     await connection.execute(
         update(leadership).where(leadership.c.id == _ROW).values(term=term, holder=holder, taken_at=now)
     )

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.errors import Conflict, NotFound
@@ -207,19 +207,22 @@ async def set_draining(
 async def lose(
     connection: AsyncConnection, node_id: UUID, seen_before: datetime, *, reason: str, now: datetime
 ) -> bool:
-    """Call a node lost if it is still silent; True if it was not lost before."""
+    """Call a node lost if it is still silent; True if it is lost now."""
     row = await _locked(connection, node_id)
     if row.last_seen_at is None or row.last_seen_at >= seen_before:
         return False
-    return await set_status(connection, node_id, NodeStatus.LOST, reason, actor="nodes", now=now)
+    await set_status(connection, node_id, NodeStatus.LOST, reason, actor="nodes", now=now)
+    return True
 
 
 async def silent(connection: AsyncConnection, seen_before: datetime) -> list[AnyRow]:
-    """Real nodes that were alive and have not been heard of since."""
+    """Real nodes that were alive and have not been heard of since, unless they are lost with all their tasks."""
+    # A bind that committed while its node was being called lost leaves a task there.
+    left_behind = select(tasks.c.id).where(tasks.c.node_id == nodes.c.id, tasks.c.status.in_(list(OCCUPYING)))
     rows = await connection.execute(
         select(nodes.c.id, nodes.c.name, nodes.c.last_seen_at).where(
             nodes.c.simulated.is_(False),
-            nodes.c.status != NodeStatus.LOST,
+            or_(nodes.c.status != NodeStatus.LOST, left_behind.exists()),
             nodes.c.last_seen_at < seen_before,
         )
     )

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import insert, select
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.store.ids import new_id
+from mooring.store.inserts import insert_new
 from mooring.store.tables import pools
 
 
@@ -45,10 +46,8 @@ async def ensure(
     found = await by_name(connection, name)
     if found is not None:
         return found
-    pool = Pool(new_id(), name, profile, frozenset(runtimes), simulated)
-    await connection.execute(
-        insert(pools).values(
-            id=pool.id, name=name, profile=profile, runtimes=sorted(runtimes), simulated=simulated, created_at=now
-        )
-    )
-    return pool
+    values = {"profile": profile, "runtimes": sorted(runtimes), "simulated": simulated, "created_at": now}
+    await insert_new(connection, pools, {"id": new_id(), "name": name, **values})
+    made = await by_name(connection, name)
+    assert made is not None
+    return made

@@ -101,7 +101,7 @@ async def apply(
     """Make the changes that are legal now.
 
     `also`: workloads to derive anew even if none of their tasks changed. `failed`: workloads that end FAILED as a
-    whole, whatever their kind.
+    whole, whatever their kind, unless some task of theirs is still alive.
     """
     owners = await _workloads_of(connection, [change.task_id for change in changes])
     locked = await lock_workloads(connection, {*owners.values(), *also})
@@ -120,7 +120,7 @@ async def free_lost(connection: AsyncConnection, task_ids: Sequence[UUID], now: 
     rows = await _task_rows(connection, list(locked), all_of=list(task_ids))
     freed = [
         row
-        for task_id in task_ids
+        for task_id in dict.fromkeys(task_ids)
         if (row := rows.get(task_id)) is not None
         and lifecycle.is_end(TaskStatus(row["status"]))
         and row["freed_at"] is None
@@ -222,6 +222,7 @@ async def _change_tasks(
     feed: list[events.NewEvent] = []
     for change, old in accepted:
         row = rows[change.task_id]
+        # As the changes before this one leave it: a short task runs and ends in one report.
         amounts = ledger[change.task_id]
         if change.node_id is not None:
             row["node_id"], row["node_name"], row["score"] = change.node_id, change.node_name, change.score
@@ -238,6 +239,9 @@ async def _change_tasks(
             row["occupied_slots"] = {slot: requested for slot, requested, *_ in amounts}
             for slot, requested, *_ in amounts:
                 deltas[row["node_id"], slot][1] += requested
+            ledger[change.task_id] = [
+                (slot, requested, held, requested, used) for slot, requested, held, _, used in amounts
+            ]
         elif change.new is TaskStatus.RUNNING:
             row["started_at"] = now
             use.append(change.task_id)
@@ -246,6 +250,9 @@ async def _change_tasks(
                 delta[0] -= held
                 delta[1] -= reserved
                 delta[2] += held + reserved
+            ledger[change.task_id] = [
+                (slot, requested, 0, 0, held + reserved) for slot, requested, held, reserved, _ in amounts
+            ]
         elif lifecycle.is_end(change.new):
             row["ended_at"] = now
             if change.freed or not occupied_before:
@@ -259,7 +266,7 @@ async def _change_tasks(
         feed.append(
             events.NewEvent("task", change.task_id, row["version"], change.new, row["node_id"], row["workload_id"])
         )
-    await _write_tasks(connection, [rows[change.task_id] for change, _ in accepted])
+    await _write_tasks(connection, [rows[task_id] for task_id in {change.task_id: None for change, _ in accepted}])
     await _write_ledger(connection, reserve, use, free, now)
     await _move_counters(connection, deltas)
     await connection.execute(insert(status_history), history)
@@ -375,7 +382,9 @@ async def _derive_workloads(
                 service=workload.kind == Kind.DEPLOYMENT,
                 stopping=workload.stopping,
             )
-            new = WorkloadStatus.FAILED if workload_id in failed else new
+            # What still lives of it decides otherwise: a replica runs, or one was added since.
+            if workload_id in failed and all(map(lifecycle.is_end, statuses[workload_id])):
+                new = WorkloadStatus.FAILED
         own = touched[workload_id]
         placed = any(change.new is TaskStatus.SCHEDULED for change in own)
         if new is old and not own:

@@ -12,7 +12,7 @@ from uuid import UUID
 from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.lifecycle import OCCUPYING, TaskStatus, WorkloadStatus, is_end
+from mooring.model.lifecycle import OCCUPYING, ON_THE_WAY_OUT, TaskStatus, WorkloadStatus, is_end
 from mooring.model.reasons import Reason
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind, OnInsufficient, Task, TaskTemplate, Workload
@@ -188,7 +188,11 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
         rows = await connection.execute(
             select(workloads, pools.c.name.label("pool_name"))
             .join(pools, pools.c.id == workloads.c.pool_id)
-            .where(workloads.c.id.in_(waiting_ids), workloads.c.stopping.is_(False))
+            .where(
+                workloads.c.id.in_(waiting_ids),
+                workloads.c.stopping.is_(False),
+                workloads.c.status.not_in(list(ON_THE_WAY_OUT)),
+            )
         )
         found.extend(_waiting_workload(row, waits[row.id], occupied[row.id]) for row in rows)
     return found
@@ -294,7 +298,8 @@ async def scale(
         )
     elif missing < 0:
         reason = Reason("scaled-down", f"Scaled down to {replicas}", "user")
-        waits_first = sorted(own, key=lambda task: task.status != TaskStatus.PENDING)
+        # One that ended and was not replaced yet waits as well.
+        waits_first = sorted(own, key=lambda t: t.status != TaskStatus.PENDING and not is_end(TaskStatus(t.status)))
         surplus = waits_first[:-missing]
         await connection.execute(
             update(tasks).where(tasks.c.id.in_([task.id for task in surplus])).values(current=False)

@@ -1,0 +1,199 @@
+"""A newcomer's way through the command line against one server with simulated nodes and an agent of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.system.conftest import Servers
+from tests.system.servers import MOORING, Cli, Server, clean_environment, eventually, running_server, workspace
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
+    with workspace() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def shared_server(place: Path) -> Iterator[Server]:
+    with running_server(place / "data", "--simulate", "5", "--node-name", "here") as server:
+        with server.client() as client:
+            eventually(lambda: any(node.name == "here" and node.status == "READY" for node in client.nodes().nodes))
+        yield server
+
+
+@pytest.fixture
+def server(shared_server: Server) -> Iterator[Server]:
+    yield shared_server
+    shared_server.assert_books_agree()
+    assert "Traceback" not in shared_server.log
+
+
+@pytest.fixture(scope="module")
+def logged_in(place: Path, shared_server: Server) -> Cli:
+    cli = Cli(place / "person")
+    cli.out("login", "--data", str(shared_server.data))
+    return cli
+
+
+@pytest.fixture
+def mooring(logged_in: Cli, server: Server) -> Cli:
+    return logged_in
+
+
+def shown(mooring: Cli, *words: str) -> Any:
+    return json.loads(mooring.out(*words, "--output", "json"))
+
+
+def test_on_the_servers_machine_nothing_is_typed_to_log_in(server: Server, place: Path) -> None:
+    cli = Cli(place / "newcomer")
+    assert server.url in cli.out("login", "--data", str(server.data))
+    assert "admin" in cli.out("whoami")
+    stored = next((place / "newcomer").rglob("credentials.json"))
+    assert stored.stat().st_mode & 0o077 == 0
+
+
+def test_a_deployment_on_simulated_nodes_lives_from_deploy_to_rm(mooring: Cli) -> None:
+    assert "running (simulated)" in mooring.out("deploy", "tour", "--image", "nginx:latest", "--replicas", "3")
+    assert "running (simulated)" in mooring.out("ps")
+    detail = shown(mooring, "status", "tour")
+    used = {task["node"] for task in detail["tasks"]}
+    assert (detail["status"], detail["running"], len(used)) == ("RUNNING", 3, 3)
+
+    mooring.out("scale", "tour", "4")
+    eventually(lambda: shown(mooring, "status", "tour")["running"] == 4)
+    mooring.out("scale", "tour", "2")
+    eventually(lambda: shown(mooring, "status", "tour")["running"] == 2)
+
+    (drained, *_) = (task["node"] for task in shown(mooring, "status", "tour")["tasks"] if task["current"])
+    mooring.out("drain", drained)
+
+    def moved() -> bool:
+        found = shown(mooring, "status", "tour")
+        nodes = {task["node"] for task in found["tasks"] if task["current"]}
+        return bool(found["running"] == 2 and drained not in nodes)
+
+    eventually(moved)
+    assert shown(mooring, "nodes", "show", drained)["tasks"] == 0
+    mooring.out("resume", drained)
+    assert shown(mooring, "nodes", "show", drained)["schedulable"] is True
+
+    assert "Deployment created by user" in mooring.out("history", "tour")
+    mooring.out("rm", "--yes", "tour")
+    eventually(lambda: all(node["tasks"] == 0 for node in shown(mooring, "nodes")["nodes"]))
+    assert "tour" not in mooring.out("ps")
+
+
+def test_run_prints_what_the_command_prints_and_exits_as_it_does(mooring: Cli) -> None:
+    done = mooring("run", "--", "python3", "-c", "print('hello')")
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+    assert mooring("run", "--", "sh", "-c", "echo out; echo err >&2; exit 7").returncode == 7
+    assert mooring("run", "--", "sh", "-c", "kill -9 $$").returncode == 128 + signal.SIGKILL
+    missing = mooring("run", "--", "no-such-program-anywhere")
+    assert missing.returncode in (126, 127)
+    assert "no-such-program-anywhere" in missing.stderr
+
+
+def test_a_detached_session_is_waited_for_and_its_output_read_later(mooring: Cli) -> None:
+    name = mooring.out("run", "--detach", "--env", "WORD=later", "--", "sh", "-c", "echo $WORD; exit 3").strip()
+    assert mooring("wait", name).returncode == 3
+    assert mooring.out("logs", name) == "later\n"
+    detail = shown(mooring, "status", name)
+    assert (detail["status"], detail["tasks"][0]["exit_code"]) == ("FAILED", 3)
+    mooring.out("rm", "--yes", name)
+
+
+def test_logs_follow_a_session_to_its_end(mooring: Cli, place: Path) -> None:
+    gate = place / "gate"
+    gate.unlink(missing_ok=True)
+    script = f"echo first; while [ ! -e {gate} ]; do sleep 0.05; done; echo last"
+    name = mooring.out("run", "-d", "--", "sh", "-c", script).strip()
+    with subprocess.Popen(
+        [MOORING, "logs", "-f", name], stdout=subprocess.PIPE, text=True, env=clean_environment(mooring.home)
+    ) as follower:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == "first\n"
+        gate.touch()
+        assert follower.stdout.read() == "last\n"
+    assert follower.returncode == 0
+
+
+def test_what_does_not_exist_or_may_not_be_has_its_own_exit_code(mooring: Cli, place: Path) -> None:
+    assert mooring("status", "nobody-knows-this").returncode == 3
+    stranger = Cli(place / "stranger")
+    assert stranger("ps", "--server", f"http://127.0.0.1:{_closed_port()}").returncode == 5
+
+
+def test_a_busy_port_is_named_with_the_flag_that_changes_it(servers: Servers) -> None:
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        port = busy.getsockname()[1]
+        server = servers.prepare("--port", str(port), "--no-agent")
+        server.launch()
+        assert server.exit_code() == 1
+    assert f"127.0.0.1:{port}" in server.log
+    assert "--port" in server.log
+
+
+def test_a_second_server_on_the_same_data_folder_is_refused(server: Server, servers: Servers) -> None:
+    second = servers.prepare("--no-agent", data=server.data)
+    second._log_file = lambda stream: servers.folder / f"second.{stream}.txt"  # type: ignore[method-assign]
+    second.launch()
+    assert second.exit_code() == 1
+    assert str(server.data) in second.log
+    assert "--data" in second.log
+    assert server.status("/ready") == 200
+
+
+@pytest.mark.parametrize("on_stop", ["leave", "stop"])
+def test_ctrl_c_ends_the_server_in_order_and_running_work_as_on_stop_says(servers: Servers, on_stop: str) -> None:
+    server = servers.start("--on-stop", on_stop)
+    mooring = servers.cli()
+    mooring.out("login", "--data", str(server.data))
+    name = mooring.out("run", "-d", "--", "sh", "-c", "echo $$; exec sleep 600").strip()
+    pid = int(eventually(lambda: mooring("logs", name).stdout.strip()))
+
+    assert server.stop(signal.SIGINT) == 0
+    assert "Graceful shutdown complete" in server.log
+    assert psutil.pid_exists(pid) == (on_stop == "leave")
+
+    server.start()
+    mooring.out("login", "--data", str(server.data))
+    detail = shown(mooring, "status", name)
+    assert detail["status"] == ("RUNNING" if on_stop == "leave" else "FAILED"), detail
+    mooring.out("rm", "--yes", name)
+    eventually(lambda: not psutil.pid_exists(pid))
+
+
+def test_an_interrupted_run_takes_its_session_along(mooring: Cli) -> None:
+    with subprocess.Popen(
+        [MOORING, "run", "--name", "interrupted", "--", "sh", "-c", "echo $$; exec sleep 600"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean_environment(mooring.home),
+    ) as run:
+        assert run.stdout is not None
+        pid = int(run.stdout.readline())
+        os.kill(run.pid, signal.SIGINT)
+        assert run.wait(60) == 130
+    eventually(lambda: not psutil.pid_exists(pid))
+
+
+def _closed_port() -> int:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port: int = unused.getsockname()[1]
+        return port
