@@ -10,8 +10,9 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PYTEST_ARGS ?=
 ARGS ?=
+CASES ?= tests/conformance/cases
 
-.PHONY: help install run test lint format bench soak test-deps lock clean
+.PHONY: help install run test lint format bench conformance soak test-deps lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -61,6 +62,9 @@ format: install  ## what ruff can put right by itself
 
 bench: install  ## the benchmarks; ARGS="..." goes to them
 	$(BIN)/python -m benchmarks $(ARGS)
+
+conformance: install  ## Kubernetes' cases for its scheduler; CASES=FOLDER runs those of another folder
+	$(BIN)/python -m tests.conformance $(CASES)
 
 soak: install test-deps  ## the long tests that `make test` leaves out
 	$(BIN)/pytest -m soak --timeout 0 $(PYTEST_ARGS)

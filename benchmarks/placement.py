@@ -1,73 +1,440 @@
-"""Placement alone: how long one pass takes, without store, API or agents."""
+"""Placement alone: decisions per second of processor time, without store, API or agents.
+
+Every node is considered for every task. The rate of the NumPy face on the same work stands beside each figure, so that
+their ratio can be read on a busy machine; where both decided, the decisions are compared, and so are all ways in which
+the kernels find the best node. `python -m benchmarks.placement growth` prints how the rates change with the size, which
+takes minutes.
+"""
 
 from __future__ import annotations
 
+import gc
+import random
+import resource
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from uuid import UUID
 
-from mooring.model.decisions import Outcome
-from mooring.model.nodes import REGIONS, Node
-from mooring.model.workloads import Kind, Task, Workload
-from mooring.scheduling import Scheduler
+import numpy as np
 
-NODES = 1000
-WORKLOADS = 1000
-REPLICAS = 3
-ROUNDS = 5
+from mooring.model.constraints import (
+    Constraints,
+    Effect,
+    HostPort,
+    NodeTerm,
+    PreferredNodes,
+    PreferredTasks,
+    Spread,
+    Taint,
+    TaskTerm,
+    Toleration,
+)
+from mooring.model.labels import Operator, Requirement, equal_to
+from mooring.model.nodes import REGIONS, Node
+from mooring.model.workloads import Task, Workload
+from mooring.scheduling import Cluster, Profile, Registry, Scheduler, compilation, kernels
+from mooring.scheduling.columns import Rows, Scores
+from mooring.scheduling.engine import Batch, Engine
+from mooring.scheduling.plugins import DependsOn
+from mooring.scheduling.shapes import Shape
+
+NODES = 5000
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HOST, ZONE, RACK = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "rack"
+IMPOSSIBLE = 1_000_000
+LEAST_GAIN = 30
+"""How many times faster than NumPy the kernels are at least; with reference counting in them they would not be."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What tasks that are alike ask for."""
+
+    cpu: int
+    memory_mib: int
+    constraints: Constraints
+
+
+@dataclass(frozen=True)
+class Work:
+    name: str
+    workloads: list[Workload]
+    compared: int = 1000
+    """How many workloads the NumPy face decides, too."""
+    profile: str = "locality"
 
 
 def run() -> dict[str, float]:
-    """Milliseconds of one pass over 1000 gangs of three tasks, one per node, on 1000 nodes; the best of five."""
-    return {
-        "one_shape_ms": _best(lambda index: _gang(index, shapes=1)),
-        "twenty_shapes_ms": _best(lambda index: _gang(index, shapes=20)),
-        "nothing_fits_ms": _best(lambda index: _gang(index, shapes=20, scale=1000), outcome=Outcome.WAITING),
-        "one_by_one_ms": _best(lambda index: _gang(index, shapes=20, gang=False)),
-    }
+    """Decisions per second by kind of work, on 5,000 nodes."""
+    if not compilation.wait():
+        raise RuntimeError(f"the kernels cannot be compiled here: {compilation.failure()}")
+    figures: dict[str, float] = {}
+    for work in (
+        Work("basic", queue(basic_forms(20), 20_000)),
+        Work("one_deployment", [deployment(100_000)]),
+        Work("diverse", queue(diverse_forms(10_000), 10_000, shuffle=False)),
+        Work("spread", queue(spread_forms(), 10_000)),
+        Work("anti_affinity", queue(anti_affinity_forms(), 10_000)),
+        Work("affinity", queue(affinity_forms(), 10_000)),
+        Work("mixed", queue(mixed_forms(), 10_000, gangs=True)),
+        Work("kubernetes_basic", queue(basic_forms(20), 20_000), profile="kubernetes"),
+    ):
+        figures |= measure(work, NODES)
+    if figures["basic"] < LEAST_GAIN * figures["basic_numpy"]:
+        raise RuntimeError(
+            "the kernels are hardly faster than NumPy: see what `kernels` says about the compiler's options"
+        )
+    figures |= flood(NODES)
+    figures |= from_objects(NODES)
+    figures |= plugins(NODES)
+    figures["peak_memory_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return figures
 
 
-def _best(make: Callable[[int], Workload], *, outcome: Outcome = Outcome.PLACED) -> float:
-    workloads = [make(index) for index in range(WORKLOADS)]
-    times: list[float] = []
-    for _ in range(ROUNDS):
-        scheduler = Scheduler(_node(index) for index in range(NODES))
-        started = time.perf_counter()
-        result = scheduler.run(workloads, NOW)
-        times.append(time.perf_counter() - started)
-        if result.outcomes[outcome] != WORKLOADS:
-            raise RuntimeError(f"expected {WORKLOADS} {outcome} and got {dict(result.outcomes)}")
-    return round(1000 * min(times), 1)
+def growth() -> dict[str, float]:
+    """Decisions per second from 1,000 to 50,000 nodes and from 1,000 to 1,000,000 tasks; the memory of the largest."""
+    compilation.wait()
+    figures: dict[str, float] = {}
+    for nodes in (1_000, 5_000, 10_000, 50_000):
+        for name, forms in (("basic", basic_forms(20)), ("spread", spread_forms()), ("mixed", mixed_forms())):
+            work = Work(name, queue(forms, 10_000), compared=0)
+            figures[f"{name}_{nodes}_nodes"] = measure(work, nodes, rounds=2)[f"{name}"]
+        diverse = Work("diverse", queue(diverse_forms(2000), 2000, shuffle=False), compared=0)
+        figures[f"diverse_{nodes}_nodes"] = measure(diverse, nodes, rounds=2)["diverse"]
+    for tasks in (1_000, 10_000, 100_000, 1_000_000):
+        work = Work("basic", queue(basic_forms(20), tasks), compared=0)
+        figures[f"basic_{tasks}_tasks"] = measure(work, 10_000, rounds=1)["basic"]
+    figures["resident_mib_50000_nodes_500000_tasks"] = memory(50_000, 500_000)
+    return figures
 
 
-def _node(index: int) -> Node:
+def measure(work: Work, nodes: int, *, rounds: int = 5) -> dict[str, float]:
+    """The rate of the kernels on the whole queue; with it the rate of the NumPy face on the beginning."""
+    tasks = sum(len(workload.tasks) for workload in work.workloads)
+    best = float("inf")
+    placed = 0
+    for _ in range(rounds):
+        engine = new_engine(nodes, work.profile)
+        batch = batch_of(engine, work.workloads)
+        asked = engine.queue(batch)
+        gc.collect()
+        started = time.thread_time()
+        answers = engine.run(asked)
+        best = min(best, time.thread_time() - started)
+        placed = int(answers.found.sum())
+    figures = {work.name: tasks / best, f"{work.name}_placed": placed}
+    if work.compared:
+        check_ways(work, nodes)
+        figures[f"{work.name}_numpy"] = numpy_rate(work, nodes)
+    return figures
+
+
+def check_ways(work: Work, nodes: int) -> None:
+    """Refreshing, rebuilding and scanning must choose the same nodes."""
+    some = work.workloads[:1500]
+    if len(some) == 1:
+        some = [deployment(3000)]
+    answers = []
+    for mode in (kernels.AUTOMATIC, kernels.ALWAYS_REFRESH, kernels.ALWAYS_REBUILD, kernels.ALWAYS_SCAN):
+        engine = new_engine(nodes, work.profile, mode=mode)
+        answers.append(engine.place(batch_of(engine, some)))
+    if any(other != answers[0] for other in answers[1:]):
+        raise RuntimeError(f"{work.name}: the ways of picking differ")
+
+
+def numpy_rate(work: Work, nodes: int) -> float:
+    some = work.workloads[: work.compared]
+    profile = Registry().profile(work.profile)
+    if len(some) == 1:
+        some = [deployment(work.compared)]
+    plain = Scheduler(make_nodes(nodes), profile=profile, compiled=False)
+    plain.run(some[:1], NOW)
+    plain = Scheduler(make_nodes(nodes), profile=profile, compiled=False)
+    started = time.thread_time()
+    expected = plain.run(some, NOW)
+    spent = time.thread_time() - started
+    if decisions(Scheduler(make_nodes(nodes), profile=profile, compiled=True), some) != [
+        (decision.outcome, decision.placements, decision.feasible_nodes) for decision in expected.decisions
+    ]:
+        raise RuntimeError(f"{work.name}: the kernels decide otherwise than the NumPy face")
+    return sum(len(workload.tasks) for workload in some) / spent
+
+
+def decisions(scheduler: Scheduler, workloads: list[Workload]) -> list[tuple[object, ...]]:
+    passed = scheduler.run(workloads, NOW)
+    return [(decision.outcome, decision.placements, decision.feasible_nodes) for decision in passed.decisions]
+
+
+def flood(nodes: int) -> dict[str, float]:
+    """What 5,000 tasks that fit nowhere add to the time of 20,000 that do, in percent."""
+    good = queue(basic_forms(20), 20_000)
+    same = Form(IMPOSSIBLE, 64, Constraints())
+    different = [Form(IMPOSSIBLE + number, 64 + number % 100, Constraints()) for number in range(5000)]
+    chance = random.Random(3)
+
+    def mixed_in(bad: Iterable[Form]) -> list[Workload]:
+        """The good ones in the same order, the bad ones anywhere between them."""
+        others = [workload(20_000 + number, form) for number, form in enumerate(bad)]
+        places = [
+            *((number, each) for number, each in enumerate(good)),
+            *((chance.random() * 20_000, each) for each in others),
+        ]
+        return [each for _, each in sorted(places, key=lambda entry: entry[0])]
+
+    floods = {"alone": good, "one_shape": mixed_in([same] * 5000), "different": mixed_in(different)}
+    best = dict.fromkeys(floods, float("inf"))
+    for _ in range(7):
+        for name, some in floods.items():
+            engine = new_engine(nodes)
+            asked = engine.queue(batch_of(engine, some))
+            gc.collect()
+            started = time.thread_time()
+            engine.run(asked)
+            best[name] = min(best[name], time.thread_time() - started)
+    return {f"flood_{name}_percent": 100 * (best[name] / best["alone"] - 1) for name in ("one_shape", "different")}
+
+
+def from_objects(nodes: int) -> dict[str, float]:
+    """From workloads with one task each to decisions, a thousand at a time."""
+    workloads = queue(basic_forms(20), 20_000)
+    best: dict[str, float] = {}
+    for _ in range(3):
+        scheduler = Scheduler(make_nodes(nodes), compiled=True)
+        scheduler.run(workloads[:1000], NOW)
+        gc.collect()
+        started = time.thread_time()
+        for first in range(1000, len(workloads), 1000):
+            scheduler.run(workloads[first : first + 1000], NOW)
+        rate = (len(workloads) - 1000) / (time.thread_time() - started)
+        best["objects_to_decisions"] = max(best.get("objects_to_decisions", 0.0), rate)
+    return best
+
+
+class WarmNodes:
+    """A row-local plugin in NumPy: prefers nodes that have little left."""
+
+    name = "warm_nodes"
+    depends_on: DependsOn = "row"
+
+    def score(self, shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
+        left = cluster.allocatable[0, rows] - cluster.taken[0, rows]
+        scores: Scores = 1_000_000 - np.minimum(left, 100_000) * 10
+        return scores
+
+
+class CompiledWarmNodes(WarmNodes):
+    """The same with its formula for the kernels."""
+
+    kernel = kernels.row_score(lambda free, inverse, request, row: 1_000_000 - min(free[row, 0], 100_000) * 10)
+
+
+class StaticPlugin(WarmNodes):
+    """A plugin that looks at what nodes are, and at no counter."""
+
+    name = "static_plugin"
+    depends_on: DependsOn = "static"
+
+    def score(self, shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
+        scores: Scores = cluster.allocatable[0, rows] // 100
+        return scores
+
+
+def plugins(nodes: int) -> dict[str, float]:
+    """Whole passes of a thousand on basic work, with one plugin of each kind beside the built-in ones."""
+    given = Registry().profile()
+    figures: dict[str, float] = {}
+    kinds = {"static": (StaticPlugin(), 20), "compiled": (CompiledWarmNodes(), 20), "numpy": (WarmNodes(), 1)}
+    for name, (scorer, passes) in kinds.items():
+        profile = Profile("own", given.filters, (*given.scorers, (scorer, 30)))
+        scheduler = Scheduler(make_nodes(nodes), profile=profile, compiled=True)
+        workloads = queue(basic_forms(20), 1000 * (passes + 1))
+        scheduler.run(workloads[:1000], NOW)
+        started = time.thread_time()
+        for first in range(1000, len(workloads), 1000):
+            scheduler.run(workloads[first : first + 1000], NOW)
+        figures[f"plugin_{name}"] = 1000 * passes / (time.thread_time() - started)
+    return figures
+
+
+def memory(nodes: int, tasks: int) -> float:
+    """MiB resident after placing so many tasks."""
+    scheduler = Scheduler(make_nodes(nodes), compiled=True)
+    forms = [*basic_forms(20), *spread_forms()]
+    for first in range(0, tasks, 10_000):
+        scheduler.run([workload(first + number, forms[number % len(forms)]) for number in range(10_000)], NOW)
+    resident_pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return resident_pages * resource.getpagesize() / (1 << 20)
+
+
+def new_engine(nodes: int, profile: str = "locality", *, mode: int = kernels.AUTOMATIC) -> Engine:
+    engine = Engine(Cluster(make_nodes(nodes)), Registry().profile(profile), mode=mode)
+    engine.sync()
+    return engine
+
+
+def batch_of(engine: Engine, workloads: list[Workload]) -> Batch:
+    batch = Batch()
+    for each in workloads:
+        code = engine.code_of(each)
+        if code is None or code < 0:
+            raise RuntimeError(f"{each.name} is not for the kernels")
+        batch.add(each, code, len(each.tasks), together=each.gang)
+    return batch
+
+
+def make_nodes(count: int) -> list[Node]:
+    """Two sizes, three zones, racks of 40, one in twenty tainted, another avoided."""
+    known = _NODES.get(count)
+    if known is None:
+        chance = random.Random(count)
+        known = _NODES[count] = [_node(number, count, chance) for number in range(count)]
+    return known
+
+
+_NODES: dict[int, list[Node]] = {}
+
+
+def _node(number: int, count: int, chance: random.Random) -> Node:
+    size = 2 if chance.random() < 0.3 else 1
+    racks = max(1, count // 40)
+    rack = number * racks // count
+    draw = chance.random()
+    taints: tuple[Taint, ...] = ()
+    if draw < 0.05:
+        taints = (Taint("dedicated", "db"),)
+    elif draw < 0.1:
+        taints = (Taint("spot", "true", Effect.PREFER_NO_SCHEDULE),)
     return Node(
-        id=UUID(int=index + 1),
-        name=f"node-{index:04}",
-        pool="default",
-        runtimes=frozenset({"container", "process"}),
-        region=REGIONS[index % len(REGIONS)],
-        allocatable={"cpu": 16_000 * (1 + index % 4), "memory": (32 << 30) * (1 + index % 4)},
-        cpu_percent=index * 7 % 100,
-        memory_percent=index * 13 % 100,
+        id=UUID(int=number + 1),
+        name=f"node-{number:06}",
+        labels={
+            HOST: f"node-{number:06}",
+            ZONE: f"zone-{rack % 3}",
+            RACK: f"rack-{rack}",
+            "arch": chance.choice(("amd64", "amd64", "amd64", "arm64")),
+            "disk": chance.choice(("ssd", "hdd")),
+        },
+        taints=taints,
+        region=REGIONS[rack % len(REGIONS)],
+        allocatable={"cpu": 32_000 * size, "memory": (128 << 30) * size, "ephemeral-storage": 1 << 40},
+        max_tasks=110,
+        cpu_percent=number * 7 % 100,
+        memory_percent=number * 13 % 100,
     )
 
 
-def _gang(index: int, *, shapes: int, scale: int = 1, gang: bool = True) -> Workload:
-    variant = index % shapes + 1
+def queue(forms: list[Form], count: int, *, shuffle: bool = True, gangs: bool = False) -> list[Workload]:
+    chance = random.Random(7)
+    result: list[Workload] = []
+    number = 0
+    while number < count:
+        form = chance.choice(forms) if shuffle else forms[number % len(forms)]
+        size = 4 if gangs and chance.random() < 0.08 else 1
+        result.append(workload(number, form, tasks=size))
+        number += size
+    return result
+
+
+def workload(number: int, form: Form, *, tasks: int = 1) -> Workload:
     return Workload(
-        id=UUID(int=index + 1),
-        name=f"gang-{index}",
-        kind=Kind.DEPLOYMENT,
-        pool="default",
-        user_id=UUID(int=1),
-        runtime="container",
-        request={"cpu": 100 * variant * scale, "memory": (variant << 27) * scale},
-        tasks=tuple(Task(UUID(int=(index + 1) * 100 + replica), replica) for replica in range(REPLICAS)),
+        id=UUID(int=number + 1),
+        name=f"work-{number}",
+        request={"cpu": form.cpu, "memory": form.memory_mib << 20},
+        tasks=tuple(Task(UUID(int=(number + 1) * 100 + index), index) for index in range(tasks)),
         created_at=NOW,
-        region=REGIONS[variant % len(REGIONS)],
-        gang=gang,
-        max_per_node=1 if gang else None,
+        gang=tasks > 1,
+        constraints=form.constraints,
     )
+
+
+def deployment(replicas: int) -> Workload:
+    tasks = tuple(Task(UUID(int=index + 1), index) for index in range(replicas))
+    request = {"cpu": 100, "memory": 256 << 20}
+    return Workload(UUID(int=1), "deployment", request=request, tasks=tasks, created_at=NOW)
+
+
+def basic_forms(count: int) -> list[Form]:
+    chance = random.Random(1)
+    forms = []
+    for number in range(count):
+        wishes: dict[str, object] = {}
+        if chance.random() < 0.3:
+            wishes["node_selector"] = (("arch", chance.choice(("amd64", "arm64"))),)
+        if chance.random() < 0.3:
+            wishes["preferred_nodes"] = (
+                PreferredNodes(50, _where("disk", "ssd")),
+                PreferredNodes(20, _where(ZONE, "zone-0", "zone-1")),
+            )
+        if chance.random() < 0.2:
+            wishes["node_terms"] = (_where("disk", "ssd"), _where(ZONE, "zone-1"))
+        if chance.random() < 0.2:
+            wishes["tolerations"] = (Toleration(exists=True),)
+        constraints = Constraints(labels=_app(number), **wishes)  # type: ignore[arg-type]
+        cpu = chance.choice((50, 100, 200, 250, 500)) + number
+        forms.append(Form(cpu, chance.choice((64, 128, 256, 512, 1024)) + number, constraints))
+    return forms
+
+
+def diverse_forms(count: int) -> list[Form]:
+    chance = random.Random(2)
+    kinds = [Constraints(), Constraints(), Constraints(node_selector=(("arch", "amd64"),))]
+    return [Form(chance.randrange(20, 700), chance.randrange(32, 1400), chance.choice(kinds)) for _ in range(count)]
+
+
+def spread_forms() -> list[Form]:
+    forms = []
+    for number in range(20):
+        alike = equal_to(dict(_app(number)))
+        spreads = [Spread(ZONE, 1 + number % 3, alike)]
+        if number % 2:
+            spreads.append(Spread(HOST, 1, alike, hard=False))
+        if number % 5 == 0:
+            spreads.append(Spread(RACK, 2, alike))
+        forms.append(Form(100 + number, 256 + number, Constraints(labels=_app(number), spread=tuple(spreads))))
+    return forms
+
+
+def anti_affinity_forms() -> list[Form]:
+    forms = []
+    for number in range(20):
+        apart = (TaskTerm(HOST, equal_to(dict(_app(number)))),)
+        forms.append(Form(100 + number, 128, Constraints(labels=_app(number), anti_affinity=apart)))
+    return forms
+
+
+def affinity_forms() -> list[Form]:
+    forms = []
+    for number in range(20):
+        own, other = equal_to(dict(_app(number))), equal_to(dict(_app(number - number % 4)))
+        wishes: tuple[PreferredTasks, ...] = (PreferredTasks(3, TaskTerm(HOST, own)),)
+        if number % 2 == 0:
+            wishes = (PreferredTasks(-2, TaskTerm(HOST, own)), PreferredTasks(1, TaskTerm(RACK, other)))
+        beside = (TaskTerm(ZONE, other),)
+        constraints = Constraints(labels=_app(number), affinity=beside, preferred_tasks=wishes)
+        forms.append(Form(100 + number, 128, constraints))
+    return forms
+
+
+def mixed_forms() -> list[Form]:
+    ports = [
+        Form(100 + number, 128, Constraints(labels=_app(number), host_ports=(HostPort(8000 + number),)))
+        for number in range(10)
+    ]
+    return [*basic_forms(10), *spread_forms(), *anti_affinity_forms(), *affinity_forms(), *ports]
+
+
+def _app(number: int) -> tuple[tuple[str, str], ...]:
+    return (("app", f"app-{number}"),)
+
+
+def _where(key: str, *values: str) -> NodeTerm:
+    return NodeTerm((Requirement(key, Operator.IN, values),))
+
+
+if __name__ == "__main__":
+    for figure, value in (growth() if "growth" in sys.argv[1:] else run()).items():
+        print(f"{figure:<32} {value:>14,.1f}")

@@ -10,26 +10,118 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mooring.model.constraints import (
+        Constraints,
+        Effect,
+        HostPort,
+        MachineImage,
+        NodeTerm,
+        PreferredNodes,
+        PreferredTasks,
+        Spread,
+        Taint,
+        TaskTerm,
+        Toleration,
+    )
     from mooring.model.decisions import Decision, Outcome, Placement
+    from mooring.model.labels import Operator, Requirement
+    from mooring.model.labels import Selector as LabelSelector
     from mooring.model.nodes import Node
-    from mooring.model.workloads import Task, Workload
-    from mooring.scheduling import Scheduler
+    from mooring.model.reasons import Reason
+    from mooring.model.slots import amounts
+    from mooring.model.workloads import Task, Workload, new_tasks
+    from mooring.scheduling import Cluster, Pass, Profile, Registry, Scheduler
+    from mooring.scheduling.inspection import Inspection, Verdict
+    from mooring.scheduling.plugins import Binder, Candidates, Filter, Rejection, Scorer, Selector, Sequencer
+    from mooring.scheduling.selectors import HighestScore
 
 __version__ = "0.1.0"
-__all__ = ["Decision", "Node", "Outcome", "Placement", "Scheduler", "Task", "Workload", "__version__"]
+__all__ = [
+    "Binder",
+    "Candidates",
+    "Cluster",
+    "Constraints",
+    "Decision",
+    "Effect",
+    "Filter",
+    "HighestScore",
+    "HostPort",
+    "Inspection",
+    "LabelSelector",
+    "MachineImage",
+    "Node",
+    "NodeTerm",
+    "Operator",
+    "Outcome",
+    "Pass",
+    "Placement",
+    "PreferredNodes",
+    "PreferredTasks",
+    "Profile",
+    "Reason",
+    "Registry",
+    "Rejection",
+    "Requirement",
+    "Scheduler",
+    "Scorer",
+    "Selector",
+    "Sequencer",
+    "Spread",
+    "Taint",
+    "Task",
+    "TaskTerm",
+    "Toleration",
+    "Verdict",
+    "Workload",
+    "__version__",
+    "amounts",
+    "new_tasks",
+]
 
 _HOMES = {
-    "Decision": "mooring.model.decisions",
-    "Outcome": "mooring.model.decisions",
-    "Placement": "mooring.model.decisions",
-    "Node": "mooring.model.nodes",
-    "Task": "mooring.model.workloads",
-    "Workload": "mooring.model.workloads",
-    "Scheduler": "mooring.scheduling",
+    "Constraints": "mooring.model.constraints:Constraints",
+    "Effect": "mooring.model.constraints:Effect",
+    "HostPort": "mooring.model.constraints:HostPort",
+    "MachineImage": "mooring.model.constraints:MachineImage",
+    "NodeTerm": "mooring.model.constraints:NodeTerm",
+    "PreferredNodes": "mooring.model.constraints:PreferredNodes",
+    "PreferredTasks": "mooring.model.constraints:PreferredTasks",
+    "Spread": "mooring.model.constraints:Spread",
+    "Taint": "mooring.model.constraints:Taint",
+    "TaskTerm": "mooring.model.constraints:TaskTerm",
+    "Toleration": "mooring.model.constraints:Toleration",
+    "Decision": "mooring.model.decisions:Decision",
+    "Outcome": "mooring.model.decisions:Outcome",
+    "Placement": "mooring.model.decisions:Placement",
+    "Operator": "mooring.model.labels:Operator",
+    "Requirement": "mooring.model.labels:Requirement",
+    "LabelSelector": "mooring.model.labels:Selector",
+    "Node": "mooring.model.nodes:Node",
+    "Reason": "mooring.model.reasons:Reason",
+    "amounts": "mooring.model.slots:amounts",
+    "Task": "mooring.model.workloads:Task",
+    "Workload": "mooring.model.workloads:Workload",
+    "new_tasks": "mooring.model.workloads:new_tasks",
+    "Cluster": "mooring.scheduling:Cluster",
+    "Pass": "mooring.scheduling:Pass",
+    "Profile": "mooring.scheduling:Profile",
+    "Registry": "mooring.scheduling:Registry",
+    "Scheduler": "mooring.scheduling:Scheduler",
+    "Inspection": "mooring.scheduling.inspection:Inspection",
+    "Verdict": "mooring.scheduling.inspection:Verdict",
+    "Binder": "mooring.scheduling.plugins:Binder",
+    "Candidates": "mooring.scheduling.plugins:Candidates",
+    "Filter": "mooring.scheduling.plugins:Filter",
+    "Rejection": "mooring.scheduling.plugins:Rejection",
+    "Scorer": "mooring.scheduling.plugins:Scorer",
+    "Selector": "mooring.scheduling.plugins:Selector",
+    "Sequencer": "mooring.scheduling.plugins:Sequencer",
+    "HighestScore": "mooring.scheduling.selectors:HighestScore",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'mooring' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    home, _, original = _HOMES[name].partition(":")
+    return getattr(import_module(home), original)

@@ -53,7 +53,7 @@ def _decide(states: Sequence[_State], workload: Workload) -> Answer:
             fewest = min(own.get(state.node.id, 0) for state in possible)
             possible = [state for state in possible if own.get(state.node.id, 0) == fewest]
         best = max(possible, key=lambda state: _score(state, workload))
-        placed.append((best, _score(best, workload)))
+        placed.append((best, _score(best, workload) // 100))
         own[best.node.id] = own.get(best.node.id, 0) + 1
         _count(best, workload, 1)
     short = len(placed) < len(workload.tasks)
@@ -99,7 +99,7 @@ def _score(state: _State, workload: Workload) -> int:
         pair = (workload.region, region)
         latency = 5 if workload.region == region else _DISTANCE.get(pair, _DISTANCE.get(pair[::-1], 200))
         locality = SCORE_ONE * (200 - latency) // 200
-    return (40 * resources + 30 * load + 30 * locality) // 100
+    return 40 * resources + 30 * load + 30 * locality
 
 
 def _share_left(state: _State, workload: Workload, slot: str) -> int:
@@ -107,7 +107,7 @@ def _share_left(state: _State, workload: Workload, slot: str) -> int:
     allocatable = node.allocatable.get(slot, 0)
     taken = sum(part.get(slot, 0) for part in (node.held, node.reserved, node.used, state.added))
     left = max(max(allocatable - taken, 0) - workload.request.get(slot, 0), 0)
-    return left * SCORE_ONE // allocatable if allocatable else 0
+    return round(float(left) * (1.0 / allocatable) * SCORE_ONE) if allocatable else 0
 
 
 def _count(state: _State, workload: Workload, sign: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 from mooring.model.decisions import SCORE_ONE, Outcome
 from mooring.model.errors import InvalidInput
 from mooring.scheduling import Profile, Registry, profiles
-from mooring.scheduling.plugins import Rejection
+from mooring.scheduling.plugins import Candidates, Rejection
 from tests.scheduling.builders import chosen, decide, decision_of, node, run, scheduler, workload
 
 
@@ -70,7 +70,7 @@ def with_scorer(plugin) -> Profile:
 
 def test_the_preset_locality_weighs_40_30_30():
     profile = Registry().profile("locality")
-    assert [(scorer.name, weight) for scorer, weight in profile.scorers] == [
+    assert [(scorer.name, weight) for scorer, weight in profile.scorers][:3] == [
         ("resources", 40),
         ("load", 30),
         ("locality", 30),
@@ -80,17 +80,34 @@ def test_the_preset_locality_weighs_40_30_30():
         "runtime",
         "architecture",
         "owner",
+        "node_name",
+        "designated",
+        "node_selector",
+        "node_affinity",
+        "taints",
+        "machine_image",
+        "volume_zone",
         "resources",
         "tasks_per_node",
+        "licence",
+        "host_ports",
+        "task_affinity",
+        "task_anti_affinity",
+        "topology_spread",
     ]
 
 
 @pytest.mark.parametrize(
     ("compose", "message"),
     [
-        (lambda registry: registry.profile("fastest"), "there is no profile 'fastest'; known are locality"),
+        (
+            lambda registry: registry.profile("fastest"),
+            "there is no profile 'fastest'; known are balanced, concentrated, ",
+        ),
         (lambda registry: registry.profile(extra_filters=["x"]), "there is no filter 'x'; known are architecture, "),
-        (lambda registry: registry.profile(weights={"x": 1}), "there is no scorer 'x'; known are load, locality, "),
+        (lambda registry: registry.profile(weights={"x": 1}), "there is no scorer 'x'; known are balanced, images, "),
+        (lambda registry: registry.profile(selector="x"), "there is no selector 'x'; known are concentrated, "),
+        (lambda registry: registry.profile(weights={"load": 0.5}), "it must be a whole number"),
         (lambda registry: registry.profile(weights={}), "needs scorers with weights above 0"),
         (lambda registry: registry.profile(weights={"load": 0}), "needs scorers with weights above 0"),
     ],
@@ -221,17 +238,47 @@ def test_names_are_taken_once_and_dependencies_are_known():
         registry.add_scorer(Gives(depends_on="weather"))
 
 
+class TheLast:
+    """Chooses the worst of the nodes that may take the task."""
+
+    name = "last"
+
+    def choose(self, candidates: Candidates) -> int:
+        return len(candidates.rows) - 1
+
+
+class Astray(TheLast):
+    name = "astray"
+
+    def choose(self, candidates: Candidates) -> int:
+        return len(candidates.rows)
+
+
+def test_a_selector_of_the_user_decides_and_a_wrong_choice_fails_the_workload():
+    nodes = [node("a").cpu(4), node("b").cpu(4)]
+    work = workload("w").cpu(1)
+    assert chosen(decide(nodes, work, profile=Registry().profile(selector=TheLast()))) == ["b"]
+    failed = decide(nodes, work, profile=Registry().profile(selector=Astray()))
+    assert failed.outcome is Outcome.ERROR
+    assert failed.reason is not None
+    assert failed.reason.message == "the selector 'astray' chose number 2 of 2 nodes"
+
+
 def test_plugins_of_installed_packages_are_found(monkeypatch):
     offered = EntryPoints(
         [
             EntryPoint("labelled", f"{__name__}:OnlyLabelled", "mooring.filters"),
             EntryPoint("emptiness", f"{__name__}:EmptyClusterFirst", "mooring.scorers"),
+            EntryPoint("last", f"{__name__}:TheLast", "mooring.selectors"),
         ]
     )
     monkeypatch.setattr(profiles, "entry_points", lambda group: offered.select(group=group))
     registry = Registry()
     registry.discover()
-    profile = registry.profile(extra_filters=["labelled"], weights={"emptiness": 1})
+    profile = registry.profile(extra_filters=["labelled"], weights={"emptiness": 1}, selector="last")
+    assert isinstance(profile.selector, TheLast)
     # What is asked for by name comes before the filters of capacity.
-    assert [plugin.name for plugin in profile.filters][-3:] == ["labelled", "resources", "tasks_per_node"]
+    names = [plugin.name for plugin in profile.filters]
+    at = names.index("labelled")
+    assert names[at - 1 : at + 2] == ["volume_zone", "labelled", "resources"]
     assert [scorer.name for scorer, _ in profile.scorers] == ["emptiness"]

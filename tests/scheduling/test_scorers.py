@@ -8,6 +8,7 @@ from mooring.model.nodes import REGIONS
 from mooring.scheduling.columns import Cluster
 from mooring.scheduling.scorers import BUILT_IN_SCORERS
 from mooring.scheduling.scorers.locality import latency_ms, nearness
+from mooring.scheduling.scorers.most_allocated import MostAllocatedScorer
 from mooring.scheduling.shapes import shape_of
 from tests.scheduling.builders import NodeBuilder, WorkloadBuilder, decide, node, workload
 
@@ -121,3 +122,42 @@ def test_scores_are_int64_one_per_row(scorer):
     scores = scorer.score(shape_of(ASKS.region("us-west").workload, cluster), cluster, cluster.rows[1:])
     assert scores.dtype == np.int64
     assert scores.shape == (2,)
+
+
+def after(cpu_left: int, memory_left: int) -> NodeBuilder:
+    """A node of 10 cores and 10 bytes on which this much is left once a task of one each is there."""
+    return node("a").cpu(10).memory(10).used(cpu=9 - cpu_left, memory=9 - memory_left)
+
+
+ONE_EACH = workload("w").cpu(1).memory(1)
+
+
+@pytest.mark.parametrize(
+    ("scorer", "on", "expected"),
+    [
+        ("resources", after(6, 2), 400_000),  # (0.6 + 0.2) / 2
+        ("most_allocated", after(6, 2), 600_000),  # 1 - that
+        ("balanced", after(6, 2), 600_000),  # 1 - |0.6 - 0.2|
+        ("balanced", after(3, 3), SCORE_ONE),
+        ("unused_capability", after(6, 2), SCORE_ONE),
+        ("unused_capability", after(6, 2).slot("gpu", 1), 500_000),  # 1 / (1 + one slot that it does not ask for)
+        ("unused_capability", after(6, 2).slot("gpu", 1).used(gpu=1), SCORE_ONE),
+    ],
+)
+def test_what_is_left_is_scored_on_an_absolute_scale(scorer, on, expected):
+    assert score(scorer, on, ONE_EACH) == expected
+
+
+@pytest.mark.parametrize(
+    ("left", "expected"),
+    [
+        (4, 750_000),  # 0.6 of the target 0.8
+        (2, SCORE_ONE),  # the target itself
+        (1, 500_000),  # half of the way from the target to full
+        (0, 0),
+    ],
+)
+def test_bin_packing_may_aim_at_a_utilisation_below_full(left, expected):
+    cluster = Cluster([after(left, left).node])
+    shape = shape_of(ONE_EACH.workload, cluster)
+    assert int(MostAllocatedScorer(target_percent=80).score(shape, cluster, cluster.rows)[0]) == expected

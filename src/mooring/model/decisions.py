@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 from uuid import UUID
 
 from mooring.model.reasons import Reason
@@ -21,8 +21,7 @@ SCORE_ONE = 1_000_000
 """The fixed-point scale of scores: this much is a perfect 100."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """One task on one node, with the score that it was chosen with and the node generation that was looked at."""
 
     task_id: UUID
@@ -30,10 +29,11 @@ class Placement:
     node_name: str
     node_generation: int
     score: int
+    ports: tuple[int, ...] = ()
+    """The ports of the node's range that it was given."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """`placements` may cover a part of the waiting tasks (unless it is a gang); `reason` says why the rest waits."""
 
     workload: Workload

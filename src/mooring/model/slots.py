@@ -13,7 +13,7 @@ from mooring.model.quantity import format_binary, format_decimal, to_units
 Kind = Literal["milli", "bytes", "count"]
 
 UNITS_PER_ONE: Mapping[Kind, int] = {"milli": 1000, "bytes": 1, "count": 1}
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9./]{0,61}[a-zA-Z0-9])?", re.ASCII)
+_NAME = re.compile(r"[a-z0-9]([-a-zA-Z0-9._/]{0,61}[a-zA-Z0-9])?", re.ASCII)
 
 Amounts = Mapping[str, int]
 """Slot name to int64 in the slot's base unit."""
@@ -26,6 +26,8 @@ class SlotType:
     name: str
     kind: Kind
     description: str = ""
+    compressible: bool = False
+    """Its use can be slowed down instead of ended, so that more of it may be promised than there is."""
 
     def parse(self, text: str | int) -> int:
         """Base units of a written amount; a value that the unit cannot hold exactly is an error."""
@@ -36,12 +38,13 @@ class SlotType:
 
 
 BUILT_IN = (
-    SlotType("cpu", "milli", "processor cores, in thousandths"),
+    SlotType("cpu", "milli", "processor cores, in thousandths", compressible=True),
     SlotType("memory", "bytes", "main memory"),
     SlotType("gpu", "milli", "graphics processors, in thousandths of a device"),
     SlotType("storage", "bytes", "disk space of a task"),
 )
-_BY_NAME = {slot.name: slot for slot in BUILT_IN}
+_EPHEMERAL = SlotType("ephemeral-storage", "bytes", "disk space that ends with the task", compressible=True)
+_BY_NAME = {slot.name: slot for slot in (*BUILT_IN, _EPHEMERAL)}
 
 
 def slot_type(name: str) -> SlotType:
@@ -56,6 +59,11 @@ def slot_type(name: str) -> SlotType:
 
 def parse_amounts(written: Mapping[str, str | int]) -> dict[str, int]:
     return {name: slot_type(name).parse(value) for name, value in written.items()}
+
+
+def amounts(**written: str | int) -> dict[str, int]:
+    """Amounts by slot in base units, written as a person would: `amounts(cpu="500m", memory="2Gi", gpu=1)`."""
+    return parse_amounts(written)
 
 
 def format_amounts(amounts: Amounts) -> dict[str, str]:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
-from uuid import UUID
+from uuid import NAMESPACE_OID, UUID, uuid5
 
-from mooring.model.slots import Amounts, total
+from mooring.model.constraints import Constraints
+from mooring.model.errors import InvalidInput
+from mooring.model.resources import requests_of
+from mooring.model.slots import Amounts
+
+FROM_NAME = UUID(int=0)
+"""The id that says: derive one from the name."""
+
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+NOBODY = UUID(int=0)
+NO_CONSTRAINTS = Constraints()
 
 
 class Kind(StrEnum):
@@ -41,6 +51,10 @@ class Container:
     environment: Mapping[str, str] = field(default_factory=dict)
     working_folder: str | None = None
     slots: Amounts = field(default_factory=dict)
+    """What it asks for."""
+    limits: Amounts = field(default_factory=dict)
+    sidecar: bool = False
+    """An init container that keeps running beside those that follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +66,12 @@ class TaskTemplate:
     max_restarts: int = 5
     stop_grace_seconds: int = 10
     architecture: str | None = None
+    init_containers: tuple[Container, ...] = ()
+    """They run to their end one after the other before the containers start, except for sidecars."""
+    overhead: Amounts = field(default_factory=dict)
+    requests: Amounts = field(default_factory=dict)
+    limits: Amounts = field(default_factory=dict)
+    """Of the task as a whole: processor, memory and hugepages in place of what the containers add up to."""
 
     @property
     def runtime(self) -> str:
@@ -59,7 +79,7 @@ class TaskTemplate:
 
     @property
     def request(self) -> dict[str, int]:
-        return total(c.slots for c in self.containers)
+        return requests_of(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +93,30 @@ class Task:
     not_before: datetime | None = None
 
 
+ONE_TASK = (Task(FROM_NAME, 0),)
+
+
+def new_tasks(name: str, count: int) -> tuple[Task, ...]:
+    """Tasks for a workload of that name, with ids that come from it."""
+    return tuple(Task(uuid5(NAMESPACE_OID, f"task:{name}:{index}"), index) for index in range(count))
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A waiting workload with the tasks that still need a node; all its tasks are alike."""
+    """A waiting workload with the tasks that still need a node; all its tasks are alike.
 
-    id: UUID
-    name: str
-    kind: Kind
-    pool: str
-    user_id: UUID
-    runtime: str
-    request: Amounts
-    tasks: tuple[Task, ...]
-    created_at: datetime
+    A name and a request are enough: the id then comes from the name, and it has one task.
+    """
+
+    id: UUID = FROM_NAME
+    name: str = ""
+    kind: Kind = Kind.DEPLOYMENT
+    pool: str = "default"
+    user_id: UUID = NOBODY
+    runtime: str = "process"
+    request: Amounts = field(default_factory=dict)
+    tasks: tuple[Task, ...] = ONE_TASK
+    created_at: datetime = LONG_AGO
     priority: int = 10
     architecture: str | None = None
     region: str | None = None
@@ -102,3 +133,14 @@ class Workload:
     version: int = 1
     waiting_reason: str | None = None
     """The message stored with it at the last look, so that an unchanged reason is not written again."""
+    constraints: Constraints = NO_CONSTRAINTS
+    scoring_request: Amounts | None = None
+    """Processor and memory as scoring counts them, where containers that ask for none make a difference."""
+
+    def __post_init__(self) -> None:
+        if self.id == FROM_NAME:
+            if not self.name:
+                raise InvalidInput("a workload needs a name", code="invalid-workload")
+            object.__setattr__(self, "id", uuid5(NAMESPACE_OID, f"workload:{self.name}"))
+        if self.tasks is ONE_TASK:
+            object.__setattr__(self, "tasks", new_tasks(self.name, 1))

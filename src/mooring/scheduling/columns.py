@@ -5,18 +5,24 @@ Rows are reused and their order means nothing: where nodes tie, the lowest name 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TypeAlias
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mooring.model.constraints import NODE_NAME_FIELD, Constraints, HostPort, Taint
 from mooring.model.decisions import SCORE_ONE
+from mooring.model.lifecycle import NodeStatus
 from mooring.model.nodes import Node
 from mooring.model.quantity import INT64_MAX
+from mooring.model.resources import check_overcommit, overcommitted
+from mooring.scheduling.codes import Codes, LabelColumn
 from mooring.scheduling.journal import Journal
+from mooring.scheduling.placed import Placed
 
 Rows: TypeAlias = NDArray[np.intp]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -26,10 +32,11 @@ Amount: TypeAlias = NDArray[np.int64]
 Request: TypeAlias = tuple[tuple[str, int], ...]
 """Slot names with amounts in base units, sorted by name."""
 
-Value = TypeVar("Value", bound=Hashable)
-
 CPU, MEMORY = 0, 1
 """The slots that every cluster knows, at fixed places of the slot axis."""
+
+NODE_NAME = NODE_NAME_FIELD
+"""The name of the node where a label's key is expected: every node is a domain of its own."""
 
 NOBODY = -1
 """The code in `pool` of a row that holds no node."""
@@ -43,24 +50,8 @@ class Demand:
     names: tuple[str, ...]
     amounts: Amount
     cpu_and_memory: Amount
-
-
-class Codes(Generic[Value]):
-    """Small numbers for values that repeat: a column holds the number, a question is asked once per value."""
-
-    def __init__(self) -> None:
-        self.values: list[Value] = []
-        self._code_of: dict[Value, int] = {}
-
-    def code(self, value: Value) -> int:
-        code = self._code_of.get(value)
-        if code is None:
-            code = self._code_of[value] = len(self.values)
-            self.values.append(value)
-        return code
-
-    def __contains__(self, value: Value) -> bool:
-        return value in self._code_of
+    uncounted: Amount
+    """What scoring adds to processor and memory for containers that ask for none."""
 
 
 class Cluster:
@@ -69,7 +60,13 @@ class Cluster:
     `changes` notes every row whose answer may differ, `static_changes` those of them where more than counters moved.
     """
 
-    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+    def __init__(
+        self, nodes: Iterable[Node] = (), *, overcommit: Mapping[str, Mapping[str, Fraction]] | None = None
+    ) -> None:
+        """`overcommit`: per pool how many times over a compressible slot may be promised."""
+        self.overcommit = dict(overcommit or {})
+        for ratios in self.overcommit.values():
+            check_overcommit(ratios)
         self.changes = Journal()
         self.static_changes = Journal()
         self.membership = 0
@@ -80,29 +77,47 @@ class Cluster:
         self.architectures: Codes[str] = Codes()
         self.regions: Codes[str | None] = Codes()
         self.owners: Codes[UUID | None] = Codes()
+        self.taint_sets: Codes[tuple[Taint, ...]] = Codes()
+        self.machine_images: Codes[tuple[str | None, str]] = Codes()
+        self.licences: Codes[str | None] = Codes()
 
         capacity = 64
         self.allocatable: Amount = np.zeros((4, capacity), dtype=np.int64)
         self.taken: Amount = np.zeros((4, capacity), dtype=np.int64)
         """held + reserved + used, and what the pass assumes."""
+        self.inverse: NDArray[np.float64] = np.zeros((4, capacity), dtype=np.float64)
+        """1 / allocatable, 0 where there is nothing."""
+        self.uncounted: Amount = np.zeros((2, capacity), dtype=np.int64)
+        """What scoring adds to the taken processor and memory for containers that asked for none."""
         self.tasks: Amount = np.zeros(capacity, dtype=np.int64)
         self.max_tasks: Amount = np.zeros(capacity, dtype=np.int64)
         self.ready: Mask = np.zeros(capacity, dtype=np.bool_)
+        self.cordoned: Mask = np.zeros(capacity, dtype=np.bool_)
+        """Alive, but closed for new tasks."""
         self.pool: Amount = np.full(capacity, NOBODY, dtype=np.int64)
         self.runtimes: Amount = np.zeros(capacity, dtype=np.int64)
         self.architecture: Amount = np.zeros(capacity, dtype=np.int64)
         self.region: Amount = np.zeros(capacity, dtype=np.int64)
         self.owner: Amount = np.zeros(capacity, dtype=np.int64)
+        self.taints: Amount = np.zeros(capacity, dtype=np.int64)
+        self.machine_image: Amount = np.zeros(capacity, dtype=np.int64)
+        self.licence: Amount = np.zeros(capacity, dtype=np.int64)
+        self.sessions_allowed: Amount = np.zeros(capacity, dtype=np.int64)
+        self.ports_offered: Amount = np.zeros(capacity, dtype=np.int64)
         self.cpu_load: Amount = np.zeros(capacity, dtype=np.int64)
         self.memory_load: Amount = np.zeros(capacity, dtype=np.int64)
         """Measured load in fixed point: SCORE_ONE is 100 percent."""
         self.nodes: list[Node | None] = [None] * capacity
         """The nodes as they were last told; for what has no column (labels, names). Counters are in the columns."""
 
+        self.placed = Placed(capacity)
+        """The tasks on the nodes, as far as other tasks may ask about them."""
+        self._label_columns: dict[str, LabelColumn] = {}
+        self._images: dict[str, dict[int, int]] = {}
         self._slot_of: dict[str, int] = {"cpu": CPU, "memory": MEMORY}
         self._row_of: dict[UUID, int] = {}
         self._unused = list(range(capacity - 1, -1, -1))
-        self._demands: dict[Request, Demand] = {}
+        self._demands: dict[tuple[Request, tuple[int, int]], Demand] = {}
         self._rows: Rows | None = None
         self._precedence: Scores | None = None
         for node in nodes:
@@ -172,8 +187,16 @@ class Cluster:
         self.pool[row] = NOBODY
         self.ready[row] = False
         self.allocatable[:, row] = 0
+        self.inverse[:, row] = 0
         self.taken[:, row] = 0
+        self.uncounted[:, row] = 0
         self.tasks[row] = 0
+        self.cordoned[row] = False
+        self.placed.clear(row)
+        for column in self._label_columns.values():
+            column.write(row, None)
+        for rows in self._images.values():
+            rows.pop(row, None)
         self._unused.append(row)
         self._forget_order()
         self.static_changes.note((row,))
@@ -185,9 +208,62 @@ class Cluster:
         if row is not None and self._write_load(row, cpu_percent, memory_percent):
             self.changes.note((row,))
 
-    def demand(self, request: Request) -> Demand:
+    def tell_tasks(
+        self,
+        node_id: UUID,
+        tasks: Iterable[tuple[Constraints, int]],
+        *,
+        leaving: Iterable[tuple[Constraints, int]] = (),
+    ) -> None:
+        """What runs on a node, as the store has it; what a pass assumed there is overwritten.
+
+        Each entry is the constraints of tasks that are alike and their number. `leaving` ones are about to end.
+        """
+        row = self._row_of.get(node_id)
+        if row is None:
+            return
+        self.placed.clear(row)
+        for constraints, count in tasks:
+            self.placed.add(row, constraints, count)
+        for constraints, count in leaving:
+            self.placed.add(row, constraints, count, leaving=True)
+        self.changes.note((row,))
+
+    def label_project(self, project: str, labels: Mapping[str, str]) -> None:
+        """The labels of a project, by which affinity terms may select it."""
+        self.placed.label_project(project, labels)
+        self.changes.note(self.rows.tolist())
+
+    @property
+    def vocabulary(self) -> int:
+        """Raised when something appears that may concern shapes which nothing of that kind concerned before."""
+        return self.placed.vocabulary + len(self.taint_sets.values) + len(self._images)
+
+    def label(self, key: str) -> LabelColumn:
+        """One label of all nodes as a column, kept from the first question on."""
+        column = self._label_columns.get(key)
+        if column is None:
+            column = self._label_columns[key] = LabelColumn(key, self.capacity)
+            for row in self.rows.tolist():
+                column.write(row, self.nodes[row])
+        return column
+
+    def domains(self, key: str) -> tuple[NDArray[np.int32], int]:
+        """The topology domain of every row, -1 where the label is absent, and how many domains there may be."""
+        column = self.label(key)
+        return column.codes, len(column.values)
+
+    def image_was_seen(self, name: str) -> bool:
+        """Whether some node has, or once had, a container image."""
+        return name in self._images
+
+    def image_sizes(self, name: str) -> Mapping[int, int]:
+        """The rows that have a container image, each with its size in bytes."""
+        return self._images.get(name, {})
+
+    def demand(self, request: Request, uncounted: tuple[int, int] = (0, 0)) -> Demand:
         """A request in the terms of these columns; a slot that no node offers gets its place here."""
-        demand = self._demands.get(request)
+        demand = self._demands.get((request, uncounted))
         if demand is None:
             slots = [self._slot(name) for name, _ in request]
             amounts = [amount for _, amount in request]
@@ -197,10 +273,11 @@ class Cluster:
                 names=tuple(name for name, _ in request),
                 amounts=np.array(amounts, dtype=np.int64).reshape(-1, 1),
                 cpu_and_memory=np.array([[by_name.get("cpu", 0)], [by_name.get("memory", 0)]], dtype=np.int64),
+                uncounted=np.array(uncounted, dtype=np.int64).reshape(-1, 1),
             )
             if len(self._demands) >= 4096:
                 self._demands.clear()
-            self._demands[request] = demand
+            self._demands[request, uncounted] = demand
         return demand
 
     def fits(self, demand: Demand, rows: Rows) -> Mask:
@@ -214,17 +291,44 @@ class Cluster:
         """What is left of every requested slot, as [slot, row]; negative where a node shrank below what it carries."""
         return self.allocatable[demand.slots, rows] - self.taken[demand.slots, rows]
 
-    def assume(self, rows: Rows, demand: Demand) -> None:
-        """Count one task with this demand on each of the rows, which must be distinct."""
-        self.taken[demand.slots, rows] += demand.amounts
-        self.tasks[rows] += 1
+    def slot_of(self, name: str) -> int | None:
+        """The place of a slot on the slot axis; None if no node and no request named it so far."""
+        return self._slot_of.get(name)
+
+    @property
+    def slot_names(self) -> tuple[str, ...]:
+        """The slots in the order of the slot axis."""
+        return tuple(self._slot_of)
+
+    def assume(self, rows: Rows, demand: Demand, constraints: Constraints | None = None) -> None:
+        """Count one task with this demand (and these constraints) on each of the rows, which must be distinct."""
+        self._count(rows, demand, 1)
+        if constraints is not None:
+            for row in rows.tolist():
+                self.placed.add(row, constraints)
         self.changes.note(rows.tolist())
 
-    def forget(self, rows: Rows, demand: Demand) -> None:
+    def forget(self, rows: Rows, demand: Demand, constraints: Constraints | None = None) -> None:
         """Undo one `assume`."""
-        self.taken[demand.slots, rows] -= demand.amounts
-        self.tasks[rows] -= 1
+        self._count(rows, demand, -1)
+        if constraints is not None:
+            for row in rows.tolist():
+                self.placed.remove(row, constraints)
         self.changes.note(rows.tolist())
+
+    def with_ports(self, row: int, constraints: Constraints) -> Constraints:
+        """The constraints of a task on this row with the ports that it wants from the range as host ports."""
+        if not constraints.ports_wanted:
+            return constraints
+        named = {port.port for port in constraints.host_ports}
+        given = self.placed.lowest_free_ports(row, constraints.ports_wanted, without=named)
+        ports = (*constraints.host_ports, *(HostPort(port) for port in given))
+        return replace(constraints, host_ports=ports, ports_wanted=0)
+
+    def _count(self, rows: Rows, demand: Demand, sign: int) -> None:
+        self.taken[demand.slots, rows] += sign * demand.amounts
+        self.uncounted[:, rows] += sign * demand.uncounted
+        self.tasks[rows] += sign
 
     def _write_static(self, row: int, node: Node) -> None:
         self.ready[row] = node.ready
@@ -233,14 +337,32 @@ class Cluster:
         self.architecture[row] = self.architectures.code(node.architecture)
         self.region[row] = self.regions.code(node.region)
         self.owner[row] = self.owners.code(node.owner)
+        self.cordoned[row] = node.status is NodeStatus.READY and not node.schedulable
+        self.taints[row] = self.taint_sets.code(node.taints)
+        self.machine_image[row] = self.machine_images.code((node.machine_image, node.machine_image_version))
+        self.licence[row] = self.licences.code(node.licence)
+        self.sessions_allowed[row] = INT64_MAX if node.sessions_allowed is None else node.sessions_allowed
+        first, last = node.port_range
+        self.ports_offered[row] = max(last - first + 1, 0)
+        self.placed.set_port_range(row, first, last)
+        for column in self._label_columns.values():
+            column.write(row, node)
+        before = self.nodes[row]
+        for name in () if before is None else before.images:
+            self._images[name].pop(row, None)
+        for name, size in node.images.items():
+            self._images.setdefault(name, {})[row] = size
 
     def _amounts(self, node: Node) -> tuple[Amount, Amount]:
         """What a node offers and what is taken of it, along the slot axis."""
         slots = {name: self._slot(name) for name in {*node.allocatable, *node.held, *node.reserved, *node.used}}
         allocatable = np.zeros(len(self.allocatable), dtype=np.int64)
         taken = np.zeros(len(self.taken), dtype=np.int64)
+        offered = node.allocatable
+        if node.pool in self.overcommit:
+            offered = overcommitted(offered, self.overcommit[node.pool])
         for name, slot in slots.items():
-            allocatable[slot] = node.allocatable.get(name, 0)
+            allocatable[slot] = offered.get(name, 0)
             # Beyond int64 nothing fits either way; saturating keeps one absurd row from stopping the rest.
             taken[slot] = min(node.held.get(name, 0) + node.reserved.get(name, 0) + node.used.get(name, 0), INT64_MAX)
         return allocatable, taken
@@ -248,14 +370,18 @@ class Cluster:
     def _write_counters(self, row: int, node: Node, allocatable: Amount, taken: Amount) -> bool:
         """The counters of a node; answers whether any of them moved."""
         max_tasks = INT64_MAX if node.max_tasks is None else node.max_tasks
+        uncounted = np.array([node.uncounted.get("cpu", 0), node.uncounted.get("memory", 0)], dtype=np.int64)
         moved = (
             self.tasks[row] != node.tasks
+            or not np.array_equal(self.uncounted[:, row], uncounted)
             or self.max_tasks[row] != max_tasks
             or not np.array_equal(self.allocatable[:, row], allocatable)
             or not np.array_equal(self.taken[:, row], taken)
         )
         self.allocatable[:, row] = allocatable
+        self.inverse[:, row] = np.divide(1.0, allocatable, out=np.zeros(len(allocatable)), where=allocatable > 0)
         self.taken[:, row] = taken
+        self.uncounted[:, row] = uncounted
         self.tasks[row] = node.tasks
         self.max_tasks[row] = max_tasks
         return self._write_load(row, node.cpu_percent, node.memory_percent) or bool(moved)
@@ -277,10 +403,13 @@ class Cluster:
     def _double_rows(self) -> None:
         before = self.capacity
         for name in _ROW_COLUMNS:
-            column = getattr(self, name)
-            setattr(self, name, np.concatenate((column, np.zeros_like(column)), axis=-1))
+            values = getattr(self, name)
+            setattr(self, name, np.concatenate((values, np.zeros_like(values)), axis=-1))
         self.pool[before:] = NOBODY
         self.nodes.extend([None] * before)
+        self.placed.grow(2 * before)
+        for column in self._label_columns.values():
+            column.grow(2 * before)
         self._unused = list(range(2 * before - 1, before - 1, -1))
         self._forget_order()
 
@@ -291,6 +420,7 @@ class Cluster:
             if slot == len(self.allocatable):
                 self.allocatable = np.concatenate((self.allocatable, np.zeros_like(self.allocatable)))
                 self.taken = np.concatenate((self.taken, np.zeros_like(self.taken)))
+                self.inverse = np.concatenate((self.inverse, np.zeros_like(self.inverse)))
         return slot
 
     def _forget_order(self) -> None:
@@ -301,15 +431,23 @@ class Cluster:
 
 _ROW_COLUMNS = (
     "allocatable",
+    "inverse",
     "taken",
+    "uncounted",
     "tasks",
     "max_tasks",
     "ready",
+    "cordoned",
     "pool",
     "runtimes",
     "architecture",
     "region",
     "owner",
+    "taints",
+    "machine_image",
+    "licence",
+    "sessions_allowed",
+    "ports_offered",
     "cpu_load",
     "memory_load",
 )
@@ -327,6 +465,14 @@ def _static(node: Node) -> tuple[object, ...]:
         node.region,
         node.owner,
         node.labels,
+        node.status,
+        node.taints,
+        node.images,
+        node.machine_image,
+        node.machine_image_version,
+        node.licence,
+        node.sessions_allowed,
+        node.port_range,
     )
 
 

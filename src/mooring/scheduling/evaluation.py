@@ -7,12 +7,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mooring.scheduling.columns import Cluster, Demand, Mask, Rows, Scores
+from mooring.model.decisions import SCORE_ONE
+from mooring.model.labels import Operator, Requirement
+from mooring.scheduling.columns import NODE_NAME, Cluster, Demand, Mask, Rows, Scores
+from mooring.scheduling.node_terms import satisfied
 from mooring.scheduling.plugins import DependsOn, Filter, Scorer, ask_filter, ask_scorer
-from mooring.scheduling.profiles import Profile
+from mooring.scheduling.profiles import Active, Profile
 from mooring.scheduling.shapes import Shape
 
 INFEASIBLE = -1
+DESIGNATED = 2
+"""The tier of a preferred node; 1 more where the workload has not failed."""
 _SHAPES_KEPT = 256
 
 
@@ -27,6 +32,8 @@ class Evaluations:
     def of(self, shape: Shape) -> Evaluation:
         """The evaluation of a shape, as current as the columns."""
         evaluation = self._by_shape.get(shape)
+        if evaluation is not None and not evaluation.concerns_the_same():
+            evaluation = None
         if evaluation is None:
             evaluation = self._by_shape[shape] = Evaluation(shape, self._cluster, self._profile)
             if len(self._by_shape) > _SHAPES_KEPT:
@@ -44,26 +51,41 @@ class Evaluations:
 class Evaluation:
     """Feasibility and score of every row for one shape.
 
-    `keys` holds both, and the tie break, in one number per row: INFEASIBLE, or the profile's total first and the
-    node's precedence second. The highest key is the best node; feasible keys are distinct.
+    `keys` holds both, and the tie break, in one number per row: INFEASIBLE, or the tier first, the weighted sum of the
+    scores second and the node's precedence last. The highest key is the best node; feasible keys are distinct.
     """
 
     def __init__(self, shape: Shape, cluster: Cluster, profile: Profile) -> None:
         self.shape = shape
         self.cluster = cluster
         self.profile = profile
-        self.node_local = not _any_depends(profile, "domain", "cluster")
+        self.active = profile.concerning(shape, cluster)
+        """The plugins of the profile that this shape concerns."""
+        self.node_local = not _any_depends(self.active, "domain", "cluster")
         """A placement changes the answer for its own node and no other."""
         self.keys: Scores = np.empty(0, dtype=np.int64)
-        self._weight = sum(weight for _, weight in profile.scorers)
-        self._static = _Stage(shape, cluster, profile, "static")
-        self._row = _Stage(shape, cluster, profile, "row")
-        self._wide = _Stage(shape, cluster, profile, "domain", "cluster")
+        self.tiers: Scores = np.empty(0, dtype=np.int64)
+        self._vocabulary = cluster.vocabulary
+        self._weight = max(sum(weight for _, weight in self.active.scorers), 1)
+        self._step = SCORE_ONE * self._weight + 1
+        self._static = _Stage(shape, cluster, self.active, "static")
+        self._row = _Stage(shape, cluster, self.active, "row")
+        self._wide = _Stage(shape, cluster, self.active, "domain", "cluster")
         self._static_seen = self._seen = self._membership = -1
+
+    def concerns_the_same(self) -> bool:
+        """Whether the plugins that this shape concerns are still those that were found when it was made."""
+        if self._vocabulary == self.cluster.vocabulary:
+            return True
+        now = self.profile.concerning(self.shape, self.cluster)
+        same = now.filters == self.active.filters and now.scorers == self.active.scorers
+        if same:
+            self._vocabulary = self.cluster.vocabulary
+        return same
 
     @property
     def demand(self) -> Demand:
-        return self.cluster.demand(self.shape.request)
+        return self.cluster.demand(self.shape.request, self.shape.uncounted)
 
     @property
     def revision(self) -> int:
@@ -82,6 +104,7 @@ class Evaluation:
         if len(static_rows):
             members = static_rows[cluster.pool[static_rows] == cluster.pools.code(self.shape.pool)]
             self._static.update(static_rows, members)
+            self.tiers[static_rows] = tiers(self.shape, cluster, static_rows)
         feasible = self._row.update(rows, rows[self._static.mask[rows]])
         if not self.node_local:
             rows = np.arange(cluster.capacity)
@@ -90,25 +113,30 @@ class Evaluation:
             rows = np.arange(cluster.capacity)
             feasible = rows[self._row.mask]
         self.keys[rows] = INFEASIBLE
-        self.keys[feasible] = self._totals(feasible) * cluster.capacity + cluster.precedence[feasible]
+        ranks = self.tiers[feasible] * self._step + self._weighted(feasible)
+        self.keys[feasible] = ranks * cluster.capacity + cluster.precedence[feasible]
         self._static_seen = cluster.static_changes.revision
         self._seen = cluster.changes.revision
         self._membership = cluster.membership
 
     def score_of(self, row: int) -> int:
         """The profile's total for a feasible row, 0 to SCORE_ONE."""
-        return int(self.keys[row]) // self.cluster.capacity
+        return int(self.keys[row]) // self.cluster.capacity % self._step // self._weight
 
-    def _totals(self, rows: Rows) -> Scores:
+    def scores_of(self, rows: Rows) -> Scores:
+        scores: Scores = self.keys[rows] // self.cluster.capacity % self._step // self._weight
+        return scores
+
+    def _weighted(self, rows: Rows) -> Scores:
         weighted = self._static.weighted[rows] + self._row.weighted[rows]
         if not self.node_local:
             weighted += self._wide.weighted[rows]
-        totals: Scores = weighted // self._weight
-        return totals
+        return weighted
 
     def _start_afresh(self) -> Rows:
         capacity = self.cluster.capacity
         self.keys = np.empty(capacity, dtype=np.int64)
+        self.tiers = np.zeros(capacity, dtype=np.int64)
         for stage in (self._static, self._row, self._wide):
             stage.allocate(capacity)
         return np.arange(capacity)
@@ -117,7 +145,7 @@ class Evaluation:
 class _Stage:
     """The plugins whose answers go stale together, with these answers: may it, and the weighted sum of scores."""
 
-    def __init__(self, shape: Shape, cluster: Cluster, profile: Profile, *depends_on: DependsOn) -> None:
+    def __init__(self, shape: Shape, cluster: Cluster, profile: Active, *depends_on: DependsOn) -> None:
         self._shape = shape
         self._cluster = cluster
         self._filters: Sequence[Filter] = [plugin for plugin in profile.filters if plugin.depends_on in depends_on]
@@ -147,6 +175,19 @@ class _Stage:
         return passing
 
 
-def _any_depends(profile: Profile, *depends_on: DependsOn) -> bool:
+def tiers(shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
+    """What is compared before every score: preferred designated nodes first, nodes where the workload failed last."""
+    constraints = shape.constraints
+    result = np.zeros(len(rows), dtype=np.int64)
+    if constraints.designated and not constraints.designated_strictly:
+        names = Requirement(NODE_NAME, Operator.IN, tuple(sorted(constraints.designated)))
+        result += DESIGNATED * satisfied(names, cluster, rows)
+    if constraints.failed_on:
+        failed = [row for row in map(cluster.row_of, constraints.failed_on) if row is not None]
+        result += ~np.isin(rows, failed)
+    return result
+
+
+def _any_depends(profile: Active, *depends_on: DependsOn) -> bool:
     declared = {plugin.depends_on for plugin in profile.filters} | {plugin.depends_on for plugin, _ in profile.scorers}
     return not declared.isdisjoint(depends_on)

@@ -94,7 +94,7 @@ def _look(evaluation: Evaluation) -> _Survey:
     shape, cluster = evaluation.shape, evaluation.cluster
     members = passing = cluster.rows_of_pool(shape.pool)
     rejected: list[_Rejected] = []
-    for plugin in evaluation.profile.filters:
+    for plugin in evaluation.active.filters:
         if not len(passing):
             break
         mask = ask_filter(plugin, shape, cluster, passing)

@@ -12,11 +12,11 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from mooring.model.decisions import SCORE_ONE
+from mooring.model.decisions import SCORE_ONE, Decision
 from mooring.model.names import shown
 from mooring.model.reasons import Cure, Reason
 from mooring.model.workloads import Workload
-from mooring.scheduling.columns import Cluster, Mask, Rows, Scores
+from mooring.scheduling.columns import Amount, Cluster, Mask, Rows, Scores
 from mooring.scheduling.shapes import Shape
 
 DependsOn = Literal["static", "row", "domain", "cluster"]
@@ -64,6 +64,45 @@ class Scorer(Protocol):
     def score(self, shape: Shape, cluster: Cluster, rows: Rows) -> Scores: ...
 
 
+class Selective(Protocol):
+    """A filter or scorer that says nothing about most shapes; where it has no concern it is neither asked nor weighed.
+
+    The answer may depend on the shape and on `cluster.vocabulary`, nothing else.
+    """
+
+    def concerns(self, shape: Shape, cluster: Cluster) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The nodes that one task may go to, best first: by score, then by name. All are of the best tier."""
+
+    workload: Workload
+    shape: Shape
+    cluster: Cluster
+    rows: Rows
+    scores: Scores
+    own: Amount
+    """How many tasks of the workload every row of the cluster has."""
+
+
+class Selector(Protocol):
+    """Which of the nodes that may take the task?"""
+
+    @property
+    def name(self) -> str: ...
+
+    def choose(self, candidates: Candidates) -> int:
+        """The position of the choice in `candidates.rows`, of which there is at least one."""
+        ...
+
+
+class Binder(Protocol):
+    """Makes a decision so: a reason why not refuses it, and its placements are forgotten."""
+
+    def bind(self, decision: Decision) -> Reason | None: ...
+
+
 class Sequencer(Protocol):
     """Who is next?"""
 
@@ -82,6 +121,26 @@ class PluginFailed(Exception):
             cure="change",
             details={"plugin": name, "kind": kind},
         )
+
+
+def is_concerned(plugin: Filter | Scorer, shape: Shape, cluster: Cluster) -> bool:
+    concerns = getattr(plugin, "concerns", None)
+    if concerns is None:
+        return True
+    try:
+        return bool(concerns(shape, cluster))
+    except Exception as error:
+        raise _raised("plugin", plugin.name, error) from error
+
+
+def ask_selector(selector: Selector, candidates: Candidates) -> int:
+    try:
+        position = int(selector.choose(candidates))
+    except Exception as error:
+        raise _raised("selector", selector.name, error) from error
+    if not 0 <= position < len(candidates.rows):
+        raise PluginFailed("selector", selector.name, f"chose number {position} of {len(candidates.rows)} nodes")
+    return position
 
 
 def ask_filter(plugin: Filter, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:

@@ -1,23 +1,9 @@
 """The scheduler: one pass over the waiting workloads, decisions out. Usable as a library, without a server:
 
->>> from datetime import UTC, datetime
->>> from uuid import UUID
->>> from mooring.model.nodes import Node
->>> from mooring.model.workloads import Kind, Task, Workload
->>> from mooring.scheduling import Scheduler
-
->>> big, small = ({"cpu": cores * 1000, "memory": cores << 31} for cores in (8, 2))
->>> process = frozenset({"process"})
->>> scheduler = Scheduler([
-...     Node(UUID(int=1), "big", "default", runtimes=process, allocatable=big),
-...     Node(UUID(int=2), "small", "default", runtimes=process, allocatable=small),
-... ])
->>> now = datetime(2026, 1, 1, tzinfo=UTC)
->>> work = Workload(
-...     id=UUID(int=3), name="work", kind=Kind.SESSION, pool="default", user_id=UUID(int=4), runtime="process",
-...     request={"cpu": 4000}, tasks=(Task(UUID(int=5), index=0),), created_at=now,
-... )
->>> decision = scheduler.run([work], now).decisions[0]
+>>> from mooring import Node, Scheduler, Workload, amounts
+>>> nodes = [Node(name="big", allocatable=amounts(cpu=8)), Node(name="small", allocatable=amounts(cpu=2))]
+>>> scheduler = Scheduler(nodes)
+>>> decision = scheduler.decide(Workload(name="work", request=amounts(cpu=4)))
 >>> decision.outcome.value, decision.placements[0].node_name
 ('placed', 'big')
 """
@@ -26,21 +12,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.nodes import Node
+from mooring.model.reasons import Reason
 from mooring.model.workloads import OnInsufficient, Task, Workload
+from mooring.scheduling import compilation
 from mooring.scheduling.columns import Cluster
 from mooring.scheduling.evaluation import Evaluations
 from mooring.scheduling.explanation import Explanations, backing_off
+from mooring.scheduling.inspection import Inspection, inspect
 from mooring.scheduling.ordering.fifo import FifoSequencer
-from mooring.scheduling.plugins import PluginFailed, Sequencer
+from mooring.scheduling.plugins import Binder, Filter, PluginFailed, Scorer, Selector, Sequencer
 from mooring.scheduling.profiles import Profile, Registry
-from mooring.scheduling.selection import Selection, select
+from mooring.scheduling.selection import Selection, own_tasks, select
 from mooring.scheduling.shapes import shape_of
 from mooring.scheduling.trial import Trial
+
+if TYPE_CHECKING:
+    from mooring.scheduling.engine import Engine
+
+END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +70,82 @@ class Scheduler:
         cluster: Cluster | None = None,
         profile: Profile | None = None,
         sequencer: Sequencer | None = None,
+        filters: Sequence[Filter] | None = None,
+        scorers: Sequence[tuple[Scorer, int]] | None = None,
+        selector: Selector | None = None,
+        binder: Binder | None = None,
+        compiled: bool | None = None,
     ) -> None:
+        """Everything has a default: `filters`, `scorers` (with weights) and `selector` replace those of the profile.
+
+        A `binder` makes placements so as they are decided; without one that is the caller's. The kernels are compiled
+        in the background and used from when they are ready; `compiled` True waits for them, False does without.
+        """
         self.cluster = Cluster() if cluster is None else cluster
         for node in nodes:
             self.cluster.upsert(node)
         self.sequencer: Sequencer = FifoSequencer() if sequencer is None else sequencer
-        self.profile = Registry().profile() if profile is None else profile
+        given = Registry().profile() if profile is None else profile
+        self.profile = Profile(
+            given.name,
+            given.filters if filters is None else tuple(filters),
+            given.scorers if scorers is None else tuple(scorers),
+            given.selector if selector is None else selector,
+        )
+        self.binder = binder
         self._evaluations = Evaluations(self.cluster, self.profile)
         self._explanations = Explanations()
+        self._engine: Engine | None = None
+        self._compiled = compiled is not False and binder is None
+        if self._compiled:
+            compilation.start()
+        if compiled:
+            compilation.wait()
 
-    def run(self, workloads: Sequence[Workload], now: datetime) -> Pass:
-        """One pass: decide for every workload, best first. One that does not fit does not block those behind it."""
+    def run(self, workloads: Sequence[Workload], now: datetime = END_OF_TIME) -> Pass:
+        """One pass: decide for every workload, best first. One that does not fit does not block those behind it.
+
+        Without a time no task is too early.
+        """
         ordered = self.sequencer.order(workloads)
+        if self._compiled and compilation.ready():
+            return Pass(tuple(self._decide_in_batches(ordered, now)))
         return Pass(tuple(self._decide(workload, now) for workload in ordered))
+
+    def decide(self, workload: Workload, now: datetime = END_OF_TIME) -> Decision:
+        """A pass of one workload."""
+        return self.run([workload], now).decisions[0]
+
+    def inspect(self, workload: Workload) -> Inspection:
+        """What every filter and scorer says about every node of the workload's pool; nothing is placed."""
+        return inspect(self._evaluations.of(shape_of(workload, self.cluster)))
+
+    def _decide_in_batches(self, ordered: Sequence[Workload], now: datetime) -> list[Decision]:
+        # Imported here, since the kernels may not be compiled when this module is.
+        from mooring.scheduling.batches import decide_in_batches
+        from mooring.scheduling.engine import Engine
+
+        if self._engine is None:
+            self._engine = Engine(self.cluster, self.profile)
+        return decide_in_batches(self._engine, ordered, now, one_by_one=self._decide, shortage=self._shortage)
+
+    def _shortage(
+        self, workload: Workload, rows: list[int], scores: list[int], feasible_nodes: int, count: int, *, together: bool
+    ) -> Reason:
+        """Why the engine found fewer nodes than tasks. What it undid of tasks that start together counts for this."""
+        evaluation = self._evaluations.of(shape_of(workload, self.cluster))
+        trial = Trial(self.cluster)
+        own = own_tasks(workload, self.cluster)
+        if not (together and workload.max_per_node == 1 and evaluation.node_local):
+            for row in rows:
+                own[row] += 1
+                if together:
+                    trial.assume(np.array([row], dtype=np.intp), evaluation.demand, workload.constraints)
+        selection = Selection(rows, scores, feasible_nodes, [()] * len(rows), own)
+        try:
+            return self._explanations.of_shortage(evaluation, workload, selection, count, together=together)
+        finally:
+            trial.revert()
 
     def _decide(self, workload: Workload, now: datetime) -> Decision:
         due, later = _split(workload.tasks, now)
@@ -94,7 +154,8 @@ class Scheduler:
             return Decision(workload, Outcome.WAITING, reason=backing_off(workload, later, together=together))
         decision = self._place(workload, due, together=together)
         if later and decision.outcome is Outcome.PLACED and decision.reason is None:
-            return replace(decision, reason=backing_off(workload, later, together=together))
+            reason = backing_off(workload, later, together=together)
+            return Decision(workload, decision.outcome, decision.placements, reason, decision.feasible_nodes)
         return decision
 
     def _place(self, workload: Workload, tasks: Sequence[Task], *, together: bool) -> Decision:
@@ -117,13 +178,18 @@ class Scheduler:
             outcome = Outcome.IMPOSSIBLE if _fails_at_once(workload) else Outcome.WAITING
             return Decision(workload, outcome, reason=reason, feasible_nodes=selection.feasible_nodes)
         placements = self._placements(tasks, selection)
-        return Decision(workload, Outcome.PLACED, placements, reason, selection.feasible_nodes)
+        decision = Decision(workload, Outcome.PLACED, placements, reason, selection.feasible_nodes)
+        refused = None if self.binder is None else self.binder.bind(decision)
+        if refused is not None:
+            trial.revert()
+            return Decision(workload, Outcome.WAITING, reason=refused, feasible_nodes=selection.feasible_nodes)
+        return decision
 
     def _placements(self, tasks: Sequence[Task], selection: Selection) -> tuple[Placement, ...]:
         nodes = map(self.cluster.node, selection.rows)
         return tuple(
-            Placement(task.id, node.id, node.name, node.generation, score)
-            for task, node, score in zip(tasks, nodes, selection.scores, strict=False)
+            Placement(task.id, node.id, node.name, node.generation, score, ports)
+            for task, node, score, ports in zip(tasks, nodes, selection.scores, selection.ports, strict=False)
         )
 
 

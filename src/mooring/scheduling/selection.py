@@ -8,7 +8,8 @@ import numpy as np
 
 from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Amount, Cluster, Rows, Scores
-from mooring.scheduling.evaluation import INFEASIBLE, Evaluation
+from mooring.scheduling.evaluation import DESIGNATED, INFEASIBLE, Evaluation
+from mooring.scheduling.plugins import Candidates, ask_selector
 from mooring.scheduling.trial import Trial
 
 
@@ -19,6 +20,8 @@ class Selection:
     rows: list[int]
     scores: list[int]
     feasible_nodes: int
+    ports: list[tuple[int, ...]]
+    """The ports of the node's range that each task was given."""
     own: Amount
     """How many tasks of the workload each row has, those chosen here included."""
 
@@ -30,7 +33,8 @@ def select(evaluation: Evaluation, trial: Trial, workload: Workload, count: int,
     """
     own = own_tasks(workload, evaluation.cluster)
     # Where each node takes one task at most, no placement changes the rank of a node that may still be chosen.
-    if workload.max_per_node == 1 and evaluation.node_local:
+    plain = evaluation.profile.selector is None and not evaluation.shape.constraints.ports_wanted
+    if workload.max_per_node == 1 and evaluation.node_local and plain:
         return _at_once(evaluation, trial, workload, count, own, together=together)
     return _one_by_one(evaluation, trial, workload, count, own)
 
@@ -46,30 +50,49 @@ def _at_once(
     rows = best.tolist()
     scores = [evaluation.score_of(row) for row in rows]
     if taken == count or (taken and not together):
-        trial.assume(best, evaluation.demand)
+        trial.assume(best, evaluation.demand, evaluation.shape.constraints)
         own[best] += 1
-    return Selection(rows, scores, found, own)
+    return Selection(rows, scores, found, [()] * len(rows), own)
 
 
 def _one_by_one(evaluation: Evaluation, trial: Trial, workload: Workload, count: int, own: Amount) -> Selection:
     rows: list[int] = []
     scores: list[int] = []
+    ports: list[tuple[int, ...]] = []
     feasible_nodes = 0
+    constraints = evaluation.shape.constraints
     for _ in range(count):
         evaluation.refresh()
         keys = _within_limit(evaluation.keys, own, workload.max_per_node)
         if not rows:
             feasible_nodes = int(np.count_nonzero(keys != INFEASIBLE))
         if workload.spread:
-            keys = _fewest_own_tasks(keys, own)
-        row = int(keys.argmax())
-        if keys[row] == INFEASIBLE:
+            keys = _fewest_own_tasks(keys, own, evaluation.tiers)
+        row = _choice(evaluation, workload, keys, own)
+        if row is None:
             break
+        resolved = evaluation.cluster.with_ports(row, constraints)
         rows.append(row)
         scores.append(evaluation.score_of(row))
-        trial.assume(np.array([row], dtype=np.intp), evaluation.demand)
+        ports.append(tuple(port.port for port in resolved.host_ports[len(constraints.host_ports) :]))
+        trial.assume(np.array([row], dtype=np.intp), evaluation.demand, resolved)
         own[row] += 1
-    return Selection(rows, scores, feasible_nodes, own)
+    return Selection(rows, scores, feasible_nodes, ports, own)
+
+
+def _choice(evaluation: Evaluation, workload: Workload, keys: Scores, own: Amount) -> int | None:
+    """The best row by key, or what the profile's selector chooses among those of the best tier."""
+    best = int(keys.argmax())
+    if keys[best] == INFEASIBLE:
+        return None
+    selector = evaluation.profile.selector
+    if selector is None:
+        return best
+    rows = np.flatnonzero((keys != INFEASIBLE) & (evaluation.tiers == evaluation.tiers[best]))
+    rows = rows[np.argsort(-keys[rows])]
+    scores = evaluation.scores_of(rows)
+    candidates = Candidates(workload, evaluation.shape, evaluation.cluster, rows, scores, own)
+    return int(rows[ask_selector(selector, candidates)])
 
 
 def own_tasks(workload: Workload, cluster: Cluster) -> Amount:
@@ -86,6 +109,11 @@ def _within_limit(keys: Scores, own: Amount, max_per_node: int | None) -> Scores
     return keys if max_per_node is None else np.where(own < max_per_node, keys, INFEASIBLE)
 
 
-def _fewest_own_tasks(keys: Scores, own: Amount) -> Scores:
+def _fewest_own_tasks(keys: Scores, own: Amount, tiers: Scores) -> Scores:
+    """Only the rows with the fewest tasks of the workload; designated nodes come before that, failed ones after it."""
     feasible = keys != INFEASIBLE
-    return np.where(own == own[feasible].min(), keys, INFEASIBLE) if feasible.any() else keys
+    if not feasible.any():
+        return keys
+    designated = tiers // DESIGNATED
+    feasible &= designated == designated[feasible].max()
+    return np.where(feasible & (own == own[feasible].min()), keys, INFEASIBLE)

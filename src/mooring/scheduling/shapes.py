@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from mooring.model.workloads import Workload
+from mooring.model.constraints import Constraints
+from mooring.model.resources import UNASKED
+from mooring.model.workloads import NO_CONSTRAINTS, Workload
 from mooring.scheduling.columns import Cluster, Request
 
 
@@ -18,6 +20,9 @@ class Shape:
     region: str | None = None
     owner: UUID | None = None
     """The user, if some node belongs to that user; users without nodes of their own are all alike to placement."""
+    constraints: Constraints = NO_CONSTRAINTS
+    uncounted: tuple[int, int] = (0, 0)
+    """Processor and memory that scoring adds for containers which ask for none."""
 
 
 def shape_of(workload: Workload, cluster: Cluster) -> Shape:
@@ -28,4 +33,14 @@ def shape_of(workload: Workload, cluster: Cluster) -> Shape:
         architecture=workload.architecture,
         region=workload.region,
         owner=workload.user_id if workload.user_id in cluster.owners else None,
+        constraints=workload.constraints,
+        uncounted=_uncounted(workload),
     )
+
+
+def _uncounted(workload: Workload) -> tuple[int, int]:
+    """What scoring adds to the request: where it is not told, one container that names what the request names."""
+    request, scoring = workload.request, workload.scoring_request
+    if scoring is None:
+        return tuple(0 if name in request else units for name, units in UNASKED.items())  # type: ignore[return-value]
+    return scoring.get("cpu", 0) - request.get("cpu", 0), scoring.get("memory", 0) - request.get("memory", 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mooring.model.constraints import Constraints
 from mooring.scheduling.columns import Cluster, Demand, Rows
 
 
@@ -10,11 +11,11 @@ class Trial:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._assumed: list[tuple[Rows, Demand]] = []
+        self._assumed: list[tuple[Rows, Demand, Constraints | None]] = []
 
-    def assume(self, rows: Rows, demand: Demand) -> None:
-        self._cluster.assume(rows, demand)
-        self._assumed.append((rows, demand))
+    def assume(self, rows: Rows, demand: Demand, constraints: Constraints | None = None) -> None:
+        self._cluster.assume(rows, demand, constraints)
+        self._assumed.append((rows, demand, constraints))
 
     def revert(self) -> None:
         while self._assumed:

@@ -2,26 +2,69 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from mooring.model.quantity import format_decimal
 from mooring.model.slots import slot_type
-from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.columns import Cluster, Demand, Mask, Rows
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape
 
 
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What one node lacks of one slot, in base units."""
+
+    slot: str
+    needs: int
+    taken: int
+    allocatable: int
+
+    @property
+    def never(self) -> bool:
+        """Even the empty node has too little."""
+        return self.needs > self.allocatable
+
+
 class ResourcesFilter:
+    """Slots that are `ignored` are not looked at, by name or by the part of it before a slash."""
+
     name = "resources"
     depends_on: DependsOn = "row"
 
+    def __init__(self, ignored: frozenset[str] = frozenset()) -> None:
+        self.ignored = ignored
+
+    def _demand(self, shape: Shape, cluster: Cluster) -> Demand:
+        if not self.ignored:
+            return cluster.demand(shape.request)
+        looked_at = ((name, amount) for name, amount in shape.request if self.ignored.isdisjoint(_names(name)))
+        return cluster.demand(tuple(looked_at))
+
+    def shortages(self, shape: Shape, cluster: Cluster, row: int) -> list[Shortage]:
+        """Every slot that a node has too little of."""
+        demand = self._demand(shape, cluster)
+        rows = np.array([row], dtype=np.intp)
+        lacking = np.flatnonzero(~cluster.fits(demand, rows)[:, 0])
+        return [
+            Shortage(
+                demand.names[slot],
+                int(demand.amounts[slot, 0]),
+                int(cluster.taken[demand.slots[slot, 0], row]),
+                int(cluster.allocatable[demand.slots[slot, 0], row]),
+            )
+            for slot in lacking.tolist()
+        ]
+
     def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
-        every_slot: Mask = np.logical_and.reduce(cluster.fits(cluster.demand(shape.request), rows), axis=0)
+        every_slot: Mask = np.logical_and.reduce(cluster.fits(self._demand(shape, cluster), rows), axis=0)
         return every_slot
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
         """Each node counts for one slot: the one that most of the nodes not yet counted lack."""
-        demand = cluster.demand(shape.request)
+        demand = self._demand(shape, cluster)
         free = np.maximum(cluster.free(demand, rows), 0)
         lacks = ~cluster.fits(demand, rows)
         fits_when_empty = demand.amounts <= cluster.allocatable[demand.slots, rows]
@@ -45,6 +88,10 @@ class ResourcesFilter:
             cure="release" if fits_when_empty.all(axis=0).any() else "change",
             details={"lacking": lacking},
         )
+
+
+def _names(slot: str) -> tuple[str, str]:
+    return slot, slot.partition("/")[0]
 
 
 def _words(name: str, count: int, needs: int, most_free: int, largest: int) -> str:

@@ -11,6 +11,8 @@ from mooring.scheduling.shapes import Shape
 class LoadScorer:
     name = "load"
     depends_on: DependsOn = "row"
+    counts_placements = False
+    """A placement changes nothing that is measured."""
 
     def score(self, shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
         scores: Scores = SCORE_ONE - (cluster.cpu_load[rows] + cluster.memory_load[rows]) // 2

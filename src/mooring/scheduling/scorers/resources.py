@@ -1,4 +1,4 @@
-"""Prefers nodes with the largest share of processor and memory left after the placement."""
+"""Prefers the least allocated nodes: those with the largest share of processor and memory left after the placement."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from mooring.scheduling.columns import CPU, MEMORY, Cluster, Rows, Scores
 from mooring.scheduling.plugins import DependsOn
 from mooring.scheduling.shapes import Shape
 
-_CPU_AND_MEMORY = np.array([[CPU], [MEMORY]], dtype=np.intp)
-_EXACT_BITS = 63 - SCORE_ONE.bit_length()
+CPU_AND_MEMORY = np.array([[CPU], [MEMORY]], dtype=np.intp)
 
 
 class ResourcesScorer:
@@ -19,12 +18,20 @@ class ResourcesScorer:
     name = "resources"
     depends_on: DependsOn = "row"
 
+    def __init__(self, weights: tuple[int, int] = (1, 1)) -> None:
+        self.weights = weights
+        """Of processor and memory."""
+
     def score(self, shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
-        allocatable = cluster.allocatable[_CPU_AND_MEMORY, rows]
-        free = np.maximum(allocatable - cluster.taken[_CPU_AND_MEMORY, rows], 0)
-        left = np.maximum(free - cluster.demand(shape.request).cpu_and_memory, 0)
-        # Amounts beyond 43 bits (8 TiB of memory) lose their lowest bits, so that the product stays within int64.
-        surplus_bits = np.maximum(np.frexp(allocatable)[1] - _EXACT_BITS, 0)
-        share = (left >> surplus_bits) * SCORE_ONE // np.maximum(allocatable >> surplus_bits, 1)
-        scores: Scores = (share[0] + share[1]) // 2
+        cpu, memory = shares_left(shape, cluster, rows)
+        scores: Scores = (self.weights[0] * cpu + self.weights[1] * memory) // sum(self.weights)
         return scores
+
+
+def shares_left(shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
+    """The shares of processor and memory that the placement leaves, as [slot, row]; 0 of what a node lacks."""
+    free = np.maximum(cluster.allocatable[CPU_AND_MEMORY, rows] - cluster.taken[CPU_AND_MEMORY, rows], 0)
+    left = np.maximum(free - cluster.demand(shape.request).cpu_and_memory, 0)
+    shares = np.rint(left.astype(np.float64) * cluster.inverse[CPU_AND_MEMORY, rows] * SCORE_ONE).astype(np.int64)
+    clipped: Scores = np.clip(shares, 0, SCORE_ONE)
+    return clipped

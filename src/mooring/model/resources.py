@@ -1,0 +1,182 @@
+"""The resource model: what a task of several containers needs in total, quality of service, overcommit, utilisation.
+
+The totals are Kubernetes': the containers' sum or the largest moment of the start, sidecars with both, overhead on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from mooring.model.errors import InvalidInput
+from mooring.model.quantity import INT64_MAX
+from mooring.model.slots import Amounts, slot_type
+
+if TYPE_CHECKING:
+    from mooring.model.workloads import Container, TaskTemplate
+
+UNASKED: Mapping[str, int] = {"cpu": 100, "memory": 200 << 20}
+"""What scoring counts for a container that asks for no processor or no memory: 100m and 200 MiB."""
+
+
+class Quality(StrEnum):
+    """The quality of service: who is hurt first when a node runs short."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+def requests_of(
+    template: TaskTemplate,
+    *,
+    unasked: Amounts | None = None,
+    with_overhead: bool = True,
+    with_task_level: bool = True,
+) -> dict[str, int]:
+    """What a task asks for in total. `unasked` stands in for slots that a container does not name."""
+
+    def asked(container: Container) -> Amounts:
+        return {**unasked, **container.slots} if unasked else container.slots
+
+    result = _total(template, asked)
+    if with_task_level:
+        result.update((name, units) for name, units in template.requests.items() if at_task_level(name))
+    if with_overhead:
+        _add(result, template.overhead)
+    return result
+
+
+def limits_of(template: TaskTemplate, *, with_overhead: bool = True, with_task_level: bool = True) -> dict[str, int]:
+    """What a task may use in total; a slot without any limit is absent. Overhead raises limits and makes none."""
+    result = _total(template, lambda container: container.limits)
+    if with_task_level:
+        result.update((name, units) for name, units in template.limits.items() if at_task_level(name))
+    if with_overhead:
+        _add(result, {name: units for name, units in template.overhead.items() if result.get(name)})
+    return result
+
+
+def scoring_requests_of(template: TaskTemplate) -> dict[str, int]:
+    """What scoring sees of a task: processor and memory, also of containers that name none."""
+    whole = requests_of(template, unasked=UNASKED)
+    return {name: whole.get(name, 0) for name in UNASKED}
+
+
+def quality_of(template: TaskTemplate) -> Quality:
+    """Guaranteed: processor and memory limited everywhere and asked for in full; best effort: neither is named."""
+    parts: list[tuple[Amounts, Amounts]]
+    if template.requests or template.limits:
+        parts = [(template.requests, template.limits)]
+    else:
+        parts = [(c.slots, c.limits) for c in (*template.containers, *template.init_containers)]
+    requests: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    guaranteed = True
+    for asked, allowed in parts:
+        _add(requests, _counting(asked))
+        _add(limits, _counting(allowed))
+        guaranteed = guaranteed and len(_counting(allowed)) == len(UNASKED)
+    if not requests and not limits:
+        return Quality.BEST_EFFORT
+    return Quality.GUARANTEED if guaranteed and requests == limits else Quality.BURSTABLE
+
+
+def check_resources(template: TaskTemplate) -> None:
+    """0 <= request <= limit for every slot, request = limit for custom ones; InvalidInput names the first wrong one."""
+    parts: Iterable[tuple[str, Amounts, Amounts]] = (
+        *((f"container {c.name!r}", c.slots, c.limits) for c in (*template.containers, *template.init_containers)),
+        ("the task", template.requests, template.limits),
+        ("the overhead", template.overhead, {}),
+    )
+    for owner, asked, allowed in parts:
+        for name in {**asked, **allowed}:
+            _check_slot(owner, name, asked.get(name), allowed.get(name))
+
+
+def allocatable_of(capacity: Amounts, reserved: Amounts) -> dict[str, int]:
+    """What tasks may use of a node: its capacity less what the system keeps for itself."""
+    return {name: max(units - reserved.get(name, 0), 0) for name, units in capacity.items()}
+
+
+def overcommitted(allocatable: Amounts, ratios: Mapping[str, Fraction]) -> dict[str, int]:
+    """What may be promised of a node: more than there is of the slots with a ratio above 1."""
+    return {name: min(int(units * ratios.get(name, 1)), INT64_MAX) for name, units in allocatable.items()}
+
+
+def check_overcommit(ratios: Mapping[str, Fraction]) -> None:
+    for name, ratio in ratios.items():
+        if ratio < 1:
+            raise InvalidInput(f"overcommit of {name}: {ratio} is below 1", code="invalid-overcommit")
+        if ratio > 1 and not slot_type(name).compressible:
+            raise InvalidInput(
+                f"overcommit of {name}: only slots whose use can be slowed down may be promised more than once",
+                code="invalid-overcommit",
+            )
+
+
+def utilisation(allocatable: Amounts, taken: Amounts) -> dict[str, float]:
+    """The share of every slot that is taken; of a slot that there is nothing of, 0 or, if something is taken, 1."""
+    return {
+        name: taken.get(name, 0) / units if units else float(taken.get(name, 0) > 0)
+        for name, units in allocatable.items()
+    }
+
+
+def at_task_level(name: str) -> bool:
+    """Whether a task may ask for this slot as a whole, in place of what its containers add up to."""
+    return name in ("cpu", "memory") or name.startswith("hugepages-")
+
+
+def _total(template: TaskTemplate, part: Callable[[Container], Amounts]) -> dict[str, int]:
+    running: dict[str, int] = {}
+    for container in template.containers:
+        _add(running, part(container))
+    sidecars: dict[str, int] = {}
+    largest: dict[str, int] = {}
+    for container in template.init_containers:
+        if container.sidecar:
+            _add(running, part(container))
+            _add(sidecars, part(container))
+            _raise_to(largest, sidecars)
+        else:
+            moment = dict(sidecars)
+            _add(moment, part(container))
+            _raise_to(largest, moment)
+    _raise_to(running, largest)
+    return running
+
+
+def _add(result: dict[str, int], part: Amounts) -> None:
+    for name, units in part.items():
+        result[name] = result.get(name, 0) + units
+
+
+def _raise_to(result: dict[str, int], other: Amounts) -> None:
+    for name, units in other.items():
+        result[name] = max(result.get(name, 0), units)
+
+
+def _counting(amounts: Amounts) -> dict[str, int]:
+    """Only processor and memory make a quality; an amount of 0 is none."""
+    return {name: units for name, units in amounts.items() if name in UNASKED and units > 0}
+
+
+def _check_slot(owner: str, name: str, asked: int | None, allowed: int | None) -> None:
+    slot = slot_type(name)
+    if (asked or 0) < 0 or (allowed or 0) < 0:
+        raise InvalidInput(f"{owner} asks for less than nothing of {name}", code="invalid-request")
+    if asked is None or allowed is None:
+        return
+    if asked > allowed:
+        raise InvalidInput(
+            f"{owner} asks for {slot.format(asked)} {name} and limits itself to {slot.format(allowed)}",
+            code="request-above-limit",
+        )
+    if slot.kind == "count" and asked != allowed:
+        raise InvalidInput(
+            f"{owner}: {name} cannot be shared, so its request ({asked}) and limit ({allowed}) must be equal",
+            code="invalid-request",
+        )

@@ -1,0 +1,536 @@
+"""The compiled engine's arrays: kept in step with the cluster, handed to the kernels, read for decisions.
+
+It gives the decisions of the NumPy face (`selection`), which stays the definition. What cannot be put into the kernels'
+terms is left to that face: `code_of` answers None then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mooring.model.constraints import Constraints
+from mooring.model.decisions import SCORE_ONE
+from mooring.model.nodes import Node
+from mooring.model.workloads import Workload
+from mooring.scheduling import kernels
+from mooring.scheduling.columns import Cluster, Rows
+from mooring.scheduling.filters.resources import ResourcesFilter
+from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
+from mooring.scheduling.lowering import LoweredProfile, StaticKey, lower_profile
+from mooring.scheduling.plugins import PluginFailed
+from mooring.scheduling.profiles import Profile, Registry
+from mooring.scheduling.shapes import Shape, shape_of
+from mooring.scheduling.topology import Topology
+
+_Kind = TypeVar("_Kind", bound=np.generic)
+
+_SLOT_BYTES = 1 << 28
+"""Memory for the keys of shapes that are asked for often."""
+_CLASS_BYTES = 1 << 28
+"""Memory for the static answers."""
+_DESIGNATED_BIT = 60
+"""The highest bit of a key; below it the workload's own tasks on the node, where it is to spread."""
+TOO_FEW_SLOTS = -1
+_SHAPES = 1 << 17
+"""Shapes known at a time; beyond that the engine starts afresh."""
+
+
+class Batch:
+    """Workloads that are placed in one call."""
+
+    __slots__ = ("entries", "limited")
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Workload, int, int, bool]] = []
+        """Of each workload its shape's number, how many tasks, and whether all or none are wanted."""
+        self.limited: list[int] = []
+        """Which of them limit or spread their own tasks per node."""
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def add(self, workload: Workload, code: int, count: int, *, together: bool) -> None:
+        if workload.max_per_node is not None or workload.spread:
+            self.limited.append(len(self.entries))
+        self.entries.append((workload, code, count, together))
+
+
+@dataclass(frozen=True, slots=True)
+class Placements:
+    """What the kernels answered for a batch. The entries of workload `i` are `start[i]` to `start[i] + found[i]`."""
+
+    rows: list[int]
+    scores: list[int]
+    start: list[int]
+    found: list[int]
+    feasible: list[int]
+
+
+class Engine:
+    """The compiled counterpart of one cluster under one profile."""
+
+    def __init__(self, cluster: Cluster, profile: Profile, *, mode: int = kernels.AUTOMATIC) -> None:
+        self.cluster = cluster
+        self.profile = profile
+        self.mode = mode
+        self.lowered: LoweredProfile | None = lower_profile(profile)
+        self.nodes: kernels.Nodes
+        self.shapes: kernels.Shapes
+        self.slots: kernels.Slots
+        self.topology: Topology
+        self._shapes: list[Shape] = []
+        self._weights: list[int] = []
+        self._kinds: list[int] = []
+        """Per shape the number of its constraints."""
+        self._constraints: list[Constraints] = []
+        self._number_of: dict[Constraints, int] = {}
+        self._codes: dict[Shape, int | None] = {}
+        self._quick: dict[tuple[object, ...], int | None] = {}
+        self._held: dict[int, Constraints] = {}
+        """Constraints by identity, kept alive so that an identity means the same object."""
+        self._classes: dict[StaticKey, int] = {}
+        self._class_shapes: list[Shape] = []
+        self._seen = self._static_seen = self._membership = -1
+        self._capacity = self._slots = self._vocabulary = -1
+
+    @property
+    def statistics(self) -> tuple[int, int, int, int]:
+        """Rows refreshed, rebuilds, scans, and shapes known to fit nowhere without a look."""
+        refreshed, rebuilds, scans, dominated = self.slots.statistics.tolist()
+        return refreshed, rebuilds, scans, dominated
+
+    def code_of(self, workload: Workload) -> int | None:
+        """The number of the workload's shape; None if the kernels cannot place it. `sync` comes before.
+
+        TOO_FEW_SLOTS: it asks for slots that the columns have no place for. `make_room` follows; all numbers change.
+        """
+        constraints = workload.constraints
+        scoring = workload.scoring_request
+        owners = self.cluster.owners
+        request = workload.request
+        key = (
+            workload.pool,
+            workload.runtime,
+            workload.architecture,
+            workload.region,
+            workload.user_id if len(owners.values) > 1 and workload.user_id in owners else None,
+            id(constraints),
+            None if scoring is None else tuple(scoring.items()),
+            *request,
+            *request.values(),
+        )
+        try:
+            return self._quick[key]
+        except KeyError:
+            pass
+        shape = shape_of(workload, self.cluster)
+        try:
+            code = self._codes[shape]
+        except KeyError:
+            code = self._register(shape)
+            if code == TOO_FEW_SLOTS:
+                return code
+            self._codes[shape] = code
+        self._held[id(constraints)] = constraints
+        self._quick[key] = code
+        return code
+
+    def make_room(self, workload: Workload) -> None:
+        """Make the columns larger for what a workload asks for."""
+        self.cluster.demand(shape_of(workload, self.cluster).request)
+        self.sync()
+
+    def place(self, batch: Batch) -> Placements:
+        """Place a batch in order. What is found counts in the cluster, unless all were wanted and some lack."""
+        queue = self.queue(batch)
+        answers = self.run(queue)
+        total = int(queue.start[-1])
+        keys = answers.keys[:total]
+        rows = self.nodes.row_of[keys & (self._capacity - 1)]
+        weighted = (keys >> self.shapes.profile[kernels.KEY_SHIFT]) & self._weighted_mask
+        weights = np.array(self._weights, dtype=np.int64)[queue.shape]
+        self._tell_cluster(queue, answers, rows)
+        return Placements(
+            rows.tolist(),
+            (weighted // (weights if total == len(weights) else np.repeat(weights, queue.tasks))).tolist(),
+            queue.start.tolist(),
+            answers.found.tolist(),
+            answers.feasible.tolist(),
+        )
+
+    def queue(self, batch: Batch) -> kernels.Queue:
+        """A batch in the kernels' terms."""
+        workloads, codes, counts, together = zip(*batch.entries, strict=True)
+        self._prepare(set(codes))
+        size = len(batch)
+        limit = np.zeros(size, dtype=np.int32)
+        spread = np.zeros(size, dtype=np.uint8)
+        own_start = np.zeros(size + 1, dtype=np.int32)
+        own_rows: list[int] = []
+        own_counts: list[int] = []
+        for index in batch.limited:
+            workload = workloads[index]
+            limit[index] = min(workload.max_per_node or 0, 1 << 30)
+            spread[index] = workload.spread
+            before = len(own_rows)
+            for node_id, tasks in workload.occupied.items():
+                row = self.cluster.row_of(node_id)
+                if row is not None and tasks > 0:
+                    own_rows.append(row)
+                    own_counts.append(tasks)
+            own_start[index + 1] = len(own_rows) - before
+        np.cumsum(own_start, out=own_start)
+        count = np.array(counts, dtype=np.int32)
+        start = np.zeros(size + 1, dtype=np.int64)
+        np.cumsum(count, out=start[1:])
+        return kernels.Queue(
+            shape=np.array(codes, dtype=np.int32),
+            tasks=count,
+            together=np.array(together, dtype=np.uint8),
+            limit=limit,
+            spread=spread,
+            own_start=own_start,
+            own_rows=np.array(own_rows or [0], dtype=np.int32),
+            own_counts=np.array(own_counts or [0], dtype=np.int32),
+            start=start,
+        )
+
+    def run(self, queue: kernels.Queue) -> kernels.Answers:
+        """One call of the kernels. The rows in `answers` count in the cluster's columns at once."""
+        size = len(queue.shape)
+        answers = kernels.Answers(
+            np.zeros(max(int(queue.start[-1]), 1), dtype=np.int64),
+            np.zeros(size, dtype=np.int32),
+            np.zeros(size, dtype=np.int32),
+        )
+        topology = self.topology
+        assert self.lowered is not None
+        kernels.place(
+            self.nodes,
+            self.shapes,
+            topology.counters,
+            topology.partitions,
+            self.slots,
+            queue,
+            answers,
+            0,
+            size,
+            self.lowered.kernel,
+        )
+        return answers
+
+    def sync(self) -> bool:
+        """Take over what changed in the cluster since the last look. False: this profile is not for the kernels."""
+        if self.lowered is None:
+            return False
+        cluster = self.cluster
+        if (
+            self._capacity != cluster.capacity
+            or self._slots != len(cluster.allocatable)
+            or self.nodes.taken is not cluster.taken
+            or len(self._shapes) > _SHAPES
+            or (self._capacity * max(len(self._classes), 1) * 8 > _CLASS_BYTES and len(self._classes) > 64)
+        ):
+            self._start_afresh()
+            return True
+        if self._vocabulary != cluster.vocabulary:
+            # Plugins may concern shapes that they did not concern before: every shape is looked at anew.
+            self._vocabulary = cluster.vocabulary
+            self._codes, self._quick, self._held = {}, {}, {}
+        if self._seen == cluster.changes.revision:
+            return True
+        rows = cluster.changes.since(self._seen)
+        static_rows = cluster.static_changes.since(self._static_seen)
+        if rows is None or static_rows is None:
+            self._start_afresh()
+            return True
+        if self._membership != cluster.membership:
+            self._take_over_order()
+        self._take_over_rows(rows)
+        try:
+            self._refresh_classes(rows, static_rows)
+        except PluginFailed:
+            self._start_afresh()
+            return True
+        self.topology.update(rows, static_rows)
+        kernels_log(self.nodes, rows)
+        self.shapes.failures[:] = 0
+        self.shapes.releases[0] += 1
+        self._mark_seen()
+        return True
+
+    def _start_afresh(self) -> None:
+        cluster, lowered = self.cluster, self.lowered
+        assert lowered is not None
+        capacity, slots = cluster.capacity, len(cluster.allocatable)
+        self._capacity, self._slots = capacity, slots
+        self._shapes, self._weights, self._codes, self._quick, self._held = [], [], {}, {}, {}
+        self._kinds, self._constraints, self._number_of = [], [], {}
+        self._vocabulary = cluster.vocabulary
+        self._classes, self._class_shapes = {}, []
+        weighted_bits = (SCORE_ONE * lowered.weight).bit_length()
+        shift = capacity.bit_length() - 1
+        own_shift = shift + weighted_bits + 1
+        self._weighted_mask = (1 << weighted_bits) - 1
+        self._tiers = (1 << weighted_bits, 1 << _DESIGNATED_BIT - shift)
+        self._most_own = (1 << max(_DESIGNATED_BIT - own_shift, 0)) - 1
+        self.nodes = kernels.Nodes(
+            row=np.zeros((capacity, slots + 1), dtype=np.int64),
+            free=np.zeros((slots + 1, capacity), dtype=np.int64),
+            row_inverse=np.zeros((capacity, 2), dtype=np.float64),
+            inverse=np.zeros((2, capacity), dtype=np.float64),
+            taken=cluster.taken,
+            tasks=cluster.tasks,
+            uncounted=cluster.uncounted,
+            precedence=np.zeros(capacity, dtype=np.int64),
+            row_of=np.zeros(capacity, dtype=np.int32),
+            own=np.zeros(capacity, dtype=np.int32),
+            log=np.zeros(max(capacity, 64), dtype=np.int32),
+            last=np.full(capacity, -1, dtype=np.int64),
+            head=np.zeros(1, dtype=np.int64),
+        )
+        profile = np.zeros(kernels.PROFILE_FIELDS, dtype=np.int64)
+        profile[kernels.LEAST] = lowered.least
+        profile[kernels.LEAST_CPU], profile[kernels.LEAST_MEMORY] = lowered.least_shares
+        profile[kernels.MOST] = lowered.most
+        profile[kernels.MOST_CPU], profile[kernels.MOST_MEMORY] = lowered.most_shares
+        profile[kernels.BALANCED] = lowered.balanced
+        profile[kernels.UNUSED] = lowered.unused
+        profile[kernels.PLUGIN] = lowered.plugin
+        profile[kernels.NORMALISED] = lowered.normalised is not None
+        if lowered.normalised is not None:
+            profile[kernels.POINTS_LEFT] = lowered.normalised.left
+            profile[kernels.POINTS_EVEN] = lowered.normalised.even
+        profile[kernels.KEY_SHIFT] = shift
+        profile[kernels.OWN_SHIFT] = own_shift
+        profile[kernels.MODE] = self.mode
+        self.shapes = kernels.Shapes(
+            fields=np.zeros((64, kernels.SHAPE_FIELDS), dtype=np.int64),
+            need=np.zeros((64, slots + 1), dtype=np.int64),
+            take=np.zeros((64, slots + 1), dtype=np.int64),
+            uncounted=np.zeros((64, 2), dtype=np.int64),
+            static=np.zeros((4, capacity), dtype=np.int64),
+            terms=np.zeros((1, kernels.TERM_FIELDS), dtype=np.int64),
+            adds_start=np.zeros(2, dtype=np.int32),
+            adds=np.zeros(1, dtype=np.int32),
+            profile=profile,
+            failed=np.zeros((4, kernels.REMEMBERED, slots + 1), dtype=np.int64),
+            failures=np.zeros(4, dtype=np.int32),
+            levels=np.zeros((2, 4, capacity if lowered.normalised else 1), dtype=np.uint8),
+            values=np.zeros((2, 4, kernels.LEVELS), dtype=np.int64),
+            releases=np.ones(1, dtype=np.int64),
+        )
+        self.topology = Topology(cluster, lowered)
+        self._make_slots()
+        self._take_over_order()
+        self._take_over_rows(np.arange(capacity))
+        self._mark_seen()
+
+    def _make_slots(self) -> None:
+        """As many slots as the memory allows; untouched pages cost nothing."""
+        groups = self.topology.most_groups
+        count = int(min(max(_SLOT_BYTES // (self._capacity * 16), 16), 1024))
+        self.slots = kernels.Slots(
+            tree=np.empty((count, 2 * self._capacity), dtype=np.int64),
+            position=np.full(count, kernels.NEVER, dtype=np.int64),
+            used=np.full(count, kernels.NEVER, dtype=np.int64),
+            shape=np.full(count, -1, dtype=np.int32),
+            feasible=np.zeros((count, groups), dtype=np.int32),
+            scalars=np.zeros((count, 64), dtype=np.int64),
+            level_counts=np.zeros((count, 2, kernels.LEVELS), dtype=np.int32),
+            largest=np.zeros((count, 2), dtype=np.int32),
+            scratch=np.zeros(self._capacity, dtype=np.int64),
+            group_keys=np.zeros(groups, dtype=np.int64),
+            hand=np.zeros(1, dtype=np.int64),
+            statistics=np.zeros(4, dtype=np.int64),
+        )
+        self.shapes.fields[:, kernels.SLOT] = -1
+
+    def _mark_seen(self) -> None:
+        self._seen = self.cluster.changes.revision
+        self._static_seen = self.cluster.static_changes.revision
+
+    def _take_over_order(self) -> None:
+        precedence = self.cluster.precedence
+        rows = self.cluster.rows
+        self.nodes.precedence[:] = precedence
+        self.nodes.row_of[precedence[rows]] = rows
+        self.slots.position[:] = kernels.NEVER
+        self._membership = self.cluster.membership
+
+    def _take_over_rows(self, rows: Rows) -> None:
+        cluster, nodes = self.cluster, self.nodes
+        free = cluster.allocatable[:, rows] - cluster.taken[:, rows]
+        room = cluster.max_tasks[rows] - cluster.tasks[rows]
+        inverse = cluster.inverse[:2, rows]
+        nodes.free[:-1, rows] = free
+        nodes.free[-1, rows] = room
+        nodes.row[rows, :-1] = free.T
+        nodes.row[rows, -1] = room
+        nodes.inverse[:, rows] = inverse
+        nodes.row_inverse[rows] = inverse.T
+
+    def _refresh_classes(self, rows: Rows, static_rows: Rows) -> None:
+        """The static answers of rows that changed other than by placements."""
+        assert self.lowered is not None
+        stale = rows if self.lowered.reads_load else static_rows
+        if not len(stale):
+            return
+        for code, shape in enumerate(self._class_shapes):
+            self.shapes.static[code, stale] = self.lowered.static_keys(shape, self.cluster, stale, self._tiers)
+            self._write_levels(code, shape)
+
+    def _register(self, shape: Shape) -> int | None:
+        lowered = self.lowered
+        assert lowered is not None
+        try:
+            if not lowered.accepts(shape, self.cluster):
+                return None
+        except PluginFailed:
+            return None
+        unknown = sum(self.cluster.slot_of(name) is None for name, _ in shape.request)
+        if unknown and len(self.cluster.slot_names) + unknown > self._slots:
+            return TOO_FEW_SLOTS
+        demand = self.cluster.demand(shape.request, shape.uncounted)
+        try:
+            static = self._class_of(shape)
+            weight = max(lowered.weight_of(shape, self.cluster), 1)
+        except PluginFailed:
+            # The NumPy face meets the same failure and says so.
+            return None
+        code = len(self._shapes)
+        self._shapes.append(shape)
+        self._weights.append(weight)
+        number = self._number_of.setdefault(shape.constraints, len(self._constraints))
+        if number == len(self._constraints):
+            self._constraints.append(shape.constraints)
+        self._kinds.append(number)
+        if code == len(self.shapes.fields):
+            self.shapes = self.shapes._replace(
+                fields=_doubled(self.shapes.fields),
+                need=_doubled(self.shapes.need),
+                take=_doubled(self.shapes.take),
+                uncounted=_doubled(self.shapes.uncounted),
+            )
+        fields, need, take = self.shapes.fields[code], self.shapes.need[code], self.shapes.take[code]
+        fields[kernels.CLASS] = static
+        fields[kernels.SLOT] = -1
+        fields[kernels.USED] = kernels.NEVER
+        need[:] = kernels.UNASKED
+        take[:] = 0
+        slots = demand.slots[:, 0]
+        take[slots] = demand.amounts[:, 0]
+        take[-1] = 1
+        if ResourcesFilter in lowered.filters:
+            need[slots] = demand.amounts[:, 0]
+        if TasksPerNodeFilter in lowered.filters:
+            need[-1] = 1
+        self.shapes.uncounted[code] = demand.uncounted[:, 0]
+        if lowered.normalised is not None:
+            fields[kernels.TAINTS], fields[kernels.WISHES] = lowered.normalised.weights(shape, self.cluster)
+        self.topology.register(code, shape)
+        return code
+
+    def _class_of(self, shape: Shape) -> int:
+        assert self.lowered is not None
+        key = self.lowered.static_key(shape, self.cluster)
+        code = self._classes.get(key)
+        if code is None:
+            answers = self.lowered.static_keys(shape, self.cluster, np.arange(self._capacity), self._tiers)
+            code = self._classes[key] = len(self._class_shapes)
+            self._class_shapes.append(shape)
+            if code == len(self.shapes.static):
+                self.shapes = self.shapes._replace(
+                    static=_doubled(self.shapes.static),
+                    failed=_doubled(self.shapes.failed),
+                    failures=_doubled(self.shapes.failures),
+                    levels=np.concatenate((self.shapes.levels, np.zeros_like(self.shapes.levels)), axis=1),
+                    values=np.concatenate((self.shapes.values, np.zeros_like(self.shapes.values)), axis=1),
+                )
+            self.shapes.static[code] = answers
+            self._write_levels(code, shape)
+        return code
+
+    def _write_levels(self, code: int, shape: Shape) -> None:
+        """The raw values of the scores that are normalised, per row of a class."""
+        assert self.lowered is not None
+        if self.lowered.normalised is not None:
+            for kind, raw in enumerate(self.lowered.normalised.raw(shape, self.cluster)):
+                values, levels = np.unique(raw, return_inverse=True)
+                self.shapes.levels[kind, code] = levels
+                self.shapes.values[kind, code, : len(values)] = values
+
+    def _prepare(self, codes: set[int]) -> None:
+        """Put the terms of these shapes into the kernels' tables, where something new came."""
+        if not self.topology.prepare(codes, self.shapes.fields, self.slots):
+            return
+        self.shapes = self.shapes._replace(
+            terms=self.topology.terms,
+            adds_start=self.topology.adds_start,
+            adds=self.topology.adds,
+        )
+        if self.topology.most_groups > self.slots.feasible.shape[1]:
+            self._make_slots()
+
+    def _tell_cluster(self, queue: kernels.Queue, answers: kernels.Answers, rows: NDArray[np.int32]) -> None:
+        """The kernels wrote the amounts; who is where is told here."""
+        cluster, found, tasks = self.cluster, answers.found, queue.tasks
+        keeps = np.where((queue.together != 0) & (found < tasks), 0, found)
+        numbers = np.array(self._kinds, dtype=np.int64)[queue.shape]
+        if len(rows) != len(tasks) or not (keeps == tasks).all():
+            kept = np.arange(len(rows)) - np.repeat(queue.start[:-1], tasks) < np.repeat(keeps, tasks)
+            rows, numbers = rows[kept], np.repeat(numbers, tasks)[kept]
+        order = np.argsort(numbers, kind="stable")
+        numbers = numbers[order]
+        placed: Rows = rows[order].astype(np.intp)
+        firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        for first, last in zip(firsts.tolist(), [*firsts[1:].tolist(), len(placed)], strict=False):
+            cluster.placed.add_rows(placed[first:last], self._constraints[int(numbers[first])])
+        cluster.changes.note(placed.tolist())
+        self._mark_seen()
+
+    def forget(self, workload: Workload, rows: list[int]) -> None:
+        """Undo the placement of a workload's tasks on these rows."""
+        shape = shape_of(workload, self.cluster)
+        demand = self.cluster.demand(shape.request, shape.uncounted)
+        for row in rows:
+            self.cluster.forget(np.array([row], dtype=np.intp), demand, workload.constraints)
+
+    def takes(self, workload: Workload, count: int) -> bool:
+        """Whether a workload that limits or spreads its own tasks per node can be placed by the kernels."""
+        assert self.lowered is not None
+        if self.lowered.normalised is not None or (workload.max_per_node is not None and workload.max_per_node < 1):
+            return False
+        if not workload.spread:
+            return True
+        return max(workload.occupied.values(), default=0) + count <= self._most_own
+
+
+def kernels_log(nodes: kernels.Nodes, rows: Rows) -> None:
+    """Log rows as changed, from outside of the kernels."""
+    head = int(nodes.head[0])
+    at = head + np.arange(len(rows))
+    nodes.log[at & (len(nodes.log) - 1)] = rows
+    nodes.last[rows] = at
+    nodes.head[0] = head + len(rows)
+
+
+def _doubled(array: NDArray[_Kind]) -> NDArray[_Kind]:
+    return np.concatenate((array, np.zeros_like(array)))
+
+
+def warm_up() -> None:
+    """Compile the kernels, or load them as compiled before."""
+    cluster = Cluster([Node(name="any", allocatable={"cpu": 1000})])
+    engine = Engine(cluster, Registry().profile())
+    engine.sync()
+    batch = Batch()
+    workload = Workload(name="any", request={"cpu": 1})
+    code = engine.code_of(workload)
+    assert code is not None
+    batch.add(workload, code, 1, together=False)
+    engine.place(batch)

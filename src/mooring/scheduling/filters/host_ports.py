@@ -1,0 +1,45 @@
+"""Only nodes where the ports that the task names are free, and enough of those that it wants any of."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.plugins import DependsOn, Rejection
+from mooring.scheduling.shapes import Shape
+
+
+class HostPortsFilter:
+    name = "host_ports"
+    depends_on: DependsOn = "row"
+
+    def concerns(self, shape: Shape, cluster: Cluster) -> bool:
+        return bool(shape.constraints.host_ports or shape.constraints.ports_wanted)
+
+    def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
+        mask = np.ones(len(rows), dtype=np.bool_)
+        for port in shape.constraints.host_ports:
+            mask &= cluster.placed.conflicts(port)[rows] == 0
+        return mask & self._enough(shape, cluster, rows)
+
+    def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
+        wanted = shape.constraints.ports_wanted
+        short = int((~self._enough(shape, cluster, rows)).sum())
+        words = []
+        if short < len(rows):
+            named = ", ".join(f"{port.port}/{port.protocol}" for port in shape.constraints.host_ports)
+            words.append(f"{len(rows) - short} with a port in use that it needs ({named})")
+        if short:
+            most = int((cluster.ports_offered[rows] - cluster.placed.range_used[rows]).max())
+            words.append(f"{short} with too few free ports (needs {wanted}; the most on one node is {most})")
+        possible = short < len(rows) or bool((cluster.ports_offered[rows] >= wanted).any())
+        return Rejection("ports-in-use", ", ".join(words), cure="release" if possible else "change")
+
+    def _enough(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
+        """A named port inside the range is one less to give away; that it is free was asked for already."""
+        wanted = shape.constraints.ports_wanted
+        if not wanted:
+            return np.ones(len(rows), dtype=np.bool_)
+        wanted += len({port.port for port in shape.constraints.host_ports})
+        enough: Mask = cluster.ports_offered[rows] - cluster.placed.range_used[rows] >= wanted
+        return enough

@@ -1,0 +1,51 @@
+"""Only nodes whose licence covers what the task needs and has a session left."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.plugins import DependsOn, Rejection
+from mooring.scheduling.shapes import Shape
+
+COVERS = {"enterprise": frozenset({"enterprise", "personal"})}
+"""Which licences a node's licence serves, where it serves more than itself."""
+
+
+class LicenceFilter:
+    name = "licence"
+    depends_on: DependsOn = "row"
+
+    def concerns(self, shape: Shape, cluster: Cluster) -> bool:
+        return shape.constraints.licence is not None
+
+    def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
+        if shape.constraints.licence is None:
+            return np.ones(len(rows), dtype=np.bool_)
+        left: Mask = cluster.placed.licences[rows] < cluster.sessions_allowed[rows]
+        return left & _covered(shape, cluster, rows)
+
+    def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
+        wanted = shape.constraints.licence
+        busy = int(_covered(shape, cluster, rows).sum())
+        words = []
+        if busy:
+            words.append(f"{busy} without a session left of the licence")
+        if busy < len(rows):
+            words.append(f"{len(rows) - busy} without the licence (needs {wanted})")
+        return Rejection(
+            "licence-sessions-used" if busy else "licence-missing",
+            ", ".join(words),
+            cure="release" if busy else "change",
+            details={"licence": wanted},
+        )
+
+
+def _covered(shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
+    wanted = shape.constraints.licence
+    covered = [
+        licence is not None and (wanted == licence or wanted in COVERS.get(licence, ()))
+        for licence in cluster.licences.values
+    ]
+    answer: Mask = np.array(covered, dtype=np.bool_)[cluster.licence[rows]]
+    return answer

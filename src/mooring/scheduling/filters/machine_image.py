@@ -1,0 +1,44 @@
+"""Only nodes that were made from the machine image which the task names, in a version that its pattern allows."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from mooring.model.constraints import MachineImage
+from mooring.model.versions import allows
+from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.plugins import DependsOn, Rejection
+from mooring.scheduling.shapes import Shape
+
+
+class MachineImageFilter:
+    name = "machine_image"
+    depends_on: DependsOn = "static"
+
+    def concerns(self, shape: Shape, cluster: Cluster) -> bool:
+        return shape.constraints.machine_image is not None
+
+    def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
+        wanted = shape.constraints.machine_image
+        if wanted is None:
+            return np.ones(len(rows), dtype=np.bool_)
+        known = cluster.machine_images.values
+        allowed = np.array([_fits(wanted, name, version) for name, version in known], dtype=np.bool_)
+        answer: Mask = allowed[cluster.machine_image[rows]]
+        return answer
+
+    def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
+        wanted = shape.constraints.machine_image
+        assert wanted is not None
+        shown = wanted.name if wanted.version == "*" else f"{wanted.name} {wanted.version}"
+        return Rejection(
+            "machine-image-mismatch",
+            f"{len(rows)} of another machine image (needs {shown})",
+            details={"machine_image": wanted.name, "version": wanted.version},
+        )
+
+
+def _fits(wanted: MachineImage, name: str | None, version: str) -> bool:
+    return name is not None and fnmatchcase(name, wanted.name) and allows(wanted.version, version)

@@ -1,0 +1,35 @@
+"""Only nodes that match a term of the required node affinity, and of the one that the profile adds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mooring.model.constraints import NodeTerm
+from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.node_terms import matching_any
+from mooring.scheduling.plugins import DependsOn, Rejection
+from mooring.scheduling.shapes import Shape
+
+
+class NodeAffinityFilter:
+    name = "node_affinity"
+    depends_on: DependsOn = "static"
+
+    def __init__(self, added_terms: tuple[NodeTerm, ...] | None = None) -> None:
+        self._added_terms = added_terms
+        """Demanded of every task, beside its own terms."""
+
+    def concerns(self, shape: Shape, cluster: Cluster) -> bool:
+        return shape.constraints.node_terms is not None or self._added_terms is not None
+
+    def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
+        mask = np.ones(len(rows), dtype=np.bool_)
+        for terms in (self._added_terms, shape.constraints.node_terms):
+            if terms is not None:
+                mask &= matching_any(terms, cluster, rows)
+        return mask
+
+    def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
+        if self._added_terms is not None and not matching_any(self._added_terms, cluster, rows).any():
+            return Rejection("node-affinity-mismatch", f"{len(rows)} outside of what this profile may use")
+        return Rejection("node-affinity-mismatch", f"{len(rows)} not matching the node affinity")

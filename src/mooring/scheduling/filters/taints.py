@@ -1,0 +1,41 @@
+"""Only nodes without a taint that keeps the task away: NoSchedule and NoExecute ones need a toleration."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from mooring.model.constraints import Taint
+from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.node_terms import HARD, tolerated, untolerated
+from mooring.scheduling.plugins import DependsOn, Rejection
+from mooring.scheduling.shapes import Shape
+
+
+class TaintsFilter:
+    name = "taints"
+    depends_on: DependsOn = "static"
+
+    def concerns(self, shape: Shape, cluster: Cluster) -> bool:
+        return any(untolerated(taints, shape.constraints.tolerations, HARD) for taints in cluster.taint_sets.values)
+
+    def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
+        return tolerated(shape.constraints, cluster, rows)
+
+    def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
+        """Each node counts for its first taint that is not tolerated."""
+        first: Counter[Taint] = Counter()
+        for code, count in Counter(cluster.taints[rows].tolist()).items():
+            first[untolerated(cluster.taint_sets.values[code], shape.constraints.tolerations, HARD)[0]] += count
+        words = [f"{count} not tolerated taint {_shown(taint)}" for taint, count in first.most_common(3)]
+        rest = len(rows) - sum(count for _, count in first.most_common(3))
+        if rest:
+            words.append(f"{rest} other taints not tolerated")
+        return Rejection(
+            "taint-not-tolerated",
+            ", ".join(words),
+            details={"taints": {_shown(taint): count for taint, count in first.items()}},
+        )
+
+
+def _shown(taint: Taint) -> str:
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"

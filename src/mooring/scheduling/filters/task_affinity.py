@@ -1,0 +1,55 @@
+"""Only nodes in a domain where tasks run that the task must be with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.domains import domain_totals, has_label, of_domain
+from mooring.scheduling.placed import matcher_of_all
+from mooring.scheduling.plugins import DependsOn, Rejection
+from mooring.scheduling.shapes import Shape
+
+
+class TaskAffinityFilter:
+    """A domain serves a term if it holds a task that matches all the terms. The first of a group that must be together
+    may go anywhere: if no such task runs yet and it matches its own terms, having the labels is enough.
+    """
+
+    name = "task_affinity"
+    depends_on: DependsOn = "domain"
+
+    def concerns(self, shape: Shape, cluster: Cluster) -> bool:
+        return bool(shape.constraints.affinity)
+
+    def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
+        constraints = shape.constraints
+        labelled = np.ones(len(rows), dtype=np.bool_)
+        if not constraints.affinity:
+            return labelled
+        matcher = matcher_of_all(constraints.affinity, constraints.project)
+        counts = cluster.placed.counts(matcher)
+        together = labelled.copy()
+        somewhere = False
+        for term in constraints.affinity:
+            totals = domain_totals(cluster, term.topology_key, counts)
+            somewhere = somewhere or bool(totals.any())
+            labelled &= has_label(cluster, term.topology_key, rows)
+            together &= of_domain(cluster, term.topology_key, totals, rows) > 0
+        if not somewhere and self._matches_itself(shape, cluster):
+            return labelled
+        return together
+
+    def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
+        keys = sorted({term.topology_key for term in shape.constraints.affinity})
+        return Rejection(
+            "task-affinity",
+            f"{len(rows)} away from the tasks that it must be with (by {', '.join(keys)})",
+            details={"topology_keys": keys},
+        )
+
+    def _matches_itself(self, shape: Shape, cluster: Cluster) -> bool:
+        constraints = shape.constraints
+        matcher = matcher_of_all(constraints.affinity, constraints.project)
+        labels = cluster.placed.project_labels(constraints.project)
+        return matcher.matches(constraints.project, labels, dict(constraints.labels))

@@ -1,0 +1,60 @@
+"""Only nodes in domains without tasks that the task must be apart from, or that must be apart from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mooring.model.constraints import TaskTerm
+from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.domains import domain_totals, of_domain
+from mooring.scheduling.placed import Counts, matcher_of
+from mooring.scheduling.plugins import DependsOn, Rejection
+from mooring.scheduling.shapes import Shape
+
+
+class TaskAntiAffinityFilter:
+    name = "task_anti_affinity"
+    depends_on: DependsOn = "domain"
+
+    def concerns(self, shape: Shape, cluster: Cluster) -> bool:
+        return bool(shape.constraints.anti_affinity) or any(True for _ in _against(shape, cluster))
+
+    def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
+        constraints = shape.constraints
+        mask = np.ones(len(rows), dtype=np.bool_)
+        for term in constraints.anti_affinity:
+            counts = cluster.placed.counts(matcher_of(term, constraints.project))
+            mask &= _none_in_domain(cluster, term, counts, rows)
+        for term, carriers in _against(shape, cluster):
+            mask &= _none_in_domain(cluster, term, carriers, rows)
+        return mask
+
+    def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
+        keys = {term.topology_key for term in shape.constraints.anti_affinity}
+        keys |= {term.topology_key for term, _ in _against(shape, cluster)}
+        return Rejection(
+            "task-anti-affinity",
+            f"{len(rows)} beside tasks that it must be apart from (by {', '.join(sorted(keys))})",
+            cure="release",
+            details={"topology_keys": sorted(keys)},
+        )
+
+
+def _against(shape: Shape, cluster: Cluster) -> Iterator[tuple[TaskTerm, Counts]]:
+    """The terms by which placed tasks keep this one away, with how many carry each on which row."""
+    constraints = shape.constraints
+    labels = dict(constraints.labels)
+    project_labels = cluster.placed.project_labels(constraints.project)
+    for term, project, carriers in cluster.placed.owners("anti_affinity"):
+        if isinstance(term, TaskTerm) and matcher_of(term, project).matches(
+            constraints.project, project_labels, labels
+        ):
+            yield term, carriers
+
+
+def _none_in_domain(cluster: Cluster, term: TaskTerm, counts: Counts, rows: Rows) -> Mask:
+    totals = domain_totals(cluster, term.topology_key, counts)
+    free: Mask = of_domain(cluster, term.topology_key, totals, rows) == 0
+    return free

@@ -1,0 +1,118 @@
+"""A close look at one workload: what every filter and scorer says about every node. On demand, never in a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mooring.scheduling.columns import Rows
+from mooring.scheduling.evaluation import INFEASIBLE, Evaluation
+from mooring.scheduling.plugins import Rejection, ask_filter, ask_scorer, ask_why
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is said about one node: who turns it down and why, or how good it is."""
+
+    node: str
+    rejections: Mapping[str, Rejection]
+    """By filter; empty for a node that may take the task."""
+    score: int = 0
+    scores: Mapping[str, int] | None = None
+    """By scorer, 0 to SCORE_ONE, before weights."""
+
+    @property
+    def feasible(self) -> bool:
+        return not self.rejections
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """All nodes of the pool: those that may take the task, best first, then the others, nearest miss first."""
+
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def candidates(self) -> tuple[Verdict, ...]:
+        return tuple(verdict for verdict in self.verdicts if verdict.feasible)
+
+    @property
+    def nearest_misses(self) -> tuple[Verdict, ...]:
+        """The nodes that were turned down, by the fewest filters first."""
+        return tuple(verdict for verdict in self.verdicts if not verdict.feasible)
+
+    @property
+    def winner(self) -> Verdict | None:
+        return next(iter(self.candidates), None)
+
+    @property
+    def runner_up(self) -> Verdict | None:
+        return next(iter(self.candidates[1:]), None)
+
+    @property
+    def removed(self) -> Mapping[str, int]:
+        """How many nodes each filter turned down first."""
+        counts: dict[str, int] = {}
+        for verdict in self.nearest_misses:
+            first = next(iter(verdict.rejections))
+            counts[first] = counts.get(first, 0) + 1
+        return counts
+
+    def of(self, node: str) -> Verdict:
+        return next(verdict for verdict in self.verdicts if verdict.node == node)
+
+    def as_dict(self, *, nearest: int = 3) -> dict[str, Any]:
+        """Counts, scores and the nearest misses, without what a filter knows about other tasks."""
+        return {
+            "nodes": len(self.verdicts),
+            "candidates": len(self.candidates),
+            "removed": dict(self.removed),
+            "winner": _shown(self.winner),
+            "runner_up": _shown(self.runner_up),
+            "nearest_misses": [
+                {"node": miss.node, "rejections": {by: why.code for by, why in miss.rejections.items()}}
+                for miss in self.nearest_misses[:nearest]
+            ],
+        }
+
+
+def inspect(evaluation: Evaluation) -> Inspection:
+    evaluation.refresh()
+    shape, cluster = evaluation.shape, evaluation.cluster
+    members = cluster.rows_of_pool(shape.pool)
+    members = members[np.argsort(-cluster.precedence[members])]
+    rejections: dict[int, dict[str, Rejection]] = {row: {} for row in members.tolist()}
+    for plugin in evaluation.active.filters:
+        if len(members):
+            refused = members[~ask_filter(plugin, shape, cluster, members)]
+            for row in refused.tolist():
+                one: Rows = np.array([row], dtype=np.intp)
+                rejections[row][plugin.name] = ask_why(plugin, shape, cluster, one)
+    feasible = members[evaluation.keys[members] != INFEASIBLE]
+    feasible = feasible[np.argsort(-evaluation.keys[feasible])]
+    scores = {
+        scorer.name: dict(zip(feasible.tolist(), ask_scorer(scorer, shape, cluster, feasible).tolist(), strict=True))
+        for scorer, _ in evaluation.active.scorers
+        if len(feasible)
+    }
+    fitting = [
+        Verdict(
+            cluster.node(row).name,
+            {},
+            evaluation.score_of(row),
+            {name: by_row[row] for name, by_row in scores.items()},
+        )
+        for row in feasible.tolist()
+    ]
+    others = [Verdict(cluster.node(row).name, why) for row, why in rejections.items() if why]
+    others.sort(key=lambda verdict: len(verdict.rejections))
+    return Inspection((*fitting, *others))
+
+
+def _shown(verdict: Verdict | None) -> dict[str, Any] | None:
+    if verdict is None:
+        return None
+    return {"node": verdict.node, "score": verdict.score, "scores": dict(verdict.scores or {})}

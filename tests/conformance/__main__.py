@@ -1,0 +1,45 @@
+"""`python -m tests.conformance FOLDER`: how many cases of each file pass, and which do not."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from pathlib import Path
+
+from tests.conformance.running import LATER, cases_in, problem_of
+from tests.conformance.translation import Json
+
+OWN = Path(__file__).parent / "cases"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", default=OWN)
+    folder = parser.parse_args().folder
+    failures = 0
+    for name, cases in cases_in(folder).items():
+        problems = {case["id"]: problem for case in cases if (problem := _attempt(case)) is not None}
+        _say(f"{name}: {len(cases) - len(problems)} passed, {len(problems)} failed")
+        for case_id, problem in problems.items():
+            _say(f"  {case_id}: {problem}")
+        failures += len(problems)
+    later = sorted(path.stem for path in folder.glob("*.json") if path.stem in LATER)
+    if later:
+        _say(f"not about placing one task, left out: {', '.join(later)}")
+    return min(failures, 1)
+
+
+def _attempt(case: Json) -> str | None:
+    try:
+        return problem_of(case)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-3)}"
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,381 @@
+"""Runs one case and says what is wrong with the outcome, if anything is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from math import ceil, floor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mooring.model.constraints import check_spread, check_task_terms
+from mooring.model.decisions import Outcome
+from mooring.model.errors import InvalidInput
+from mooring.model.quantity import canonical, parse_quantity
+from mooring.model.resources import limits_of, quality_of, requests_of, scoring_requests_of
+from mooring.model.workloads import Workload
+from mooring.scheduling import Cluster, Profile, Registry, Scheduler
+from mooring.scheduling.columns import Mask, Rows
+from mooring.scheduling.filters.host_ports import HostPortsFilter
+from mooring.scheduling.filters.node_affinity import NodeAffinityFilter
+from mooring.scheduling.filters.node_name import NodeNameFilter
+from mooring.scheduling.filters.node_selector import NodeSelectorFilter
+from mooring.scheduling.filters.ready import ReadyFilter
+from mooring.scheduling.filters.resources import ResourcesFilter
+from mooring.scheduling.filters.taints import TaintsFilter
+from mooring.scheduling.filters.task_affinity import TaskAffinityFilter
+from mooring.scheduling.filters.task_anti_affinity import TaskAntiAffinityFilter
+from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
+from mooring.scheduling.filters.topology_spread import TopologySpreadFilter
+from mooring.scheduling.node_terms import candidate_names, untolerated
+from mooring.scheduling.plugins import DependsOn, Filter, PluginFailed, Rejection, Scorer, ask_scorer, is_concerned
+from mooring.scheduling.scorers.kubernetes import (
+    KubernetesBalanced,
+    KubernetesFit,
+    KubernetesImageLocality,
+    KubernetesNodeAffinity,
+    KubernetesTaints,
+    KubernetesTaskAffinity,
+    KubernetesTopologySpread,
+)
+from mooring.scheduling.scorers.kubernetes.node_affinity import preferred_sum
+from mooring.scheduling.scorers.kubernetes.points import ONE_POINT
+from mooring.scheduling.shapes import Shape, shape_of
+from tests.conformance import translation
+from tests.conformance.translation import Json
+
+LATER = ("preemption", "queue", "requeue_hints", "gpu_fragment")
+"""Files about rules beyond placing one task."""
+
+_SYSTEM_SPREAD = {("kubernetes.io/hostname", 3), ("topology.kubernetes.io/zone", 5)}
+
+
+def cases_in(folder: Path) -> dict[str, list[Json]]:
+    """The cases of every file that is about placing, by the file's name."""
+    files = sorted(path for path in folder.glob("*.json") if path.stem not in LATER)
+    return {path.stem: json.loads(path.read_text()) for path in files}
+
+
+def problem_of(case: Json) -> str | None:
+    """None if the core gives the outcome that the case expects."""
+    run = _OPERATIONS.get(case["op"])
+    if run is None:
+        return f"the operation {case['op']!r} is not known"
+    try:
+        return run(case)
+    except (InvalidInput, PluginFailed) as error:
+        return None if case["expect"].get("error") else f"refused: {error}"
+
+
+class Excluded:
+    """The nodes that other filters are said to have rejected."""
+
+    name = "excluded"
+    depends_on: DependsOn = "static"
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = frozenset(names)
+
+    def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
+        return np.array([cluster.node(row).name not in self._names for row in rows.tolist()], dtype=np.bool_)
+
+    def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
+        return Rejection("excluded", f"{len(rows)} excluded")
+
+
+class Indifferent:
+    """A scorer to fill a profile in which only filters are asked."""
+
+    name = "indifferent"
+    depends_on: DependsOn = "static"
+
+    def score(self, shape: Shape, cluster: Cluster, rows: Rows) -> Any:
+        return np.zeros(len(rows), dtype=np.int64)
+
+
+def _filters(case: Json) -> tuple[Filter, ...]:
+    config = case.get("config") or {}
+    match case["plugin"]:
+        case "NodeName":
+            return (NodeNameFilter(),)
+        case "NodeUnschedulable":
+            return (ReadyFilter(),)
+        case "TaintToleration":
+            return (TaintsFilter(),)
+        case "NodeAffinity":
+            added = config.get("addedAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+            return (
+                NodeAffinityFilter(None if added is None else translation.node_terms_of(added)),
+                NodeSelectorFilter(),
+            )
+        case "NodePorts":
+            return (HostPortsFilter(),)
+        case "NodeResourcesFit":
+            ignored = (*config.get("ignoredResources", ()), *config.get("ignoredResourceGroups", ()))
+            return ResourcesFilter(frozenset(ignored)), TasksPerNodeFilter()
+        case "PodTopologySpread":
+            return (TopologySpreadFilter(),)
+        case "InterPodAffinity":
+            return TaskAffinityFilter(), TaskAntiAffinityFilter()
+    raise KeyError(f"there is no filter for {case['plugin']!r}")
+
+
+def _scorer(plugin: str, case: Json) -> Scorer:
+    config = case.get("config") or {}
+    match plugin:
+        case "TaintToleration":
+            return KubernetesTaints()
+        case "NodeAffinity":
+            return KubernetesNodeAffinity(translation.preferred_nodes_of(config.get("addedAffinity", {})))
+        case "NodeResourcesFit":
+            strategy = config.get("scoringStrategy", {})
+            slots = strategy.get("resources") or [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]
+            points = strategy.get("requestedToCapacityRatio", {}).get("shape", ())
+            return KubernetesFit(
+                strategy.get("type", "LeastAllocated"),
+                tuple((slot["name"], slot.get("weight", 1)) for slot in slots),
+                tuple((point.get("utilization", 0), point.get("score", 0)) for point in points) or ((0, 0), (100, 10)),
+            )
+        case "NodeResourcesBalancedAllocation":
+            slots = config.get("resources") or [{"name": "cpu"}, {"name": "memory"}]
+            return KubernetesBalanced(tuple(slot["name"] for slot in slots))
+        case "PodTopologySpread":
+            defaults = translation.default_spread(_labels(case), case.get("services", ()), _system_spread(config))
+            return KubernetesTopologySpread(tuple(map(translation.spread_of, defaults)))
+        case "InterPodAffinity":
+            return KubernetesTaskAffinity(
+                config.get("hardPodAffinityWeight", 1),
+                only_for_wishes=config.get("ignorePreferredTermsOfExistingPods", False),
+            )
+        case "ImageLocality":
+            return KubernetesImageLocality()
+    raise KeyError(f"there is no scorer for {plugin!r}")
+
+
+def _system_spread(config: Json) -> Sequence[Json]:
+    """Kubernetes' own default constraints, which are looser about labels than configured ones."""
+    defaults = config.get("defaultConstraints", ())
+    return defaults if {(c["topologyKey"], c["maxSkew"]) for c in defaults} == _SYSTEM_SPREAD else ()
+
+
+def _labels(case: Json) -> Mapping[str, str]:
+    labels: Mapping[str, str] = case.get("pod", {}).get("metadata", {}).get("labels", {})
+    return labels
+
+
+def _workload(case: Json) -> Workload:
+    config = case.get("config") or {}
+    defaults = () if _system_spread(config) else config.get("defaultConstraints", ())
+    workload = translation.workload_of(case.get("pod", {}), case.get("services", ()), defaults)
+    if case["plugin"] in ("InterPodAffinity", "*"):
+        check_task_terms(workload.constraints)
+    if case["plugin"] in ("PodTopologySpread", "*"):
+        check_spread(workload.constraints)
+    return workload
+
+
+def _filter(case: Json) -> str | None:
+    expect = case["expect"]
+    workload = _workload(case)
+    if expect.get("error"):
+        return "invalid input was accepted"
+    cluster = translation.cluster_of(case)
+    filters = _filters(case)
+    scheduler = Scheduler(cluster=cluster, filters=filters, scorers=[(Indifferent(), 1)])
+    inspection = scheduler.inspect(workload)
+    for name, wanted in expect.get("nodes", {}).items():
+        code = _code(inspection.of(name).rejections)
+        if code != wanted["code"] and not (wanted["code"] == "Rejected" and code != "Success"):
+            return f"{name}: {code} instead of {wanted['code']}"
+    if "pod" in expect and inspection.candidates:
+        return f"the pod should be rejected as a whole; {len(inspection.candidates)} nodes take it"
+    if "candidateNodes" in expect:
+        names = candidate_names(workload.constraints.node_terms)
+        if names is None or sorted(names) != sorted(expect["candidateNodes"]):
+            return f"candidates {names} instead of {expect['candidateNodes']}"
+    for name, lacking in expect.get("insufficient", {}).items():
+        found = _shortages(filters, workload, cluster, name)
+        if found != sorted(map(_comparable, lacking)):
+            return f"{name} lacks {found} instead of {lacking}"
+    return None
+
+
+def _code(rejections: Mapping[str, Rejection]) -> str:
+    if not rejections:
+        return "Success"
+    unresolvable = any(why.cure != "release" for by, why in rejections.items() if by != "tasks_per_node")
+    return "UnschedulableAndUnresolvable" if unresolvable else "Unschedulable"
+
+
+def _shortages(filters: Sequence[Filter], workload: Workload, cluster: Cluster, name: str) -> list[tuple[Any, ...]]:
+    row = next(row for row in cluster.rows.tolist() if cluster.node(row).name == name)
+    resources = next(plugin for plugin in filters if isinstance(plugin, ResourcesFilter))
+    found = [
+        (short.slot, short.needs, short.taken, short.allocatable, short.never)
+        for short in resources.shortages(shape_of(workload, cluster), cluster, row)
+    ]
+    if cluster.tasks[row] >= cluster.max_tasks[row]:
+        found.append(("pods", 1, int(cluster.tasks[row]), int(cluster.max_tasks[row]), False))
+    return sorted(found)
+
+
+def _comparable(lacking: Json) -> tuple[Any, ...]:
+    return (
+        lacking["resource"],
+        lacking["requested"],
+        lacking["used"],
+        lacking["capacity"],
+        lacking.get("unresolvable", False),
+    )
+
+
+def _score(case: Json) -> str | None:
+    expect = case["expect"]
+    workload = _workload(case)
+    cluster = translation.cluster_of(case)
+    scorer = _scorer(case["plugin"], case)
+    excluded = [node["metadata"]["name"] for node in case.get("infeasibleNodes", ())]
+    scheduler = Scheduler(cluster=cluster, filters=[Excluded(excluded)], scorers=[(scorer, 1)])
+    shape = shape_of(workload, cluster)
+    inspection = scheduler.inspect(workload)
+    if is_concerned(scorer, shape, cluster):
+        scores = {verdict.node: (verdict.scores or {})[scorer.name] for verdict in inspection.candidates}
+    else:
+        names = [verdict.node for verdict in inspection.candidates]
+        rows = np.array([cluster.row_of(_id(name)) for name in names], dtype=np.intp)
+        scores = dict(zip(names, ask_scorer(scorer, shape, cluster, rows).tolist(), strict=True))
+    if expect.get("error"):
+        return "invalid input was accepted"
+    if expect.get("skip"):
+        return None if not is_concerned(scorer, shape, cluster) or not any(scores.values()) else f"took part: {scores}"
+    points = {name: score // ONE_POINT for name, score in scores.items()}
+    return None if points == expect["scores"] else f"{points} instead of {expect['scores']}"
+
+
+def _id(name: str) -> Any:
+    return translation.node_of({"metadata": {"name": name}}).id
+
+
+def _schedule(case: Json) -> str | None:
+    expect, config = case["expect"], case.get("config") or {}
+    profile = Registry().profile("kubernetes")
+    wanted = config.get("scorers")
+    scorers = profile.scorers if wanted is None else tuple((_scorer(name, case), 1) for name in wanted)
+    workload = _workload(case)
+    scheduler = Scheduler(
+        cluster=translation.cluster_of(case), profile=Profile("conformance", profile.filters, scorers)
+    )
+    tied = _best(scheduler, workload)
+    decision = scheduler.decide(workload)
+    placed = decision.outcome is Outcome.PLACED
+    if placed != expect["schedulable"]:
+        why = "" if decision.reason is None else f": {decision.reason.message}"
+        return f"{'placed' if placed else 'not placed'}{why}"
+    anywhere = expect.get("onAnyOf")
+    if placed and anywhere:
+        # Kubernetes chooses at random among equals, so all the equals must be among those that are right.
+        if not tied <= set(anywhere):
+            return f"placed on one of {sorted(tied)} instead of {anywhere}"
+        if decision.placements[0].node_name not in tied:
+            return f"placed on {decision.placements[0].node_name}, which is not one of the best"
+    return None
+
+
+def _best(scheduler: Scheduler, workload: Workload) -> set[str]:
+    candidates = scheduler.inspect(workload).candidates
+    return {verdict.node for verdict in candidates if verdict.score == candidates[0].score}
+
+
+def _requests(case: Json) -> str | None:
+    config = case.get("config") or {}
+    with_overhead = not config.get("excludeOverhead", False)
+    with_task_level = not config.get("skipPodLevelResources", False)
+    template = translation.template_of(case.get("pod", {}))
+    if case["op"] == "requests":
+        unasked = translation.amounts_of(config.get("nonMissingContainerRequests", {}))
+        found = requests_of(template, unasked=unasked, with_overhead=with_overhead, with_task_level=with_task_level)
+    else:
+        found = limits_of(template, with_overhead=with_overhead, with_task_level=with_task_level)
+    wanted = translation.amounts_of(case["expect"][case["op"]])
+    return None if found == wanted else f"{found} instead of {wanted}"
+
+
+def _requests_nonzero(case: Json) -> str | None:
+    scored = scoring_requests_of(translation.template_of(case.get("pod", {})))
+    found = {"cpu_milli": scored["cpu"], "memory": scored["memory"]}
+    wanted = case["expect"]["requests"]
+    return None if found == {**found, **wanted} else f"{found} instead of {wanted}"
+
+
+def _qos(case: Json) -> str | None:
+    found = quality_of(translation.template_of(case.get("pod", {}))).value
+    return None if found == case["expect"]["qos"] else f"{found} instead of {case['expect']['qos']}"
+
+
+def _tolerates(case: Json) -> str | None:
+    given = case["input"]
+    tolerated = translation.toleration_of(given["toleration"]).tolerates(translation.taint_of(given["taint"]))
+    return _same(tolerated, case["expect"]["tolerated"])
+
+
+def _tolerates_all(case: Json) -> str | None:
+    given = case["input"]
+    taints = [translation.taint_of(taint) for taint in given.get("taints") or ()]
+    tolerations = [translation.toleration_of(toleration) for toleration in given.get("tolerations") or ()]
+    left = untolerated(taints, tolerations, [taint.effect for taint in taints])
+    return _same(not left, case["expect"]["tolerated"])
+
+
+def _selector_match(case: Json) -> str | None:
+    node = translation.node_of(case["input"].get("node") or {})
+    terms = translation.node_terms_of(case["input"].get("nodeSelector") or {})
+    matched = any(term.matches(node.labels, node.name) for term in terms)
+    wrong = not matched and any(term.problem for term in terms)
+    if case["expect"].get("error") or wrong:
+        return _same(wrong, bool(case["expect"].get("error")))
+    return _same(matched, case["expect"]["match"])
+
+
+def _preferred_sum(case: Json) -> str | None:
+    wishes = translation.preferred_nodes_of(
+        {"preferredDuringSchedulingIgnoredDuringExecution": case["input"].get("preferred") or ()}
+    )
+    wrong = any(wish.weight and wish.term.problem for wish in wishes)
+    if case["expect"].get("error") or wrong:
+        return _same(wrong, bool(case["expect"].get("error")))
+    cluster = Cluster([translation.node_of(case["input"].get("node") or {})])
+    return _same(int(preferred_sum(wishes, cluster, cluster.rows)[0]), case["expect"]["sum"])
+
+
+def _quantity(case: Json) -> str | None:
+    text, expect = case["input"]["text"], case["expect"]
+    if case["op"] == "quantity-canonical":
+        return _same(canonical(text), expect["text"])
+    nano = parse_quantity(text) * Fraction(10**9)
+    if expect.get("error"):
+        return "invalid input was accepted"
+    return _same(str(ceil(nano) if nano > 0 else floor(nano)), str(expect["value_nano"]))
+
+
+def _same(found: object, wanted: object) -> str | None:
+    return None if found == wanted else f"{found} instead of {wanted}"
+
+
+_OPERATIONS: Mapping[str, Callable[[Json], str | None]] = {
+    "filter": _filter,
+    "score": _score,
+    "schedule": _schedule,
+    "requests": _requests,
+    "limits": _requests,
+    "requests-nonzero": _requests_nonzero,
+    "qos": _qos,
+    "tolerates": _tolerates,
+    "tolerates-all": _tolerates_all,
+    "selector-match": _selector_match,
+    "preferred-sum": _preferred_sum,
+    "quantity-parse": _quantity,
+    "quantity-canonical": _quantity,
+}

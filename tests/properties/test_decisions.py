@@ -1,0 +1,76 @@
+"""The scheduler's decisions equal those of the slow placer, with all constraints mixed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mooring.model.nodes import Node
+from mooring.scheduling import Cluster, Pass, Registry, Scheduler
+from mooring.scheduling.profiles import PRESETS
+from tests.properties.kubernetes import KubernetesPlacer
+from tests.properties.placer import Answer, Place, Placer
+from tests.properties.worlds import PROJECT_LABELS, START, World, world
+
+PROFILES = ("locality", "balanced", "pack", "spread", "kubernetes")
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def cluster_of(made: World) -> Cluster:
+    cluster = Cluster(made.nodes)
+    for project, labels in PROJECT_LABELS.items():
+        cluster.label_project(project, labels)
+    for node_id, tasks in made.running.items():
+        cluster.tell_tasks(node_id, [(task, 1) for task in tasks])
+    return cluster
+
+
+def slow_answers(made: World, preset: str) -> list[Answer]:
+    def place(node: Node) -> Place:
+        return Place(node, list(made.running.get(node.id, ())))
+
+    places = [place(node) for node in made.nodes]
+    if preset == "kubernetes":
+        return KubernetesPlacer(places, PROJECT_LABELS).decide_all(made.queue)
+    return Placer(places, PROJECT_LABELS, dict(PRESETS[preset])).decide_all(made.queue)
+
+
+def answers(result: Pass) -> list[Answer]:
+    return [
+        Answer(
+            decision.workload.name,
+            decision.outcome,
+            tuple((placement.node_name, placement.score, placement.ports) for placement in decision.placements),
+        )
+        for decision in result.decisions
+    ]
+
+
+def check(seed: int, preset: str, *, compiled: bool, largest: int = 8) -> None:
+    made = world(seed, largest=largest)
+    scheduler = Scheduler(cluster=cluster_of(made), profile=Registry().profile(preset), compiled=compiled)
+    assert answers(scheduler.run(made.queue, START)) == slow_answers(made, preset)
+
+
+@pytest.mark.parametrize("preset", PROFILES)
+@pytest.mark.parametrize("compiled", [False, True], ids=["numpy", "compiled"])
+def test_decisions_equal_those_of_the_slow_placer(preset: str, compiled: bool) -> None:
+    @settings(max_examples=300, deadline=None)
+    @given(SEEDS)
+    def decides_alike(seed: int) -> None:
+        check(seed, preset, compiled=compiled)
+
+    decides_alike()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("preset", PROFILES)
+@pytest.mark.parametrize("compiled", [False, True], ids=["numpy", "compiled"])
+def test_decisions_equal_those_of_the_slow_placer_on_many_larger_clusters(preset: str, compiled: bool) -> None:
+    @settings(max_examples=5_000, deadline=None)
+    @given(SEEDS)
+    def decides_alike(seed: int) -> None:
+        check(seed, preset, compiled=compiled, largest=20)
+
+    decides_alike()

@@ -1,0 +1,298 @@
+"""What a task may demand of its place, the reason that is given, and what would cure it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from mooring.model.constraints import (
+    Constraints,
+    Effect,
+    HostPort,
+    MachineImage,
+    NodeTerm,
+    PreferredNodes,
+    Spread,
+    Taint,
+    TaskTerm,
+    Toleration,
+    check_constraints,
+)
+from mooring.model.decisions import Decision, Outcome
+from mooring.model.errors import InvalidInput
+from mooring.model.labels import Operator, Requirement, Selector, equal_to
+from mooring.model.nodes import Node
+from mooring.model.versions import allows, version_key
+from mooring.model.workloads import Workload, new_tasks
+from mooring.scheduling import Cluster, Scheduler
+
+ZONE = "zone"
+WEB = Constraints(labels=(("app", "web"),))
+NEAR_WEB = TaskTerm(ZONE, equal_to({"app": "web"}))
+
+
+def machine(name: str, **more: object) -> Node:
+    return Node(name=name, allocatable={"cpu": 4000, "memory": 1 << 33}, **more)  # type: ignore[arg-type]
+
+
+def decide(cluster: Cluster, constraints: Constraints, tasks: int = 1) -> Decision:
+    work = Workload(name="work", request={"cpu": 500}, tasks=new_tasks("work", tasks), constraints=constraints)
+    return Scheduler(cluster=cluster).decide(work)
+
+
+def where(decision: Decision) -> list[str]:
+    return [placement.node_name for placement in decision.placements]
+
+
+def in_zones(**running: int) -> Cluster:
+    """One node per zone, named as the zone, with so many tasks of the web."""
+    nodes = [machine(zone, labels={ZONE: zone}) for zone in running]
+    cluster = Cluster(nodes)
+    for node in nodes:
+        cluster.tell_tasks(node.id, [(WEB, running[node.name])])
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("node", "constraints", "code", "cure"),
+    [
+        (machine("a"), Constraints(node_name="b"), "node-name-mismatch", "change"),
+        (
+            machine("a"),
+            Constraints(designated=frozenset({"b"}), designated_strictly=True),
+            "node-not-designated",
+            "change",
+        ),
+        (machine("a"), Constraints(node_selector=(("disk", "ssd"),)), "node-selector-mismatch", "change"),
+        (
+            machine("a", labels={"size": "3"}),
+            Constraints(node_terms=(NodeTerm((Requirement("size", Operator.GT, ("3",)),)),)),
+            "node-affinity-mismatch",
+            "change",
+        ),
+        (machine("a"), Constraints(node_terms=()), "node-affinity-mismatch", "change"),
+        (machine("a", taints=(Taint("gpu"),)), Constraints(), "taint-not-tolerated", "change"),
+        (
+            machine("a", taints=(Taint("gpu", effect=Effect.NO_EXECUTE),)),
+            Constraints(tolerations=(Toleration("gpu", effect=Effect.NO_SCHEDULE),)),
+            "taint-not-tolerated",
+            "change",
+        ),
+        (
+            machine("a", machine_image="lab", machine_image_version="2.9"),
+            Constraints(machine_image=MachineImage("lab", ">=2.10")),
+            "machine-image-mismatch",
+            "change",
+        ),
+        (
+            machine("a", labels={ZONE: "z2"}),
+            Constraints(volume_zones=((ZONE, frozenset({"z1"})),)),
+            "volume-zone",
+            "change",
+        ),
+        (machine("a", licence="evaluation"), Constraints(licence="personal"), "licence-missing", "change"),
+        (machine("a", port_range=(2000, 2001)), Constraints(ports_wanted=3), "ports-in-use", "change"),
+        (machine("a"), Constraints(affinity=(NEAR_WEB,)), "task-affinity", "change"),
+        (machine("a"), Constraints(spread=(Spread(ZONE, 1, Selector()),)), "topology-spread", "change"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_filter_gives_its_reason(node, constraints, code, cure):
+    decision = decide(Cluster([node]), constraints)
+    assert decision.outcome is Outcome.WAITING
+    assert decision.reason is not None
+    assert (decision.reason.code, decision.reason.cure) == (code, cure)
+    assert decision.reason.message.startswith("0 of 1 node fits: 1 ")
+
+
+@pytest.mark.parametrize(
+    ("constraints", "code"),
+    [
+        (Constraints(host_ports=(HostPort(80),)), "ports-in-use"),
+        (Constraints(anti_affinity=(TaskTerm("metadata.name", equal_to({"app": "web"})),)), "task-anti-affinity"),
+        (Constraints(licence="personal"), "licence-sessions-used"),
+    ],
+)
+def test_what_runs_beside_can_leave(constraints, code):
+    cluster = Cluster([machine("a", licence="personal")])
+    running = replace(WEB, host_ports=(HostPort(80),), licence="personal")
+    cluster.tell_tasks(cluster.node(0).id, [(running, 1)])
+    reason = decide(cluster, constraints).reason
+    assert reason is not None
+    assert (reason.code, reason.cure) == (code, "release")
+
+
+def test_an_enterprise_licence_covers_personal_and_evaluation_stands_apart():
+    nodes = [machine("a", licence="evaluation"), machine("b", licence="enterprise")]
+    assert where(decide(Cluster(nodes), Constraints(licence="personal"), tasks=2)) == ["b", "b"]
+    assert where(decide(Cluster(nodes), Constraints(licence="evaluation"))) == ["a"]
+    assert where(decide(Cluster([machine("p", licence="personal")]), Constraints(licence="personal"), tasks=2)) == ["p"]
+
+
+def test_spread_after_the_placement_must_be_within_the_skew():
+    # zones a 3, b 1, c 1 and max_skew 1: a would be 4 - 1 = 3, b and c 2 - 1 = 1
+    spread = Constraints(labels=WEB.labels, spread=(Spread(ZONE, 1, equal_to({"app": "web"})),))
+    assert where(decide(in_zones(a=3, b=1, c=1), spread, tasks=3)) == ["b", "c", "b"]
+
+
+def test_only_domains_whose_nodes_the_task_may_use_count_for_the_smallest_number():
+    # zones a 1 and b 0: with b out of reach by node selector, a is the smallest itself
+    cluster = in_zones(a=1, b=0)
+    spread = Spread(ZONE, 1, equal_to({"app": "web"}))
+    bound = Constraints(labels=WEB.labels, spread=(spread,), node_selector=((ZONE, "a"),))
+    assert where(decide(cluster, bound)) == ["a"]
+    every = replace(bound, spread=(replace(spread, honor_node_affinity=False),))
+    assert where(decide(in_zones(a=1, b=0), every)) == []
+
+
+def test_placements_of_the_same_pass_count_for_those_that_follow():
+    apart = Constraints(labels=WEB.labels, anti_affinity=(NEAR_WEB,))
+    assert where(decide(in_zones(a=0, b=0, c=0), apart, tasks=4)) == ["a", "b", "c"]
+
+
+def test_a_placed_task_keeps_others_away_that_it_must_be_apart_from():
+    cluster = Cluster([machine("a", labels={ZONE: "a"}), machine("b", labels={ZONE: "b"})])
+    cluster.tell_tasks(cluster.node(0).id, [(Constraints(anti_affinity=(NEAR_WEB,)), 1)])
+    assert where(decide(cluster, WEB)) == ["b"]
+
+
+def test_the_first_of_a_group_that_must_be_together_goes_anywhere_and_the_rest_follows():
+    cluster = in_zones(a=0, b=0)
+    assert set(where(decide(cluster, replace(WEB, affinity=(NEAR_WEB,)), tasks=4))) == {"a"}
+    assert where(decide(in_zones(a=0, b=0), Constraints(affinity=(NEAR_WEB,)))) == []
+
+
+def test_a_project_selector_means_the_projects_with_these_labels():
+    cluster = in_zones(a=0, b=0)
+    other = replace(WEB, project="theirs")
+    cluster.tell_tasks(cluster.node(1).id, [(other, 1)])
+    near = replace(NEAR_WEB, project_selector=equal_to({"team": "one"}))
+    wants = Constraints(project="ours", affinity=(near,))
+    assert where(decide(cluster, wants)) == []
+    cluster.label_project("theirs", {"team": "one"})
+    assert where(decide(cluster, wants)) == ["b"]
+
+
+def test_the_lowest_free_ports_are_given_and_numbers_repeat_on_other_nodes():
+    cluster = Cluster([machine("a", port_range=(2000, 2003)), machine("b", port_range=(2000, 2003))])
+    cluster.tell_tasks(cluster.node(0).id, [(Constraints(host_ports=(HostPort(2001),)), 1)])
+    placements = decide(cluster, Constraints(ports_wanted=2), tasks=4).placements
+    assert [(p.node_name, p.ports) for p in placements] == [
+        ("a", (2000, 2002)),
+        ("b", (2000, 2001)),
+        ("b", (2002, 2003)),
+    ]
+
+
+def test_preferred_designated_nodes_come_before_every_score_and_failed_ones_last():
+    nodes = [machine("a"), machine("busy", used={"cpu": 3000}), machine("c")]
+    assert where(decide(Cluster(nodes), Constraints(designated=frozenset({"busy"})))) == ["busy"]
+    assert where(decide(Cluster(nodes), Constraints(failed_on=frozenset({nodes[0].id, nodes[2].id})))) == ["busy"]
+    both = Constraints(designated=frozenset({"a", "busy"}), failed_on=frozenset({nodes[0].id}))
+    assert where(decide(Cluster(nodes), both)) == ["busy"]
+
+
+def test_wishes_move_the_choice_and_forbid_nothing():
+    nodes = [machine("a"), machine("b", labels={"disk": "ssd"})]
+    wish = PreferredNodes(5, NodeTerm((Requirement("disk", Operator.EXISTS),)))
+    assert where(decide(Cluster(nodes), Constraints(preferred_nodes=(wish,)))) == ["b"]
+    assert where(decide(Cluster(nodes[:1]), Constraints(preferred_nodes=(wish,)))) == ["a"]
+    soft = machine("a", taints=(Taint("old", effect=Effect.PREFER_NO_SCHEDULE),))
+    assert where(decide(Cluster([soft, machine("b")]), Constraints())) == ["b"]
+    assert where(decide(Cluster([soft, machine("b")]), Constraints(tolerations=(Toleration("old"),)))) == ["a"]
+    away = Constraints(spread=(Spread(ZONE, 1, equal_to({"app": "web"}), hard=False),))
+    assert where(decide(in_zones(a=2, b=1), away)) == ["b"]
+    present = machine("b", images={"tool:latest": 1})
+    assert where(decide(Cluster([machine("a"), present]), Constraints(images=("tool",)))) == ["b"]
+
+
+def test_a_node_closed_for_new_tasks_takes_those_that_tolerate_it():
+    cluster = Cluster([machine("a", schedulable=False)])
+    assert where(decide(cluster, Constraints())) == []
+    assert where(decide(cluster, Constraints(tolerations=(Toleration("node.kubernetes.io/unschedulable"),)))) == ["a"]
+
+
+def test_only_compressible_slots_are_promised_more_than_once():
+    node = machine("a")
+    twice = Cluster([node], overcommit={"default": {"cpu": Fraction(2)}})
+    assert len(where(decide(twice, Constraints(), tasks=20))) == 16
+    with pytest.raises(InvalidInput, match="overcommit of memory"):
+        Cluster([node], overcommit={"default": {"memory": Fraction(2)}})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "version", "allowed"),
+    [
+        ("*", "1.0", True),
+        ("2.*", "2.10.1", True),
+        ("2.*", "20.1", False),
+        (">=2.9", "2.10", True),
+        (">=2.4,<3", "3.0", False),
+        (">=2.4,<3", "2.10.3", True),
+        ("==2.0", "2", True),
+        (">=2.0", "2.0-rc1", False),
+        (">=1", "", False),
+        ("2.[0-9]", "2.9", True),
+    ],
+)
+def test_versions_are_compared_as_versions(pattern, version, allowed):
+    assert allows(pattern, version) is allowed
+
+
+def test_versions_order_as_people_count():
+    versions = ["2.10", "2.9", "2.9.1", "2.9-rc1", "10.0"]
+    assert sorted(versions, key=version_key) == ["2.9-rc1", "2.9", "2.9.1", "2.10", "10.0"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Constraints(labels=(("app", "not a value!"),)),
+        Constraints(node_terms=(NodeTerm((Requirement("size", Operator.GT, ("many",)),)),)),
+        Constraints(node_terms=(NodeTerm(fields=(Requirement("metadata.name", Operator.IN, ("a", "b")),)),)),
+        Constraints(affinity=(TaskTerm("", Selector()),)),
+        Constraints(anti_affinity=(TaskTerm(ZONE, Selector((Requirement("app", Operator.IN),))),)),
+        Constraints(spread=(Spread(ZONE, 0, Selector()),)),
+        Constraints(tolerations=(Toleration(value="x"),)),
+        Constraints(host_ports=(HostPort(70_000),)),
+        Constraints(ports_wanted=-1),
+    ],
+)
+def test_constraints_that_cannot_be_meant_are_refused(wrong):
+    with pytest.raises(InvalidInput):
+        check_constraints(wrong)
+
+
+def test_inspection_shows_every_nodes_verdict():
+    cluster = Cluster([machine("a"), machine("b", taints=(Taint("gpu"),)), machine("c", used={"cpu": 3800})])
+    work = Workload(name="work", request={"cpu": 500})
+    inspection = Scheduler(cluster=cluster).inspect(work)
+    assert [verdict.node for verdict in inspection.candidates] == ["a"]
+    assert inspection.winner is not None
+    assert set(inspection.winner.scores or {}) >= {"resources", "load", "locality"}
+    assert inspection.runner_up is None
+    assert inspection.removed == {"taints": 1, "resources": 1}
+    assert inspection.of("c").rejections["resources"].cure == "release"
+    shown = inspection.as_dict()
+    assert (shown["nodes"], shown["candidates"]) == (3, 1)
+    assert cluster.tasks.sum() == 0
+
+
+def test_a_message_names_what_each_group_of_nodes_lacks():
+    nodes = [
+        *(machine(f"full-{number}", used={"cpu": 3800}) for number in range(3)),
+        *(machine(f"gpu-{number}", taints=(Taint("gpu", "yes"),)) for number in range(2)),
+        machine("far", labels={ZONE: "z2"}),
+    ]
+    wants = Constraints(volume_zones=((ZONE, frozenset({"z1"})),))
+    labelled = [replace(node, labels={ZONE: "z1"}) if node.name != "far" else node for node in nodes]
+    reason = decide(Cluster(labelled), wants).reason
+    assert reason is not None
+    assert reason.message == (
+        "0 of 6 nodes fit: 3 have too little cpu (needs 0.5; the most free on one node is 0.2), "
+        "2 not tolerated taint gpu=yes:NoSchedule, 1 wrong zone for its volumes (zone z1)"
+    )
+    assert reason.cure == "release"
+    assert reason.details["rejected"] == {"resources": 3, "taints": 2, "volume_zone": 1}
