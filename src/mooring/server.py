@@ -157,7 +157,9 @@ class _Server:
         await database.write(_seed)
         passwords = Passwords()
         given = settings.admin_password.get_secret_value() if settings.admin_password else None
-        password = await bootstrap.first_start(database, passwords, given, now())
+        password = await bootstrap.first_start(
+            database, passwords, given, now(), keep=lambda chosen: _keep_password(settings, chosen)
+        )
         admin = await _admin(database)
         node_admin = NodeAdmin(database, simulation_allowed=_simulation_allowed(settings))
         if settings.simulate:
@@ -391,19 +393,26 @@ def _url(settings: Settings, listener: socket.socket) -> str:
     return f"{scheme}://{f'[{reachable}]' if ':' in reachable else reachable}:{port}"
 
 
+def _keep_password(settings: Settings, password: str) -> None:
+    """For `mooring login` on this machine, which needs nothing typed."""
+    path = _password_file(settings)
+    path.touch(0o600)
+    path.write_text(password + "\n")
+
+
+def _password_file(settings: Settings) -> Path:
+    return settings.data / "admin-password"
+
+
 def _announce(settings: Settings, url: str, password: str | None) -> None:
-    """Say where the server is and the exact line to paste; keep both for `mooring login` on this machine."""
+    """Say where the server is and the exact line to paste; keep the address for `mooring login` on this machine."""
     address = settings.data / "server.json"
     record = {"url": url} | ({"ca_file": str(settings.tls_cert.absolute())} if settings.tls_cert else {})
     address.write_text(json.dumps(record))
     address.chmod(0o644)
-    password_file = settings.data / "admin-password"
-    if password is not None:
-        password_file.touch(0o600)
-        password_file.write_text(password + "\n")
     command = f"{Path(sys.argv[0]).absolute()} login --data {settings.data.absolute()}"
     lines = ["", f"Mooring is at {url}   (API docs: {url}/docs)", f"State is kept in {settings.data.absolute()}"]
     if password is not None and settings.admin_password is None:
-        lines.append(f"First start: user admin, password {password}   (also in {password_file.absolute()})")
+        lines.append(f"First start: user admin, password {password}   (also in {_password_file(settings).absolute()})")
     lines += ["", "In a second terminal:", "", f"    {command}", "", "Ctrl-C stops.", ""]
     print("\n".join(lines), flush=True)

@@ -10,7 +10,8 @@ from sqlalchemy import update
 from mooring import clock
 from mooring.model.lifecycle import TaskStatus as T
 from mooring.store.tables import workloads
-from tests.api.world import World, on_sqlite, real_pool_takes_containers
+from tests.api.world import World, real_pool_takes_containers
+from tests.store.databases import on_sqlite
 
 RUN = (T.SCHEDULED, T.PREPARING, T.RUNNING)
 

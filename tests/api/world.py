@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
-import pytest
 from argon2 import PasswordHasher
 from fastapi import FastAPI
 from sqlalchemy import func, select
@@ -33,9 +32,6 @@ from mooring.store.views import workloads as views
 ADMIN_PASSWORD = "admin123"
 PASSWORD = "correct horse"
 KEYS = SigningKeys([SigningKey(b"k" * 32)])
-
-# For tests of rules that no database has a part in.
-on_sqlite = pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 
 
 @dataclass
