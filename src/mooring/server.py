@@ -24,6 +24,7 @@ import uvloop
 
 from mooring import logs, metrics
 from mooring.agent.agent import Agent
+from mooring.agent.facts import node_name
 from mooring.agent.options import Options
 from mooring.api import agents as agent_routes
 from mooring.api import bootstrap, signing
@@ -205,7 +206,8 @@ class _Server:
 
     async def run(self) -> None:
         """Serve until a signal says stop; then agent, loops and API end in this order, so that no report is lost."""
-        assert self.uvicorn is not None and self.listener is not None
+        assert self.uvicorn is not None
+        assert self.listener is not None
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -271,7 +273,7 @@ async def _simulate(database: Database, node_admin: NodeAdmin, admin: Principal,
 async def _local_agent(database: Database, settings: Settings, url: str, admin: Principal) -> Agent:
     """This machine's agent; it joins like any other, with a token that it gets on the short way."""
     root = settings.data / "agent"
-    name = settings.node_name or _node_name()
+    name = settings.node_name or node_name()
 
     async def work(connection: Connection) -> str:
         return await join_tokens.create(
@@ -294,12 +296,6 @@ async def _local_agent(database: Database, settings: Settings, url: str, admin: 
             ca_file=settings.tls_cert,
         ),
     )
-
-
-def _node_name() -> str:
-    """The host name as a node's name."""
-    words = "".join(c if c.isascii() and c.isalnum() else "-" for c in socket.gethostname().lower().split(".")[0])
-    return words.strip("-")[:63].rstrip("-") or "local"
 
 
 def _check(settings: Settings) -> None:
@@ -393,9 +389,12 @@ def _url(settings: Settings, listener: socket.socket) -> str:
     return f"{scheme}://{f'[{reachable}]' if ':' in reachable else reachable}:{port}"
 
 
-def _keep_password(settings: Settings, password: str) -> None:
+def _keep_password(settings: Settings, password: str | None) -> None:
     """For `mooring login` on this machine, which needs nothing typed."""
     path = _password_file(settings)
+    if password is None:
+        path.unlink(missing_ok=True)
+        return
     path.touch(0o600)
     path.write_text(password + "\n")
 
@@ -415,4 +414,5 @@ def _announce(settings: Settings, url: str, password: str | None) -> None:
     if password is not None and settings.admin_password is None:
         lines.append(f"First start: user admin, password {password}   (also in {_password_file(settings).absolute()})")
     lines += ["", "In a second terminal:", "", f"    {command}", "", "Ctrl-C stops.", ""]
-    print("\n".join(lines), flush=True)
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()

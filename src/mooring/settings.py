@@ -39,7 +39,9 @@ def default_data() -> Path:
     if os.geteuid() == 0:
         return Path("/var/lib/mooring")
     base = os.environ.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "mooring"
+    # The specification says that a relative path there is to be ignored.
+    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".local" / "share"
+    return root / "mooring"
 
 
 class Settings(BaseModel):

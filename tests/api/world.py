@@ -17,6 +17,7 @@ from mooring import clock
 from mooring.api.services import Services
 from mooring.api.signing import SigningKey, SigningKeys
 from mooring.api.tokens import Claims, Tokens
+from mooring.coordination.signals import Signal
 from mooring.intake.auditing import Auditor
 from mooring.intake.intake import Intake
 from mooring.intake.nodes import NodeAdmin
@@ -40,29 +41,37 @@ class FakeLogs:
 
     pieces: list[bytes] = field(default_factory=lambda: [b"one\n", b"two\n"])
     fails_after: int | None = None
+    silent: bool = False
+    asking: asyncio.Event = field(default_factory=asyncio.Event)
+    closed: int = 0
     asked: list[dict[str, Any]] = field(default_factory=list)
 
     async def stream(self, task_id: UUID, node_id: UUID, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
         self.asked.append({"task_id": task_id, "node_id": node_id, "tail": tail, "follow": follow})
-        for number, piece in enumerate(self.pieces):
-            if number == self.fails_after:
-                raise Unavailable("node n1 does not answer")
-            yield piece
+        self.asking.set()
+        try:
+            if self.silent:
+                await asyncio.Event().wait()
+            for number, piece in enumerate(self.pieces):
+                if number == self.fails_after:
+                    raise Unavailable("node n1 does not answer")
+                yield piece
+        finally:
+            self.closed += 1
 
 
-@dataclass
-class FakeChanges:
-    """Tells of commits when a test says so."""
+class WatchedSignal(Signal):
+    """A signal that tells when somebody waits for it."""
 
-    happened: asyncio.Event = field(default_factory=asyncio.Event)
-    waiting: asyncio.Event = field(default_factory=asyncio.Event)
-    timeouts: list[float] = field(default_factory=list)
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = asyncio.Event()
+        self.timeouts: list[float] = []
 
-    async def wait(self, timeout: float) -> None:
+    async def wait(self, timeout: float, seen: int | None = None) -> int:
         self.timeouts.append(timeout)
         self.waiting.set()
-        await self.happened.wait()
-        self.happened.clear()
+        return await super().wait(timeout, seen)
 
 
 @dataclass
@@ -83,7 +92,7 @@ class World:
     app: FastAPI
     client: httpx2.AsyncClient
     logs: FakeLogs
-    changes: FakeChanges
+    changes: WatchedSignal
     state: FakeState
 
     async def login(self, username: str, password: str = PASSWORD) -> dict[str, str]:
@@ -168,7 +177,7 @@ def hashed(password: str) -> str:
     return PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(password)
 
 
-async def prepare(database: Database) -> tuple[Services, FakeLogs, FakeChanges, FakeState]:
+async def prepare(database: Database) -> tuple[Services, FakeLogs, WatchedSignal, FakeState]:
     """Services over a database after its first start, with a real and a simulated pool."""
     password_hash = hashed(ADMIN_PASSWORD)
     await database.write(lambda c: tenants.bootstrap(c, password_hash=password_hash, now=clock.now()))
@@ -176,7 +185,7 @@ async def prepare(database: Database) -> tuple[Services, FakeLogs, FakeChanges, 
     await database.write(
         lambda c: pools.ensure(c, "simulated", runtimes=["container"], simulated=True, now=clock.now())
     )
-    logs, changes, state = FakeLogs(), FakeChanges(), FakeState()
+    logs, changes, state = FakeLogs(), WatchedSignal(), FakeState()
     services = Services(
         database=database,
         intake=Intake(database),

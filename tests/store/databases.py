@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.store import schema
+from mooring.store import engine, schema
 from mooring.store.engine import Database
 from tests.servers import PostgresServer
 from tests.store.harbour import Harbour
@@ -21,6 +21,21 @@ on_postgresql = pytest.mark.parametrize("migrated_url", ["postgresql"], indirect
 async def harbour(database: Database) -> Harbour:
     """A migrated database with the default tenants and pools."""
     return await Harbour.open(database)
+
+
+@pytest.fixture
+def retried(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
+    """The errors after which a transaction was, or would have been, tried again."""
+    errors: list[Exception] = []
+
+    original = engine.is_temporary
+
+    def is_temporary(error: Exception) -> bool:
+        errors.append(error)
+        return original(error)
+
+    monkeypatch.setattr(engine, "is_temporary", is_temporary)
+    return errors
 
 
 @pytest.fixture

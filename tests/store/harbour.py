@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -16,9 +16,8 @@ from mooring.controllers.lifecycle import LifecycleLoop
 from mooring.controllers.nodes import NodesLoop
 from mooring.coordination.leadership import Office
 from mooring.mirror.mirror import Mirror
-from mooring.model.decisions import Decision, Placement
+from mooring.model.decisions import Decision
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.quantity import INT64_MAX
 from mooring.model.reasons import Reason
 from mooring.model.slots import parse_amounts
 from mooring.model.tenants import Principal
@@ -149,11 +148,12 @@ class Harbour:
 
     # --- what happens to it ---
 
-    async def propose(self) -> list[Decision]:
-        """What the scheduler decides for everything that waits, from the store as it is."""
+    async def propose(self, ids: Sequence[UUID] | None = None) -> list[Decision]:
+        """What the scheduler decides for everything that waits, or for these, from the store as it is."""
         mirror = Mirror(self.database)
         await mirror.load()
-        return list(Scheduler(cluster=mirror.cluster).run(mirror.due(now()), now()).decisions)
+        waiting = [workload for workload in mirror.queue.values() if ids is None or workload.id in ids]
+        return list(Scheduler(cluster=mirror.cluster).run(waiting, now()).decisions)
 
     async def bind(self, decisions: Iterable[Decision], *, term: int | None = None) -> Bound:
         return await OptimisticBinder(self.database).bind(list(decisions), term or self.office.term)
@@ -245,5 +245,10 @@ class Harbour:
             return (await ledger.audit(connection)).findings
 
 
-def placement(task_id: UUID, node: AnyRow, *, generation: int | None = None) -> Placement:
-    return Placement(task_id, node.id, node.name, generation or node.generation, score=INT64_MAX >> 44)
+async def someone_waits_for_a_lock(database: Database) -> bool:
+    """On PostgreSQL, in this database."""
+    async with database.read() as connection:
+        found = await connection.exec_driver_sql(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return bool(found.scalar_one())

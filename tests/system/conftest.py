@@ -23,9 +23,7 @@ class Servers:
         self, *flags: str, name: str = "data", environment: Mapping[str, str] | None = None, data: Path | None = None
     ) -> Server:
         """A server that is not started yet."""
-        server = Server(
-            data or self.folder / name, flags, {"MOORING_ADMIN_PASSWORD": PASSWORD, **(environment or {})}
-        )
+        server = Server(data or self.folder / name, flags, {"MOORING_ADMIN_PASSWORD": PASSWORD, **(environment or {})})
         self._started.append(server)
         return server
 

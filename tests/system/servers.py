@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -129,6 +130,7 @@ class Server(Program):
     """`mooring up`."""
 
     url: str = ""
+    ca_file: Path | None = None
 
     def arguments(self) -> list[str]:
         return ["up", "--data", str(self.data), "--port", "0", *self.flags]
@@ -152,20 +154,21 @@ class Server(Program):
 
     def client(self, username: str = "admin", password: str = PASSWORD) -> Client:
         """A client that is logged in; its login lives as long as it does."""
-        client = Client(self.url, store=CredentialStore(self.data.parent / "no-logins.json"))
+        client = Client(self.url, store=CredentialStore(self.data.parent / "no-logins.json"), ca_file=self.ca_file)
         client.login(username, password)
         return client
 
     def status(self, path: str) -> int:
         """The HTTP status of a GET that needs no login."""
         try:
-            with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+            trusted = ssl.create_default_context(cafile=self.ca_file) if self.ca_file else None
+            with urllib.request.urlopen(self.url + path, timeout=10, context=trusted) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code
 
-    def read(self, path: str) -> str:
-        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+    def metrics(self) -> str:
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:
             text: str = answer.read().decode()
             return text
 
@@ -261,5 +264,3 @@ def _remove_cgroups_of(folder: Path) -> None:
             for base in Path("/sys/fs/cgroup").glob(f"**/mooring-{node}"):
                 for group in sorted((path for path in base.glob("**/") if path.is_dir()), reverse=True):
                     group.rmdir()
-
-

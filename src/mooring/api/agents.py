@@ -95,7 +95,10 @@ async def _authenticate(database: Database, websocket: WebSocket) -> Any:
             node = await nodes.by_credential(connection, _hash(credential))
         if node is not None:
             return node
-    raise NotAuthenticated("this node credential is not known; the node may have been removed or joined again")
+    raise NotAuthenticated(
+        "this node credential is not known; the node may have been removed or joined again; join with a new token",
+        code="credential-refused",
+    )
 
 
 async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:

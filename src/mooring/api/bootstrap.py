@@ -19,13 +19,13 @@ async def first_start(
     password: str | None,
     now: datetime,
     *,
-    keep: Callable[[str], None] = lambda password: None,
+    keep: Callable[[str | None], None] = lambda password: None,
 ) -> str | None:
     """Make the default tenants and the admin if they are missing: the admin's password, or None if it was there.
 
     `password` is the one that the settings give; a random one is made without it. `keep` gets it before it counts, so
     that a crash in between loses no password. Of servers that start at once one makes the admin, and only that one
-    gets the password.
+    gets the password; the others' `keep` gets None.
     """
     async with database.read() as connection:
         if await tenants.has_admin(connection):
@@ -38,4 +38,7 @@ async def first_start(
     password_hash = await passwords.hash(chosen)
     keep(chosen)
     created = await database.write(lambda c: tenants.bootstrap(c, password_hash=password_hash, now=now))
-    return chosen if created else None
+    if not created:
+        keep(None)
+        return None
+    return chosen

@@ -13,7 +13,7 @@ from mooring.model.quantity import format_binary, format_decimal, to_units
 Kind = Literal["milli", "bytes", "count"]
 
 UNITS_PER_ONE: Mapping[Kind, int] = {"milli": 1000, "bytes": 1, "count": 1}
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9./]{0,61}[a-zA-Z0-9])?", re.ASCII)
+_NAME = re.compile(r"[a-z0-9]([-a-zA-Z0-9./]{0,61}[a-zA-Z0-9])?", re.ASCII)
 
 Amounts = Mapping[str, int]
 """Slot name to int64 in the slot's base unit."""
