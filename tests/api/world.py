@@ -26,6 +26,7 @@ from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.tenants import Role
 from mooring.store import pools, tenants, transitions
+from mooring.store.changes import Change
 from mooring.store.engine import Connection, Database
 from mooring.store.tables import metadata, nodes
 from mooring.store.views import workloads as views
@@ -148,7 +149,7 @@ class World:
             node_id = (await connection.execute(select(nodes.c.id).where(nodes.c.name == node))).scalar_one()
         for status in statuses:
             placed = status is TaskStatus.SCHEDULED
-            change = transitions.Change(
+            change = Change(
                 task.id,
                 status,
                 reason=Reason("broke", "it broke", "agent") if status is TaskStatus.FAILED else None,
@@ -158,7 +159,7 @@ class World:
             )
             await self._apply(change)
 
-    async def _apply(self, change: transitions.Change) -> None:
+    async def _apply(self, change: Change) -> None:
         await self.services.database.write(
             lambda c: transitions.apply(c, [change], actor="scheduler", now=clock.now(), term=1)
         )

@@ -8,8 +8,9 @@ from mooring.binding import optimistic
 from mooring.clock import now
 from mooring.model.lifecycle import TaskStatus
 from mooring.store import transitions
+from mooring.store.changes import Change
 from mooring.store.engine import Connection
-from mooring.store.transitions import Change
+from mooring.store.loading import lock_workloads
 from tests.store.databases import on_postgresql, on_sqlite
 from tests.store.harbour import Harbour, someone_waits_for_a_lock
 
@@ -64,7 +65,7 @@ async def test_a_reason_to_wait_is_written_under_a_lock_that_was_taken_before_th
     locked, reported = asyncio.Event(), asyncio.Event()
 
     async def agent(connection: Connection) -> None:
-        await transitions.lock_workloads(connection, [half])
+        await lock_workloads(connection, [half])
         locked.set()
         await reported.wait()
         await transitions.apply(connection, [Change(placed.id, TaskStatus.RUNNING)], actor="agent", now=now())

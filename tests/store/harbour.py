@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -25,8 +25,10 @@ from mooring.model.workloads import Container, Kind, OnInsufficient, Restart, Ta
 from mooring.scheduling import Scheduler
 from mooring.store import leadership, ledger, nodes, pools, slot_types, tenants, transitions, workloads
 from mooring.store.bind import Bound
+from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
 from mooring.store.ids import new_id
+from mooring.store.ledger import Finding
 from mooring.store.tables import events, node_resources, status_history
 from mooring.store.tables import nodes as nodes_table
 from mooring.store.tables import resource_allocations as ledger_table
@@ -72,10 +74,10 @@ class Harbour:
         simulated: bool = False,
         max_tasks: int | None = None,
         seen_at: datetime | None = None,
-        **slots: int | str,
+        slots: Mapping[str, int | str] | None = None,
     ) -> UUID:
         """A node of the pool `default` that has connected."""
-        capacity = parse_amounts({"cpu": cpu, "memory": memory, **slots})
+        capacity = parse_amounts({"cpu": cpu, "memory": memory, **(slots or {})})
 
         async def work(connection: Connection) -> UUID:
             new = nodes.NewNode(
@@ -122,9 +124,9 @@ class Harbour:
         spread: bool = True,
         max_per_node: int | None = None,
         on_insufficient: OnInsufficient = OnInsufficient.WAIT,
-        **slots: int | str,
+        slots: Mapping[str, int | str] | None = None,
     ) -> UUID:
-        request = parse_amounts({"cpu": cpu, "memory": memory, **slots})
+        request = parse_amounts({"cpu": cpu, "memory": memory, **(slots or {})})
         new = workloads.NewWorkload(
             id=new_id(),
             name=name,
@@ -148,12 +150,12 @@ class Harbour:
 
     # --- what happens to it ---
 
-    async def propose(self, ids: Sequence[UUID] | None = None) -> list[Decision]:
+    async def propose(self, ids: Sequence[UUID] | None = None, *, at: datetime | None = None) -> list[Decision]:
         """What the scheduler decides for everything that waits, or for these, from the store as it is."""
         mirror = Mirror(self.database)
         await mirror.load()
         waiting = [workload for workload in mirror.queue.values() if ids is None or workload.id in ids]
-        return list(Scheduler(cluster=mirror.cluster).run(waiting, now()).decisions)
+        return list(Scheduler(cluster=mirror.cluster).run(waiting, at or now()).decisions)
 
     async def bind(self, decisions: Iterable[Decision], *, term: int | None = None) -> Bound:
         return await OptimisticBinder(self.database).bind(list(decisions), term or self.office.term)
@@ -161,14 +163,14 @@ class Harbour:
     async def place(self) -> Bound:
         return await self.bind(await self.propose())
 
-    async def apply(self, *changes: transitions.Change, actor: str = "test", term: int | None = None) -> Any:
+    async def apply(self, *changes: Change, actor: str = "test", term: int | None = None) -> Any:
         return await self.database.write(lambda c: transitions.apply(c, changes, actor=actor, now=now(), term=term))
 
     async def move(self, task: AnyRow | UUID, *statuses: TaskStatus, **more: Any) -> None:
         """One task through these statuses, each in a transaction of its own."""
         task_id = task if isinstance(task, UUID) else task.id
         for status in statuses:
-            await self.apply(transitions.Change(task_id, status, **more))
+            await self.apply(Change(task_id, status, **more))
 
     async def run(self, workload_id: UUID) -> list[AnyRow]:
         """Place and start all tasks of a workload; its current tasks."""
@@ -177,10 +179,10 @@ class Harbour:
             await self.move(task, TaskStatus.RUNNING)
         return await self.tasks(workload_id)
 
-    async def scale(self, workload_id: UUID, replicas: int) -> transitions.Applied:
+    async def scale(self, workload_id: UUID, replicas: int) -> Applied:
         return await self.database.write(lambda c: workloads.scale(c, workload_id, replicas, actor="test", now=now()))
 
-    async def stop(self, workload_id: UUID, *, remove: bool = False) -> transitions.Applied:
+    async def stop(self, workload_id: UUID, *, remove: bool = False) -> Applied:
         reason = Reason("stopped", "Stopped as asked", "user")
         return await self.database.write(
             lambda c: workloads.stop(c, workload_id, actor="test", now=now(), remove=remove, reason=reason)
@@ -231,7 +233,7 @@ class Harbour:
 
     async def history(self, object_id: UUID) -> list[AnyRow]:
         table = status_history.c
-        return await self.rows(select(status_history).where(table.object_id == object_id).order_by(table.at, table.id))
+        return await self.rows(select(status_history).where(table.object_id == object_id).order_by(table.id))
 
     async def feed(self, object_id: UUID) -> list[AnyRow]:
         return await self.rows(select(events).where(events.c.object_id == object_id).order_by(events.c.revision))
@@ -240,7 +242,7 @@ class Harbour:
         async with self.database.read() as connection:
             return list(await connection.execute(query))
 
-    async def findings(self) -> list[ledger.Finding]:
+    async def findings(self) -> list[Finding]:
         async with self.database.read() as connection:
             return (await ledger.audit(connection)).findings
 

@@ -47,8 +47,8 @@ async def test_facts_that_did_not_change_do_not_raise_the_generation(harbour: Ha
 
 
 async def test_a_slot_that_vanished_keeps_its_counters(harbour: Harbour):
-    node_id = await harbour.node("n1", gpu=1)
-    await harbour.run(await harbour.submit("w", gpu=1))
+    node_id = await harbour.node("n1", slots={"gpu": 1})
+    await harbour.run(await harbour.submit("w", slots={"gpu": 1}))
     await harbour.connect(node_id, parse_amounts({"cpu": 8, "memory": "16Gi"}), now())
     assert await harbour.counters(node_id, "gpu") == (0, 0, 1000)
 

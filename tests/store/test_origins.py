@@ -51,8 +51,8 @@ async def ask(harbour: Harbour, query: str, **parameters: Any) -> list[Any]:
 
 
 async def test_the_origins_queries_answer_in_cores_and_bytes(harbour: Harbour):
-    await harbour.node("n1", cpu=4, gpu=2, storage="100Gi")
-    web = await harbour.submit("web", replicas=2, cpu="1500m", memory="512Mi", gpu=1, storage="10Gi")
+    await harbour.node("n1", cpu=4, slots={"gpu": 2, "storage": "100Gi"})
+    web = await harbour.submit("web", replicas=2, cpu="1500m", memory="512Mi", slots={"gpu": 1, "storage": "10Gi"})
     await harbour.run(web)
     job = await harbour.submit("job", kind=Kind.SESSION, cpu="250m", memory="1Gi")
     await harbour.place()
@@ -84,8 +84,8 @@ async def test_the_origins_queries_answer_in_cores_and_bytes(harbour: Harbour):
 
 
 async def test_a_deployment_is_found_with_its_replicas_resources_and_history(harbour: Harbour):
-    await harbour.node("n1", cpu=4, gpu=2, storage="100Gi")
-    web = await harbour.submit("web", replicas=2, cpu="1500m", memory="512Mi", gpu=1, storage="10Gi")
+    await harbour.node("n1", cpu=4, slots={"gpu": 2, "storage": "100Gi"})
+    web = await harbour.submit("web", replicas=2, cpu="1500m", memory="512Mi", slots={"gpu": 1, "storage": "10Gi"})
     tasks = await harbour.run(web)
 
     [deployment] = await ask(harbour, DEPLOYMENT, name="web")

@@ -11,9 +11,9 @@ from mooring.model.lifecycle import OCCUPYING, TASK_EDGES, USING, TaskStatus, is
 from mooring.model.reasons import Reason
 from mooring.model.workloads import Kind
 from mooring.store import transitions
+from mooring.store.changes import Change
 from mooring.store.engine import Connection
 from mooring.store.tables import events, metadata, status_history
-from mooring.store.transitions import Change
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
 
@@ -44,8 +44,9 @@ class Case:
         return cls(harbour, name, node_id, workload_id, (await harbour.tasks(workload_id))[0].id)
 
     def change(self, new: TaskStatus, **more: Any) -> Change:
-        placed = {"node_id": self.node_id, "node_name": self.name, "score": 7} if new is T.SCHEDULED else {}
-        return Change(self.task_id, new, **placed, **more)
+        if new is T.SCHEDULED:
+            more |= {"node_id": self.node_id, "node_name": self.name, "score": 7}
+        return Change(self.task_id, new, **more)
 
     async def bring_to(self, status: TaskStatus) -> None:
         for step in WAY_TO[status]:

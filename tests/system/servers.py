@@ -137,20 +137,30 @@ class Server(Program):
 
     def start(self, *, ready: bool = True) -> Server:
         """Launch it and wait until it answers; `ready` is more than alive: the scheduler leads as well."""
-        address = self.data / "server.json"
-        address.unlink(missing_ok=True)
         self.launch()
+        return self.wait(ready=ready)
+
+    def launch(self) -> None:
+        self._address.unlink(missing_ok=True)
+        super().launch()
+
+    def wait(self, *, ready: bool = True) -> Server:
+        """Until a launched server answers."""
         assert self.process is not None
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise AssertionError(f"the server ended with {self.process.returncode}:\n{self.log[-4000:]}")
             with contextlib.suppress(OSError, ValueError):
-                self.url = json.loads(address.read_text())["url"]
+                self.url = json.loads(self._address.read_text())["url"]
                 if self.status("/ready" if ready else "/health") == 200:
                     return self
             time.sleep(_POLL_SECONDS)
         raise AssertionError(f"the server did not get ready:\n{self.log[-4000:]}")
+
+    @property
+    def _address(self) -> Path:
+        return self.data / "server.json"
 
     def client(self, username: str = "admin", password: str = PASSWORD) -> Client:
         """A client that is logged in; its login lives as long as it does."""
@@ -212,6 +222,17 @@ class Cli:
             text=True,
             timeout=90,
             check=False,
+            env=clean_environment(self.home) | dict(self.environment),
+        )
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """A command that is not over at once; use it in a `with`."""
+        return subprocess.Popen(
+            [MOORING, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
             env=clean_environment(self.home) | dict(self.environment),
         )
 

@@ -49,7 +49,9 @@ def test_a_first_start_that_is_cut_short_is_made_up_for_by_the_next(servers: Ser
     server.environment = {}
     for _ in range(3):
         server.launch()
-        time.sleep(chance.uniform(0.4, 1.4))
+        # Not before it has begun to make something.
+        eventually(lambda: (server.data / "lock").exists())
+        time.sleep(chance.uniform(0, 0.4))
         server.kill()
     server.start()
     mooring = servers.cli()
@@ -59,8 +61,8 @@ def test_a_first_start_that_is_cut_short_is_made_up_for_by_the_next(servers: Ser
     server.stop()
 
 
-def test_processes_outlive_their_server_and_are_not_started_twice(servers: Servers, database_flags: list[str]) -> None:
-    server = servers.start(*database_flags)
+def test_processes_outlive_their_server_and_are_not_started_twice(servers: Servers) -> None:
+    server = servers.start()
     with server.client() as client:
         gate = servers.folder / "gate"
         script = f"echo $$; while [ ! -e {gate} ]; do sleep 0.05; done; exit 42"
@@ -90,6 +92,23 @@ def test_processes_outlive_their_server_and_are_not_started_twice(servers: Serve
         assert b"".join(client.logs("waiting")).split() == [str(pid).encode()]
 
 
+def test_a_followed_run_goes_on_when_its_server_is_back(servers: Servers) -> None:
+    server = servers.start()
+    mooring = servers.cli()
+    mooring.out("login", "--data", str(server.data))
+    gate = servers.folder / "gate"
+    script = f"echo one; while [ ! -e {gate} ]; do sleep 0.05; done; echo two; exit 5"
+    with mooring.begin("run", "--", "sh", "-c", script) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "one\n"
+        server.kill()
+        server.flags = ("--port", server.url.rpartition(":")[2])
+        server.start()
+        gate.touch()
+        assert run.communicate(timeout=60)[0] == "two\n"
+        assert run.returncode == 5
+
+
 def kill_through_a_burst(servers: Servers, flags: list[str], kills: int, deployments: int, seed: int) -> None:
     """Submit in rounds, kill in the middle of each; then everything that was accepted must have come to an end."""
     chance = random.Random(seed)
@@ -99,7 +118,7 @@ def kill_through_a_burst(servers: Servers, flags: list[str], kills: int, deploym
     burst = Burst(deployments, chance)
     try:
         for killed in range(1, kills + 1):
-            if chance.random() < 0.25 and not server.alive:
+            if chance.random() < 0.5 and not server.alive:
                 server.launch()
                 time.sleep(chance.uniform(0.2, 1.0))
                 server.kill()

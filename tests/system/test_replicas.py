@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 from mooring.client import Client
-from mooring.model.errors import Conflict
+from mooring.model.errors import Conflict, MooringError
 from mooring.wire.api import Ready, WorkloadAccepted, WorkloadRequest
+from tests.servers import PostgresServer
 from tests.system.conftest import Servers
 from tests.system.servers import Server, eventually
 
@@ -21,13 +23,15 @@ def _one_core(name: str) -> WorkloadRequest:
     return WorkloadRequest.model_validate({"name": name, "kind": "deployment", "containers": [container]})
 
 
-def test_replicas_that_submit_in_parallel_fill_the_cluster_exactly(servers: Servers, postgres_url: str) -> None:
-    database = ("--database", postgres_url)
-    leader = servers.start("--simulate", "6", "--demo", "--no-agent", *database, name="leader", environment=KEY)
-    replicas = [servers.prepare("--role", "api", *database, name=f"api-{n}", environment=KEY) for n in (1, 2)]
-    for replica in replicas:
-        replica.start()
-    clients = [server.client() for server in (leader, *replicas)]
+def test_replicas_that_start_and_submit_at_once_fill_the_cluster_exactly(servers: Servers, postgres_url: str) -> None:
+    roles = {"leader": ("--simulate", "6", "--demo", "--no-agent"), "one": ("--role", "api"), "two": ("--role", "api")}
+    started = [
+        servers.prepare(*flags, "--database", postgres_url, name=name, environment=KEY) for name, flags in roles.items()
+    ]
+    # On an empty database all of them want to make the tables and the first user.
+    for server in started:
+        server.launch()
+    clients = [server.wait().client() for server in started]
 
     def submit(client: Client, name: str) -> WorkloadAccepted | None:
         try:
@@ -122,3 +126,29 @@ def _assert_scheduler_down(server: Server, client: Client, word: str) -> None:
     assert server.status("/ready") == 503
     assert server.status("/health") == 200
     assert client.health().role != "leader"
+
+
+def test_a_database_that_drops_its_connections_costs_no_accepted_work(
+    servers: Servers, postgres_url: str, postgres_server: PostgresServer
+) -> None:
+    servers.trouble_expected = True
+    server = servers.start("--simulate", "6", "--demo", "--no-agent", "--database", postgres_url)
+    database = postgres_url.rpartition("/")[2]
+    accepted: list[str] = []
+    with server.client() as client, ThreadPoolExecutor(4) as pool:
+
+        def submit(name: str) -> None:
+            with contextlib.suppress(MooringError):
+                accepted.append(str(client.submit(_one_core(name)).id))
+
+        submitting = [pool.submit(submit, f"one-{number}") for number in range(80)]
+        for _ in range(5):
+            postgres_server.execute(
+                f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'"
+            )
+        for future in submitting:
+            future.result()
+        assert accepted
+        for ref in accepted:
+            assert client.wait(ref, "running", timeout_seconds=25).status == "RUNNING"
+        eventually(lambda: client.ready().ready)

@@ -30,13 +30,14 @@ def test_no_secret_shows_in_logs_metrics_lists_or_histories(servers: Servers) ->
 
     with server.client("carol", USER_PASSWORD) as carol:
         token = carol.login("carol", USER_PASSWORD).access_token
-        for name, container in {
+        containers: dict[str, dict[str, object]] = {
             "fine": {"command": ["sh", "-c", 'test -n "$SECRET"']},
             "fails": {"command": ["sh", "-c", "exit 3"]},
             "missing": {"command": ["no-such-program"]},
             "contained": {"image": "nginx:latest"},
             "huge": {"command": ["true"], "resources": {"cpu": 100000}},
-        }.items():
+        }
+        for name, container in containers.items():
             container["environment"] = {"SECRET": SECRET}
             carol.submit(WorkloadRequest.model_validate({"name": name, "containers": [container]}))
         for name in ("fine", "fails", "missing"):

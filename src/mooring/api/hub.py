@@ -19,6 +19,7 @@ from mooring.model.errors import Unavailable
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.store import agents, events, leadership, nodes, transitions
+from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
 from mooring.store.ids import new_id
 from mooring.store.narration import narrate
@@ -176,7 +177,7 @@ class AgentHub:
         if not message.tasks:
             return
 
-        async def work(connection: Connection) -> transitions.Applied:
+        async def work(connection: Connection) -> Applied:
             at = now()
             own = await agents.owned(connection, session.node_id, [task.task_id for task in message.tasks])
             reports = [task for task in message.tasks if task.task_id in own]
@@ -230,7 +231,7 @@ async def _write_beats(beats: list[nodes.Beat], connection: Connection) -> None:
     await nodes.heartbeats(connection, beats, now())
 
 
-def _change(report: TaskReport) -> transitions.Change | None:
+def _change(report: TaskReport) -> Change | None:
     status = TaskStatus(report.status)
     if status not in lifecycle.AGENT_REPORTS or (lifecycle.is_end(status) and not report.gone):
         # Its end counts when nothing is left of it on the node.
@@ -238,7 +239,7 @@ def _change(report: TaskReport) -> transitions.Change | None:
     reason = None
     if report.reason:
         reason = Reason(report.code or "agent", report.reason[:500], "agent", "change")
-    return transitions.Change(
+    return Change(
         report.task_id, status, reason, exit_code=report.exit_code, restarts=report.restarts, freed=report.gone
     )
 

@@ -307,6 +307,11 @@ async def loads(connection: AsyncConnection) -> list[tuple[UUID, float, float]]:
     return [(row.id, row.cpu_percent, row.memory_percent) for row in rows]
 
 
+async def lock(connection: AsyncConnection, node_id: UUID) -> None:
+    """Nothing is placed on the node until the transaction ends. Locked after workloads and before counters."""
+    await _locked(connection, node_id)
+
+
 async def _locked(connection: AsyncConnection, node_id: UUID) -> AnyRow:
     row = (await connection.execute(select(nodes).where(nodes.c.id == node_id).with_for_update())).one_or_none()
     if row is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -72,7 +73,6 @@ def up(
     config: ConfigOption = None,
 ) -> None:
     """Start a server: API, scheduler, and an agent for this machine."""
-    from mooring.server import up as start
     from mooring.settings import load
 
     flags = {
@@ -93,7 +93,15 @@ def up(
         "log_format": log_format.value if log_format else None,
         "log_level": log_level.value if log_level else None,
     }
-    start(load(flags, config).settings)
+    settings = load(flags, config).settings
+    # After the settings: a wrong one is told at once, and what a server needs takes a moment to load. None of that is
+    # ever garbage, so nobody looks for garbage meanwhile, nor among it later.
+    gc.disable()
+    from mooring.server import up as start
+
+    gc.enable()
+    gc.freeze()
+    start(settings)
 
 
 @app.command(rich_help_panel=SERVER)
