@@ -1,5 +1,6 @@
 """Changes of task statuses: ledger, counters, JSON, history and events move together, once, or not at all."""
 
+import functools
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from mooring.model.reasons import Reason
 from mooring.model.workloads import Kind
 from mooring.store import transitions
 from mooring.store.changes import Change
+from mooring.store.chunks import chunks
 from mooring.store.engine import Connection
 from mooring.store.tables import events, metadata, status_history
 from tests.store.databases import on_sqlite
@@ -153,6 +155,15 @@ async def test_a_task_may_take_several_steps_in_one_report(harbour: Harbour):
         assert passed == [T.SCHEDULED, *dict.fromkeys(steps)]
         assert await harbour.counters(case.node_id) == ((0, 0, 0) if is_end(steps[-1]) else (0, 0, CPU))
         assert await harbour.findings() == []
+
+
+@on_sqlite
+async def test_the_steps_of_a_task_may_be_far_apart_in_a_long_report(case: Case, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(transitions, "chunks", functools.partial(chunks, size=1))
+    await case.bring_to(T.SCHEDULED)
+    await case.harbour.apply(case.change(T.RUNNING), case.change(T.SUCCEEDED))
+    assert await case.harbour.counters(case.node_id) == (0, 0, 0)
+    assert await case.harbour.findings() == []
 
 
 @on_sqlite

@@ -68,6 +68,8 @@ class Program:
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
+    log_name: str = ""
+    """Of its logs, which are beside the data folder; else the folder's own name."""
 
     def arguments(self) -> list[str]:
         raise NotImplementedError
@@ -122,7 +124,7 @@ class Program:
         return self.process.wait(_START_SECONDS)
 
     def _log_file(self, stream: str) -> Path:
-        return self.data.with_name(f"{self.data.name}.{stream}.txt")
+        return self.data.with_name(f"{self.log_name or self.data.name}.{stream}.txt")
 
 
 @dataclass
@@ -137,12 +139,9 @@ class Server(Program):
 
     def start(self, *, ready: bool = True) -> Server:
         """Launch it and wait until it answers; `ready` is more than alive: the scheduler leads as well."""
+        self._address.unlink(missing_ok=True)
         self.launch()
         return self.wait(ready=ready)
-
-    def launch(self) -> None:
-        self._address.unlink(missing_ok=True)
-        super().launch()
 
     def wait(self, *, ready: bool = True) -> Server:
         """Until a launched server answers."""

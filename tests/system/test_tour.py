@@ -145,7 +145,7 @@ def test_a_busy_port_is_named_with_the_flag_that_changes_it(servers: Servers) ->
 
 def test_a_second_server_on_the_same_data_folder_is_refused(server: Server, servers: Servers) -> None:
     second = servers.prepare("--no-agent", data=server.data)
-    second._log_file = lambda stream: servers.folder / f"second.{stream}.txt"  # type: ignore[method-assign]
+    second.log_name = "second"
     second.launch()
     assert second.exit_code() == 1
     assert str(server.data) in second.log

@@ -234,7 +234,7 @@ class _Moves:
 
 async def _live_ledger(connection: AsyncConnection, task_ids: Sequence[UUID]) -> dict[UUID, list[_Row]]:
     found: dict[UUID, list[_Row]] = defaultdict(list)
-    for part in chunks(task_ids):
+    for part in chunks(list(dict.fromkeys(task_ids))):
         for task_id, *amounts in await connection.execute(_LIVE, {"ids": part}):
             found[task_id].append(_Row(*amounts))
     return found
