@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from sqlalchemy import func, select
 
 from mooring.clock import now
@@ -72,14 +73,23 @@ async def test_a_leader_that_is_deposed_ends_and_says_who_leads(harbour: Harbour
     assert await harbour.statuses(second) == ["PENDING"]
 
 
-async def test_a_leader_that_cannot_start_says_why_and_does_not_raise(tmp_path: Path):
+async def test_a_leader_that_cannot_start_says_why_and_tries_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     database = Database(f"sqlite+aiosqlite:///{tmp_path / 'empty.db'}")
     leader = leader_of(database, Signal())
-    await leader.run()
+    problems: list[str | None] = []
+
+    async def pause(seconds: float) -> None:
+        problems.append(leader.problem)
+        assert leader.role == "standby"
+        if len(problems) == 2:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr("mooring.controllers.leader.asyncio.sleep", pause)
+    with pytest.raises(asyncio.CancelledError):
+        await leader.run()
     await database.close()
-    assert leader.role == "standby"
-    assert leader.problem is not None
-    assert "no such table" in leader.problem
+    assert len(problems) == 2
+    assert all(problem and "no such table" in problem for problem in problems)
 
 
 @on_sqlite

@@ -40,6 +40,8 @@ class NodesLoop:
             return
         self._next_look_at = now() + self._timeout / 5
         async with self._database.read() as connection:
+            # A leader with nothing to write learns here that its office is over.
+            await leadership.check_term(connection, self._office.term)
             counts = await nodes.count_by_status(connection)
             silent = await nodes.silent(connection, now() - self._timeout)
         for status in NodeStatus:

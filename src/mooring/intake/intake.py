@@ -120,13 +120,15 @@ class Intake:
         async def work(connection: Connection) -> dict[UUID, Conflict]:
             refused: dict[UUID, Conflict] = {}
             taken = await workloads.names_in_use(connection, [s.new for s in batch])
+            # Where the answer to an earlier try's commit was lost, its rows are there already.
+            written = set(taken.values())
             accepted: list[NewWorkload] = []
             for new in (s.new for s in batch):
                 key = (new.principal.user_id, new.name)
-                if key in taken:
+                holder = taken.setdefault(key, new.id)
+                if holder != new.id:
                     refused[new.id] = _name_taken(new)
-                else:
-                    taken.add(key)
+                elif new.id not in written:
                     accepted.append(new)
             if accepted:
                 await workloads.submit(connection, accepted, now())

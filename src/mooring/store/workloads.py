@@ -48,16 +48,16 @@ class NewWorkload:
     task_ids: tuple[UUID, ...]
 
 
-async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) -> set[tuple[UUID, str]]:
-    """Which (user, name) of these are taken by a living workload."""
+async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) -> dict[tuple[UUID, str], UUID]:
+    """Which (user, name) of these are taken by which living workload."""
     rows = await connection.execute(
-        select(workloads.c.user_id, workloads.c.name).where(
+        select(workloads.c.user_id, workloads.c.name, workloads.c.id).where(
             workloads.c.user_id.in_({w.principal.user_id for w in new}),
             workloads.c.name.in_({w.name for w in new}),
             workloads.c.ended_at.is_(None),
         )
     )
-    return {(row.user_id, row.name) for row in rows}
+    return {(row.user_id, row.name): row.id for row in rows}
 
 
 async def submit(connection: AsyncConnection, new: Sequence[NewWorkload], now: datetime) -> None:
