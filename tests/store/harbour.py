@@ -107,7 +107,9 @@ class Harbour:
         )
 
     async def beat(self, node_id: UUID, at: datetime, *, problem: str | None = None, cpu_percent: float = 0) -> None:
-        await self.database.write(lambda c: nodes.heartbeats(c, [nodes.Beat(node_id, cpu_percent, 0, 0, problem)], at))
+        await self.database.write(
+            lambda c: nodes.heartbeats(c, [nodes.Beat(node_id, None, cpu_percent, 0, 0, problem)], at)
+        )
 
     async def drain(self, node_id: UUID, draining: bool = True) -> None:
         await self.database.write(lambda c: nodes.set_draining(c, node_id, draining, actor="test", now=now()))

@@ -80,6 +80,30 @@ def test_a_join_token_works_once_and_in_time_and_a_credential_until_its_node_is_
         assert client.nodes().nodes == []
 
 
+def test_nobody_takes_the_name_of_a_living_node_and_a_removed_nodes_agent_ends_its_tasks(servers: Servers) -> None:
+    server = servers.start("--no-agent", environment=QUICK)
+    with server.client() as client:
+        token = client.create_join_token(JoinTokenRequest(name="second")).token
+        agent = servers.agent(server, "second", token, "--heartbeat-seconds", "0.3")
+        eventually(lambda: _is_ready(client, "second"))
+        container = {"command": ["sh", "-c", "echo $$; exec sleep 600"], "resources": {"cpu": "100m"}}
+        client.submit(WorkloadRequest.model_validate({"name": "kept", "kind": "deployment", "containers": [container]}))
+        pid = int(eventually(lambda: _output(client, "kept")))
+
+        another = client.create_join_token(JoinTokenRequest(name="second")).token
+        double = servers.agent(server, "double", another, "--heartbeat-seconds", "0.3", node="second")
+        eventually(lambda: "is alive" in double.log)
+        double.stop()
+        assert psutil.pid_exists(pid)
+        assert [(task.node, task.attempt) for task in client.workload("kept").tasks] == [("second", 1)]
+
+        client.remove_node("second", force=True)
+        assert agent.exit_code() == 1
+        assert "removed" in agent.log
+        assert not psutil.pid_exists(pid)
+        client.remove("kept")
+
+
 def test_the_servers_own_agent_joins_again_when_its_node_was_removed(servers: Servers) -> None:
     server = servers.start("--node-name", "here", environment=QUICK)
     with server.client() as client:

@@ -34,6 +34,7 @@ from mooring.wire.agent import (
     LogChunk,
     LogRequest,
     Owner,
+    Refused,
     Report,
     TaskReport,
 )
@@ -52,6 +53,7 @@ class AgentSession:
 
     node_id: UUID
     node_name: str
+    credential_hash: str
     send: Send
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     last_desired: Desired | None = None
@@ -104,9 +106,18 @@ class AgentHub:
             if not beats:
                 continue
             try:
-                await self._database.write(partial(_write_beats, beats))
+                over = await self._database.write(partial(_write_beats, beats))
+                for node_id in over:
+                    await self._dismiss(node_id)
             except Exception:
                 _log.exception("Cannot write heartbeats; trying again with the next ones")
+
+    async def _dismiss(self, node_id: UUID) -> None:
+        """The node was removed or joined again elsewhere: its agent is told to end its tasks and go."""
+        session = self._sessions.get(node_id)
+        if session is not None:
+            message = f"node {session.node_name} was removed or has joined again with another credential"
+            await session.send(Refused(code="credential-refused", message=message))
 
     def _wake(self, node_ids: Iterable[UUID]) -> None:
         for node_id in node_ids:
@@ -166,6 +177,7 @@ class AgentHub:
     def beat(self, session: AgentSession, message: Heartbeat) -> None:
         self._beats[session.node_id] = nodes.Beat(
             session.node_id,
+            session.credential_hash,
             message.cpu_percent,
             message.memory_percent,
             message.disk_percent,
@@ -227,8 +239,8 @@ class AgentHub:
         reader.chunks.put_nowait(chunk)
 
 
-async def _write_beats(beats: list[nodes.Beat], connection: Connection) -> None:
-    await nodes.heartbeats(connection, beats, now())
+async def _write_beats(beats: list[nodes.Beat], connection: Connection) -> set[UUID]:
+    return await nodes.heartbeats(connection, beats, now())
 
 
 def _change(report: TaskReport) -> Change | None:
@@ -254,6 +266,7 @@ def _desired_task(row: Any) -> DesiredTask:
         index=row.task_index,
         attempt=row.attempt,
         action="run" if run else "stop",
+        started=TaskStatus(row.status) is TaskStatus.RUNNING,
         owner=Owner(
             user_id=row.user_id,
             project_id=row.project_id,

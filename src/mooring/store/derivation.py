@@ -91,14 +91,16 @@ async def derive_workloads(
 
 def _explain(new: WorkloadStatus, own: Sequence[Change], workload: AnyRow) -> Reason | None:
     """Why the workload is in its new status, in the words that its history keeps."""
-    replicas = "replica" if workload.kind == Kind.DEPLOYMENT else "task"
-    many = f"{workload.replicas} {replicas}{'s' if workload.replicas != 1 else ''}"
+    noun = "replica" if workload.kind == Kind.DEPLOYMENT else "task"
+    one = workload.replicas == 1
+    many = f"{workload.replicas} {noun}{'' if one else 's'}"
+    every = f"The {noun}" if one else f"All {many}"
     if new is WorkloadStatus.SCHEDULED:
         return Reason("scheduled", f"Scheduled {many}", "scheduler")
     if new is WorkloadStatus.RUNNING:
-        return Reason("running", f"All {many} started", "agent")
+        return Reason("running", f"{every} started", "agent")
     if new is WorkloadStatus.SUCCEEDED:
-        return Reason("succeeded", f"All {many} ended with success", "agent")
+        return Reason("succeeded", f"{every} ended with success", "agent")
     if new is WorkloadStatus.CANCELLED:
         return Reason("cancelled", "Stopped as asked", "user")
     return next((change.reason for change in reversed(own) if change.reason is not None), None)
