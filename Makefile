@@ -46,7 +46,7 @@ run: install  ## everything on this machine: API, scheduler, five simulated node
 	$(BIN)/mooring up --simulate 5
 
 test: install test-deps lint  ## lint, then every test with coverage; pytest's closing line comes last
-	@$(BIN)/pytest --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
+	@$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
 
 lint: install  ## ruff, mypy --strict, and the doors between the rooms
 	$(BIN)/ruff check .

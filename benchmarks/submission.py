@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.servers import running_server
 from mooring.client import AsyncClient
 from mooring.wire.api import WorkloadRequest
+from tests.system.servers import PASSWORD, running_server
 
 NODES = 1000
 DEPLOYMENTS = 1000
@@ -21,10 +21,10 @@ CONNECTIONS = 8
 
 def run() -> dict[str, float]:
     with TemporaryDirectory(prefix="mooring-bench-") as folder:
-        data = Path(folder)
+        data = Path(folder) / "data"
         with running_server(data, "--simulate", str(NODES), "--no-agent", "--log-level", "warning") as server:
-            seconds, cpu_before = asyncio.run(_submit(server.url, server.password)), server.cpu_seconds()
-            asyncio.run(_all_running(server.url, server.password))
+            seconds, cpu_before = asyncio.run(_submit(server.url, PASSWORD)), server.cpu_seconds()
+            asyncio.run(_all_running(server.url, PASSWORD))
             passes, pass_seconds, bind_seconds = _metrics(server.metrics())
         waits = _waits(data / "mooring.db")
     return {
@@ -80,7 +80,8 @@ def _waits(database: Path) -> list[float]:
     """Milliseconds from the submission's commit to the bind, by workload."""
     with sqlite3.connect(database) as connection:
         rows = connection.execute(
-            "SELECT w.created_at, max(t.scheduled_at) FROM workloads w JOIN tasks t ON t.workload_id = w.id GROUP BY w.id"
+            "SELECT w.created_at, max(t.scheduled_at) FROM workloads w"
+            " JOIN tasks t ON t.workload_id = w.id GROUP BY w.id"
         ).fetchall()
     return [
         (datetime.fromisoformat(bound) - datetime.fromisoformat(created)).total_seconds() * 1000

@@ -21,7 +21,12 @@ def configure(*, form: Literal["text", "json"] = "text", level: str = "info") ->
         shared.append(structlog.processors.format_exc_info)
         renderer = structlog.processors.JSONRenderer()
     else:
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(),
+            pad_event_to=0,
+            # The default would print local variables, and so passwords.
+            exception_formatter=structlog.dev.plain_traceback,
+        )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),

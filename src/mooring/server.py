@@ -24,6 +24,7 @@ import uvloop
 
 from mooring import logs, metrics
 from mooring.agent.agent import Agent
+from mooring.agent.facts import node_name
 from mooring.agent.options import Options
 from mooring.api import agents as agent_routes
 from mooring.api import bootstrap, signing
@@ -157,7 +158,9 @@ class _Server:
         await database.write(_seed)
         passwords = Passwords()
         given = settings.admin_password.get_secret_value() if settings.admin_password else None
-        password = await bootstrap.first_start(database, passwords, given, now())
+        password = await bootstrap.first_start(
+            database, passwords, given, now(), keep=lambda chosen: _keep_password(settings, chosen)
+        )
         admin = await _admin(database)
         node_admin = NodeAdmin(database, simulation_allowed=_simulation_allowed(settings))
         if settings.simulate:
@@ -203,7 +206,8 @@ class _Server:
 
     async def run(self) -> None:
         """Serve until a signal says stop; then agent, loops and API end in this order, so that no report is lost."""
-        assert self.uvicorn is not None and self.listener is not None
+        assert self.uvicorn is not None
+        assert self.listener is not None
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -269,7 +273,7 @@ async def _simulate(database: Database, node_admin: NodeAdmin, admin: Principal,
 async def _local_agent(database: Database, settings: Settings, url: str, admin: Principal) -> Agent:
     """This machine's agent; it joins like any other, with a token that it gets on the short way."""
     root = settings.data / "agent"
-    name = settings.node_name or _node_name()
+    name = settings.node_name or node_name()
 
     async def work(connection: Connection) -> str:
         return await join_tokens.create(
@@ -292,12 +296,6 @@ async def _local_agent(database: Database, settings: Settings, url: str, admin: 
             ca_file=settings.tls_cert,
         ),
     )
-
-
-def _node_name() -> str:
-    """The host name as a node's name."""
-    words = "".join(c if c.isascii() and c.isalnum() else "-" for c in socket.gethostname().lower().split(".")[0])
-    return words.strip("-")[:63].rstrip("-") or "local"
 
 
 def _check(settings: Settings) -> None:
@@ -391,19 +389,30 @@ def _url(settings: Settings, listener: socket.socket) -> str:
     return f"{scheme}://{f'[{reachable}]' if ':' in reachable else reachable}:{port}"
 
 
+def _keep_password(settings: Settings, password: str | None) -> None:
+    """For `mooring login` on this machine, which needs nothing typed."""
+    path = _password_file(settings)
+    if password is None:
+        path.unlink(missing_ok=True)
+        return
+    path.touch(0o600)
+    path.write_text(password + "\n")
+
+
+def _password_file(settings: Settings) -> Path:
+    return settings.data / "admin-password"
+
+
 def _announce(settings: Settings, url: str, password: str | None) -> None:
-    """Say where the server is and the exact line to paste; keep both for `mooring login` on this machine."""
+    """Say where the server is and the exact line to paste; keep the address for `mooring login` on this machine."""
     address = settings.data / "server.json"
     record = {"url": url} | ({"ca_file": str(settings.tls_cert.absolute())} if settings.tls_cert else {})
     address.write_text(json.dumps(record))
     address.chmod(0o644)
-    password_file = settings.data / "admin-password"
-    if password is not None:
-        password_file.touch(0o600)
-        password_file.write_text(password + "\n")
     command = f"{Path(sys.argv[0]).absolute()} login --data {settings.data.absolute()}"
     lines = ["", f"Mooring is at {url}   (API docs: {url}/docs)", f"State is kept in {settings.data.absolute()}"]
     if password is not None and settings.admin_password is None:
-        lines.append(f"First start: user admin, password {password}   (also in {password_file.absolute()})")
+        lines.append(f"First start: user admin, password {password}   (also in {_password_file(settings).absolute()})")
     lines += ["", "In a second terminal:", "", f"    {command}", "", "Ctrl-C stops.", ""]
-    print("\n".join(lines), flush=True)
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()

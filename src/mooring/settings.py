@@ -31,7 +31,7 @@ _ALIASES = {
 # Variables of Mooring's other programs (the client, the tests), which are no settings of the server.
 _FOREIGN = frozenset({"MOORING_SERVER", "MOORING_TOKEN", "MOORING_CONFIG", "MOORING_REQUIRE", "MOORING_CONFORMANCE"})
 _FOREIGN |= {"MOORING_TRACES", "MOORING_TASK_ID", "MOORING_WORKLOAD", "MOORING_WORKLOAD_ID", "MOORING_INDEX"}
-_FOREIGN |= {"MOORING_ATTEMPT"}
+_FOREIGN |= {"MOORING_ATTEMPT", "MOORING_CA_FILE", "MOORING_JOIN_TOKEN"}
 
 
 def default_data() -> Path:
@@ -39,7 +39,9 @@ def default_data() -> Path:
     if os.geteuid() == 0:
         return Path("/var/lib/mooring")
     base = os.environ.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "mooring"
+    # The specification says that a relative path there is to be ignored.
+    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".local" / "share"
+    return root / "mooring"
 
 
 class Settings(BaseModel):

@@ -21,6 +21,14 @@ def test_a_desired_task_that_is_not_here_is_started_and_reported_as_preparing():
     assert [finding.report.status for finding in plan.findings] == ["PREPARING"]
 
 
+def test_a_task_that_ran_here_and_is_not_known_any_more_is_reported_and_not_started_again():
+    task = msgspec.structs.replace(order("true"), started=True)
+    plan = reconcile([task], {})
+    assert plan.start == ()
+    (finding,) = plan.findings
+    assert (finding.report.status, finding.report.gone, finding.report.code) == ("FAILED", True, "record-lost")
+
+
 @pytest.mark.parametrize("status", ["PREPARING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"])
 def test_a_task_that_was_ever_here_is_not_started_again(status):
     task = order("true")

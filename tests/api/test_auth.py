@@ -12,7 +12,8 @@ from mooring import clock
 from mooring.api.tokens import AUDIENCE, ISSUER, Claims, Tokens
 from mooring.model.errors import NotAuthenticated
 from mooring.store import tenants
-from tests.api.world import ADMIN_PASSWORD, KEYS, PASSWORD, World, on_sqlite
+from tests.api.world import ADMIN_PASSWORD, KEYS, PASSWORD, World
+from tests.store.databases import on_sqlite
 
 KEY = KEYS.newest
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from mooring.wire.api import MAX_BODY_BYTES
-from tests.api.world import World, on_sqlite
+from tests.api.world import World
+from tests.store.databases import on_sqlite
 
 WORKLOAD = {"name": "train", "containers": [{"image": "nginx", "resources": {"cpu": 1}}]}
 

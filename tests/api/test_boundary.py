@@ -17,7 +17,8 @@ from mooring.model.errors import (
     TooManyAttempts,
     Unavailable,
 )
-from tests.api.world import World, on_sqlite
+from tests.api.world import World
+from tests.store.databases import on_sqlite
 
 pytestmark = on_sqlite
 

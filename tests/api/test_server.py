@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.api.world import World, on_sqlite
+from tests.api.world import World
+from tests.store.databases import on_sqlite
 
 
 @on_sqlite

@@ -3,6 +3,7 @@
 import asyncio
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from sqlalchemy import update
@@ -10,7 +11,10 @@ from sqlalchemy import update
 from mooring import clock
 from mooring.model.lifecycle import TaskStatus as T
 from mooring.store.tables import workloads
-from tests.api.world import World, on_sqlite, real_pool_takes_containers
+from mooring.store.views import workloads as views
+from mooring.store.views.workloads import Progress
+from tests.api.world import World, real_pool_takes_containers
+from tests.store.databases import on_sqlite
 
 RUN = (T.SCHEDULED, T.PREPARING, T.RUNNING)
 
@@ -143,14 +147,33 @@ async def test_a_waiter_is_woken_by_the_change_it_waits_for(world: World):
     waiting = asyncio.create_task(world.client.get(path, headers=headers))
     await world.changes.waiting.wait()
     world.changes.waiting.clear()
-    world.changes.happened.set()  # of something else: it looks, and goes on waiting
+    world.changes.send()  # of something else: it looks, and goes on waiting
     await world.changes.waiting.wait()
     await world.move(workload_id, *RUN)
-    world.changes.happened.set()
+    world.changes.send()
     answer = await waiting
     assert (answer.status_code, answer.json()["status"], answer.json()["running"]) == (200, "RUNNING", 1)
     assert len(world.changes.timeouts) == 2
     assert 0 < world.changes.timeouts[1] <= world.changes.timeouts[0] <= 60
+
+
+async def test_a_change_while_a_waiter_looks_is_not_slept_through(world: World, monkeypatch: pytest.MonkeyPatch):
+    headers = await world.user("ada")
+    await world.add_node("n1")
+    workload_id = await world.submit(headers, name="train")
+    look = views.progress
+
+    async def look_and_change(connection: Any, looked_at: UUID) -> Progress | None:
+        seen = await look(connection, looked_at)
+        if seen is not None and not seen.ended:
+            await world.move(workload_id, *RUN, T.SUCCEEDED)
+            world.changes.send()
+        return seen
+
+    monkeypatch.setattr(views, "progress", look_and_change)
+    async with asyncio.timeout(60):
+        answer = await world.client.get("/api/workloads/train/wait?timeout=300", headers=headers)
+    assert answer.json()["status"] == "SUCCEEDED"
 
 
 async def test_a_waiter_gets_the_present_state_when_nothing_is_left_to_wait_for(world: World):
@@ -204,6 +227,51 @@ async def test_a_node_that_does_not_answer_is_an_error_and_not_an_empty_output(w
         200,
         "one\n\n[mooring] the output is cut off here: node n1 does not answer\n",
     )
+
+
+@on_sqlite
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_follower_who_leaves_ends_the_stream_from_the_node(
+    world: World, begun: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("mooring.api.workloads._FIRST_OUTPUT_SECONDS", 0)
+    headers = await world.user("ada")
+    await running_for_real(world, headers)
+    world.logs.silent = True
+    leaves, started = asyncio.Event(), asyncio.Event()
+    received = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def receive() -> dict[str, Any]:
+        if received:
+            return received.pop()
+        await leaves.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        started.set()
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": "/api/workloads/train/logs",
+        "raw_path": b"/api/workloads/train/logs",
+        "query_string": b"follow=true",
+        "headers": [(b"authorization", headers["Authorization"].encode())],
+        "client": ("127.0.0.1", 1),
+        "server": ("mooring.test", 80),
+    }
+    if not begun:
+        leaves.set()
+    request = asyncio.create_task(world.app(scope, receive, send))
+    await world.logs.asking.wait()
+    if begun:
+        await started.wait()
+        leaves.set()
+    await request
+    assert world.logs.closed == 1
 
 
 async def test_a_task_without_output_says_why(world: World):

@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
-import pytest
 from argon2 import PasswordHasher
 from fastapi import FastAPI
 from sqlalchemy import func, select
@@ -18,6 +17,7 @@ from mooring import clock
 from mooring.api.services import Services
 from mooring.api.signing import SigningKey, SigningKeys
 from mooring.api.tokens import Claims, Tokens
+from mooring.coordination.signals import Signal
 from mooring.intake.auditing import Auditor
 from mooring.intake.intake import Intake
 from mooring.intake.nodes import NodeAdmin
@@ -26,6 +26,7 @@ from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.tenants import Role
 from mooring.store import pools, tenants, transitions
+from mooring.store.changes import Change
 from mooring.store.engine import Connection, Database
 from mooring.store.tables import metadata, nodes
 from mooring.store.views import workloads as views
@@ -34,9 +35,6 @@ ADMIN_PASSWORD = "admin123"
 PASSWORD = "correct horse"
 KEYS = SigningKeys([SigningKey(b"k" * 32)])
 
-# For tests of rules that no database has a part in.
-on_sqlite = pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
-
 
 @dataclass
 class FakeLogs:
@@ -44,29 +42,37 @@ class FakeLogs:
 
     pieces: list[bytes] = field(default_factory=lambda: [b"one\n", b"two\n"])
     fails_after: int | None = None
+    silent: bool = False
+    asking: asyncio.Event = field(default_factory=asyncio.Event)
+    closed: int = 0
     asked: list[dict[str, Any]] = field(default_factory=list)
 
     async def stream(self, task_id: UUID, node_id: UUID, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
         self.asked.append({"task_id": task_id, "node_id": node_id, "tail": tail, "follow": follow})
-        for number, piece in enumerate(self.pieces):
-            if number == self.fails_after:
-                raise Unavailable("node n1 does not answer")
-            yield piece
+        self.asking.set()
+        try:
+            if self.silent:
+                await asyncio.Event().wait()
+            for number, piece in enumerate(self.pieces):
+                if number == self.fails_after:
+                    raise Unavailable("node n1 does not answer")
+                yield piece
+        finally:
+            self.closed += 1
 
 
-@dataclass
-class FakeChanges:
-    """Tells of commits when a test says so."""
+class WatchedSignal(Signal):
+    """A signal that tells when somebody waits for it."""
 
-    happened: asyncio.Event = field(default_factory=asyncio.Event)
-    waiting: asyncio.Event = field(default_factory=asyncio.Event)
-    timeouts: list[float] = field(default_factory=list)
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = asyncio.Event()
+        self.timeouts: list[float] = []
 
-    async def wait(self, timeout: float) -> None:
+    async def wait(self, timeout: float, seen: int | None = None) -> int:
         self.timeouts.append(timeout)
         self.waiting.set()
-        await self.happened.wait()
-        self.happened.clear()
+        return await super().wait(timeout, seen)
 
 
 @dataclass
@@ -87,7 +93,7 @@ class World:
     app: FastAPI
     client: httpx2.AsyncClient
     logs: FakeLogs
-    changes: FakeChanges
+    changes: WatchedSignal
     state: FakeState
 
     async def login(self, username: str, password: str = PASSWORD) -> dict[str, str]:
@@ -143,7 +149,7 @@ class World:
             node_id = (await connection.execute(select(nodes.c.id).where(nodes.c.name == node))).scalar_one()
         for status in statuses:
             placed = status is TaskStatus.SCHEDULED
-            change = transitions.Change(
+            change = Change(
                 task.id,
                 status,
                 reason=Reason("broke", "it broke", "agent") if status is TaskStatus.FAILED else None,
@@ -153,7 +159,7 @@ class World:
             )
             await self._apply(change)
 
-    async def _apply(self, change: transitions.Change) -> None:
+    async def _apply(self, change: Change) -> None:
         await self.services.database.write(
             lambda c: transitions.apply(c, [change], actor="scheduler", now=clock.now(), term=1)
         )
@@ -172,7 +178,7 @@ def hashed(password: str) -> str:
     return PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(password)
 
 
-async def prepare(database: Database) -> tuple[Services, FakeLogs, FakeChanges, FakeState]:
+async def prepare(database: Database) -> tuple[Services, FakeLogs, WatchedSignal, FakeState]:
     """Services over a database after its first start, with a real and a simulated pool."""
     password_hash = hashed(ADMIN_PASSWORD)
     await database.write(lambda c: tenants.bootstrap(c, password_hash=password_hash, now=clock.now()))
@@ -180,7 +186,7 @@ async def prepare(database: Database) -> tuple[Services, FakeLogs, FakeChanges, 
     await database.write(
         lambda c: pools.ensure(c, "simulated", runtimes=["container"], simulated=True, now=clock.now())
     )
-    logs, changes, state = FakeLogs(), FakeChanges(), FakeState()
+    logs, changes, state = FakeLogs(), WatchedSignal(), FakeState()
     services = Services(
         database=database,
         intake=Intake(database),

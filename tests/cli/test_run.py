@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -83,6 +84,39 @@ def test_an_output_that_breaks_off_is_continued_without_loss_or_repetition(
     assert result.exit_code == 0
     assert result.stdout_bytes == text
     assert "interrupted" in result.stderr
+
+
+@pytest.mark.parametrize(("kept", "rest"), [(b"tail of it\nmore\n", b"more\n"), (b"all new\n", b"all new\n")])
+def test_an_output_whose_oldest_part_is_gone_goes_on_after_what_was_written(
+    server: FakeServer, mooring: Mooring, monkeypatch: pytest.MonkeyPatch, kept: bytes, rest: bytes
+) -> None:
+    monkeypatch.setattr("mooring.cli.following._PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr("mooring.cli.following._REMEMBERED_BYTES", len(b"tail of it\n"))
+    first = b"x" * 1000 + b"tail of it\n"
+    prepare(server, first * 2, breaks=1)
+
+    def rotate(workload: FakeWorkload) -> None:
+        # The stream has brought the first half and broken off; now less is kept than was written.
+        workload.log = kept
+        succeeded(workload)
+
+    server.plan = [running, rotate]
+    monkeypatch.setattr("mooring.cli.following.time.sleep", lambda _: rotate(only(server)))
+    assert mooring("run", "true").stdout_bytes == first + rest
+
+
+def test_a_short_outage_of_the_server_does_not_end_the_wait(server: FakeServer, mooring: Mooring) -> None:
+    server.plan = [running, succeeded]
+
+    def away_at_first(workload: FakeWorkload) -> None:
+        path = f"/api/workloads/{workload.view.id}"
+        server.refuse["GET", path] = Refusal(503, "unavailable", "no leader")
+        threading.Timer(0.3, lambda: server.refuse.pop(("GET", path))).start()
+
+    server.prepare = away_at_first
+    result = mooring("run", "true")
+    assert result.exit_code == 0
+    assert "the server does not answer" in result.stderr
 
 
 def test_the_servers_notice_of_a_lost_node_is_no_output(

@@ -65,6 +65,15 @@ def test_the_effective_settings_are_shown_with_their_origin(
     assert (rows["port"]["value"], rows["port"]["origin"]) == ("8000", "default")
 
 
+def test_a_new_signing_key_is_made_for_the_named_data_folder(
+    anonymous: Mooring, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen: list[Settings] = []
+    monkeypatch.setattr("mooring.server.rotate_keys", seen.append)
+    result = anonymous("keys", "rotate", "--data", str(tmp_path / "there"))
+    assert (result.exit_code, [settings.data for settings in seen]) == (0, [tmp_path / "there"])
+
+
 def test_an_agent_that_has_not_joined_needs_a_token(tmp_path: Path) -> None:
     result = run_in_pipe("agent", "--server", "http://127.0.0.1:9", "--name", "me", "--data", str(tmp_path / "edge"))
     assert result.returncode == 1

@@ -14,6 +14,7 @@ import pytest
 
 from mooring.client import AsyncClient, Client
 from mooring.client import operations as ops
+from mooring.client.answers import read_answer, read_error
 from mooring.model.errors import (
     Conflict,
     InvalidInput,
@@ -182,7 +183,14 @@ async def test_a_name_cannot_lead_to_another_path(server: FakeServer, both: Both
             await both.call("workload", name)
 
 
-async def test_an_answer_that_is_not_the_schema_says_so(server: FakeServer, kind: str) -> None:
+def test_an_answer_of_another_version_says_so() -> None:
+    with pytest.raises(MooringError, match="are the server's and the client's versions the same") as raised:
+        read_answer(ops.health(), 200, b'{"status": "fine"}', "http://there")
+    assert raised.value.code == "unexpected-answer"
+    assert "final address" in read_error(302, b"", "http://there").message
+
+
+async def test_an_answer_from_something_else_is_quoted(server: FakeServer, kind: str) -> None:
     wrong_place = Both(kind, f"{server.url}/elsewhere", token=server.token())
     with pytest.raises(NotFound, match="answered 404"):
         await wrong_place.call("nodes")

@@ -1,7 +1,6 @@
 """Users, their passwords and keypairs, projects, the first start, and join tokens."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from uuid import UUID
 
@@ -11,17 +10,9 @@ from sqlalchemy import func, select
 from mooring import clock
 from mooring.model.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from mooring.model.tenants import Role
-from mooring.store import join_tokens, pools, schema, signing_keys, tenants
+from mooring.store import join_tokens, pools, signing_keys, tenants
 from mooring.store.engine import Connection, Database
 from mooring.store.tables import domains, identities, keypairs, projects, users
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    opened = Database(database_url)
-    await schema.upgrade(opened.engine)
-    yield opened
-    await opened.close()
 
 
 async def bootstrap(database: Database) -> bool:
@@ -59,8 +50,8 @@ async def test_the_first_start_makes_one_of_each_tenant(database: Database):
     assert await count(database) == [1, 1, 1, 1, 1]
 
 
-async def test_of_servers_that_start_at_once_one_makes_the_admin(database: Database, database_url: str):
-    others = [Database(database_url) for _ in range(4)]
+async def test_of_servers_that_start_at_once_one_makes_the_admin(database: Database, migrated_url: str):
+    others = [Database(migrated_url) for _ in range(4)]
     created = await asyncio.gather(*(bootstrap(other) for other in (database, *others)))
     for other in others:
         await other.close()
@@ -143,8 +134,8 @@ async def test_unknown_users_are_not_found(database: Database):
         await database.write(lambda c: tenants.change_user(c, "nobody", active=False))
 
 
-async def test_of_two_first_servers_with_different_keys_one_is_refused(database: Database, database_url: str):
-    other = Database(database_url)
+async def test_of_two_first_servers_with_different_keys_one_is_refused(database: Database, migrated_url: str):
+    other = Database(migrated_url)
     answers = await asyncio.gather(
         database.write(lambda c: signing_keys.register(c, ["a"], clock.now())),
         other.write(lambda c: signing_keys.register(c, ["b"], clock.now())),

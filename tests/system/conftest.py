@@ -23,17 +23,16 @@ class Servers:
         self, *flags: str, name: str = "data", environment: Mapping[str, str] | None = None, data: Path | None = None
     ) -> Server:
         """A server that is not started yet."""
-        server = Server(
-            data or self.folder / name, flags, {"MOORING_ADMIN_PASSWORD": PASSWORD, **(environment or {})}
-        )
+        server = Server(data or self.folder / name, flags, {"MOORING_ADMIN_PASSWORD": PASSWORD, **(environment or {})})
         self._started.append(server)
         return server
 
     def start(self, *flags: str, name: str = "data", environment: Mapping[str, str] | None = None) -> Server:
         return self.prepare(*flags, name=name, environment=environment).start()
 
-    def agent(self, server: Server, name: str, token: str | None, *flags: str) -> NodeAgent:
-        agent = NodeAgent(self.folder / name, flags, server=server.url, name=name, token=token)
+    def agent(self, server: Server, name: str, token: str, *flags: str, node: str | None = None) -> NodeAgent:
+        """An agent with a data folder of its own, named as its node unless told otherwise."""
+        agent = NodeAgent(self.folder / name, flags, server=server.url, name=node or name, token=token)
         agent.launch()
         self._started.append(agent)
         return agent
@@ -49,10 +48,11 @@ class Servers:
             if not self.trouble_expected:
                 assert "Traceback" not in program.log, program.log[-6000:]
 
-    def stop(self) -> None:
+    def end(self) -> None:
+        """The quick way; how a server ends in order is a test of its own."""
         for program in reversed(self._started):
             if program.alive:
-                program.stop()
+                program.kill()
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
             yield started
             started.check()
         finally:
-            started.stop()
+            started.end()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

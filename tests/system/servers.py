@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -67,6 +68,8 @@ class Program:
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
+    log_name: str = ""
+    """Of its logs, which are beside the data folder; else the folder's own name."""
 
     def arguments(self) -> list[str]:
         raise NotImplementedError
@@ -121,7 +124,7 @@ class Program:
         return self.process.wait(_START_SECONDS)
 
     def _log_file(self, stream: str) -> Path:
-        return self.data.with_name(f"{self.data.name}.{stream}.txt")
+        return self.data.with_name(f"{self.log_name or self.data.name}.{stream}.txt")
 
 
 @dataclass
@@ -129,43 +132,52 @@ class Server(Program):
     """`mooring up`."""
 
     url: str = ""
+    ca_file: Path | None = None
 
     def arguments(self) -> list[str]:
         return ["up", "--data", str(self.data), "--port", "0", *self.flags]
 
     def start(self, *, ready: bool = True) -> Server:
         """Launch it and wait until it answers; `ready` is more than alive: the scheduler leads as well."""
-        address = self.data / "server.json"
-        address.unlink(missing_ok=True)
+        self._address.unlink(missing_ok=True)
         self.launch()
+        return self.wait(ready=ready)
+
+    def wait(self, *, ready: bool = True) -> Server:
+        """Until a launched server answers."""
         assert self.process is not None
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise AssertionError(f"the server ended with {self.process.returncode}:\n{self.log[-4000:]}")
             with contextlib.suppress(OSError, ValueError):
-                self.url = json.loads(address.read_text())["url"]
+                self.url = json.loads(self._address.read_text())["url"]
                 if self.status("/ready" if ready else "/health") == 200:
                     return self
             time.sleep(_POLL_SECONDS)
         raise AssertionError(f"the server did not get ready:\n{self.log[-4000:]}")
 
+    @property
+    def _address(self) -> Path:
+        return self.data / "server.json"
+
     def client(self, username: str = "admin", password: str = PASSWORD) -> Client:
         """A client that is logged in; its login lives as long as it does."""
-        client = Client(self.url, store=CredentialStore(self.data.parent / "no-logins.json"))
+        client = Client(self.url, store=CredentialStore(self.data.parent / "no-logins.json"), ca_file=self.ca_file)
         client.login(username, password)
         return client
 
     def status(self, path: str) -> int:
         """The HTTP status of a GET that needs no login."""
         try:
-            with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+            trusted = ssl.create_default_context(cafile=self.ca_file) if self.ca_file else None
+            with urllib.request.urlopen(self.url + path, timeout=10, context=trusted) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code
 
-    def read(self, path: str) -> str:
-        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+    def metrics(self) -> str:
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:
             text: str = answer.read().decode()
             return text
 
@@ -209,6 +221,17 @@ class Cli:
             text=True,
             timeout=90,
             check=False,
+            env=clean_environment(self.home) | dict(self.environment),
+        )
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """A command that is not over at once; use it in a `with`."""
+        return subprocess.Popen(
+            [MOORING, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
             env=clean_environment(self.home) | dict(self.environment),
         )
 
@@ -261,5 +284,3 @@ def _remove_cgroups_of(folder: Path) -> None:
             for base in Path("/sys/fs/cgroup").glob(f"**/mooring-{node}"):
                 for group in sorted((path for path in base.glob("**/") if path.is_dir()), reverse=True):
                     group.rmdir()
-
-

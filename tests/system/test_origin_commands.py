@@ -117,7 +117,9 @@ async def _check_tables(url: str, deployment: str) -> None:
 
 def _curl(command: str, *, url: str, token: str = "", deployment: str = "") -> tuple[int, Any]:
     """Run a command of the guide in a shell, with only the address, the token and the id filled in."""
-    line = command.replace("http://localhost:8000", url).replace("eyJ0eXAi...", token).replace("/uuid", f"/{deployment}")
+    line = (
+        command.replace("http://localhost:8000", url).replace("eyJ0eXAi...", token).replace("/uuid", f"/{deployment}")
+    )
     done = subprocess.run(
         ["sh", "-c", f"{line} --silent --noproxy '*' --write-out '\n%{{http_code}}'"],
         capture_output=True,

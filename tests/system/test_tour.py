@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
+from mooring.wire.api import WorkloadDetail, WorkloadRequest
 from tests.system.conftest import Servers
-from tests.system.servers import MOORING, Cli, Server, clean_environment, eventually, running_server, workspace
+from tests.system.servers import Cli, Server, eventually, running_server, workspace
 
 
 @pytest.fixture(scope="module")
@@ -63,35 +63,34 @@ def test_on_the_servers_machine_nothing_is_typed_to_log_in(server: Server, place
     assert stored.stat().st_mode & 0o077 == 0
 
 
-def test_a_deployment_on_simulated_nodes_lives_from_deploy_to_rm(mooring: Cli) -> None:
+def test_a_deployment_on_simulated_nodes_lives_from_deploy_to_rm(mooring: Cli, server: Server) -> None:
     assert "running (simulated)" in mooring.out("deploy", "tour", "--image", "nginx:latest", "--replicas", "3")
     assert "running (simulated)" in mooring.out("ps")
     detail = shown(mooring, "status", "tour")
     used = {task["node"] for task in detail["tasks"]}
     assert (detail["status"], detail["running"], len(used)) == ("RUNNING", 3, 3)
 
-    mooring.out("scale", "tour", "4")
-    eventually(lambda: shown(mooring, "status", "tour")["running"] == 4)
-    mooring.out("scale", "tour", "2")
-    eventually(lambda: shown(mooring, "status", "tour")["running"] == 2)
+    with server.client() as client:
+        mooring.out("scale", "tour", "4")
+        eventually(lambda: client.workload("tour").running == 4)
+        mooring.out("scale", "tour", "2")
+        eventually(lambda: (found := client.workload("tour")).running == 2 and _current_nodes(found))
 
-    (drained, *_) = (task["node"] for task in shown(mooring, "status", "tour")["tasks"] if task["current"])
-    mooring.out("drain", drained)
+        drained = _current_nodes(client.workload("tour")).pop()
+        mooring.out("drain", drained)
+        eventually(lambda: (found := client.workload("tour")).running == 2 and drained not in _current_nodes(found))
+        eventually(lambda: client.node(drained).tasks == 0)
+        mooring.out("resume", drained)
+        assert client.node(drained).schedulable
 
-    def moved() -> bool:
-        found = shown(mooring, "status", "tour")
-        nodes = {task["node"] for task in found["tasks"] if task["current"]}
-        return bool(found["running"] == 2 and drained not in nodes)
-
-    eventually(moved)
-    assert shown(mooring, "nodes", "show", drained)["tasks"] == 0
-    mooring.out("resume", drained)
-    assert shown(mooring, "nodes", "show", drained)["schedulable"] is True
-
-    assert "Deployment created by user" in mooring.out("history", "tour")
-    mooring.out("rm", "--yes", "tour")
-    eventually(lambda: all(node["tasks"] == 0 for node in shown(mooring, "nodes")["nodes"]))
+        assert "Deployment created by user" in mooring.out("history", "tour")
+        mooring.out("rm", "--yes", "tour")
+        eventually(lambda: not any(node.tasks for node in client.nodes().nodes if node.simulated))
     assert "tour" not in mooring.out("ps")
+
+
+def _current_nodes(detail: WorkloadDetail) -> set[str]:
+    return {task.node for task in detail.tasks if task.current and task.node}
 
 
 def test_run_prints_what_the_command_prints_and_exits_as_it_does(mooring: Cli) -> None:
@@ -118,9 +117,7 @@ def test_logs_follow_a_session_to_its_end(mooring: Cli, place: Path) -> None:
     gate.unlink(missing_ok=True)
     script = f"echo first; while [ ! -e {gate} ]; do sleep 0.05; done; echo last"
     name = mooring.out("run", "-d", "--", "sh", "-c", script).strip()
-    with subprocess.Popen(
-        [MOORING, "logs", "-f", name], stdout=subprocess.PIPE, text=True, env=clean_environment(mooring.home)
-    ) as follower:
+    with mooring.begin("logs", "-f", name) as follower:
         assert follower.stdout is not None
         assert follower.stdout.readline() == "first\n"
         gate.touch()
@@ -148,7 +145,7 @@ def test_a_busy_port_is_named_with_the_flag_that_changes_it(servers: Servers) ->
 
 def test_a_second_server_on_the_same_data_folder_is_refused(server: Server, servers: Servers) -> None:
     second = servers.prepare("--no-agent", data=server.data)
-    second._log_file = lambda stream: servers.folder / f"second.{stream}.txt"  # type: ignore[method-assign]
+    second.log_name = "second"
     second.launch()
     assert second.exit_code() == 1
     assert str(server.data) in second.log
@@ -156,35 +153,37 @@ def test_a_second_server_on_the_same_data_folder_is_refused(server: Server, serv
     assert server.status("/ready") == 200
 
 
-@pytest.mark.parametrize("on_stop", ["leave", "stop"])
-def test_ctrl_c_ends_the_server_in_order_and_running_work_as_on_stop_says(servers: Servers, on_stop: str) -> None:
-    server = servers.start("--on-stop", on_stop)
-    mooring = servers.cli()
-    mooring.out("login", "--data", str(server.data))
-    name = mooring.out("run", "-d", "--", "sh", "-c", "echo $$; exec sleep 600").strip()
-    pid = int(eventually(lambda: mooring("logs", name).stdout.strip()))
+def test_ctrl_c_ends_the_server_in_order_and_running_work_as_on_stop_says(servers: Servers) -> None:
+    server = servers.start("--on-stop", "leave")
+    with server.client() as client:
+        script = "echo $$; exec sleep 600"
+        request = WorkloadRequest.model_validate({"name": "long", "containers": [{"command": ["sh", "-c", script]}]})
+        ref = str(client.submit(request).id)
+        assert client.wait(ref, "running", timeout_seconds=25).status == "RUNNING"
+        pid = int(eventually(lambda: b"".join(client.logs(ref))))
 
     assert server.stop(signal.SIGINT) == 0
     assert "Graceful shutdown complete" in server.log
-    assert psutil.pid_exists(pid) == (on_stop == "leave")
+    assert psutil.pid_exists(pid)
+
+    server.flags = ("--on-stop", "stop")
+    server.start()
+    with server.client() as client:
+        assert client.workload(ref).status == "RUNNING"
+        eventually(lambda: b"".join(client.logs(ref)))
+    assert server.stop(signal.SIGINT) == 0
+    assert not psutil.pid_exists(pid)
 
     server.start()
-    mooring.out("login", "--data", str(server.data))
-    detail = shown(mooring, "status", name)
-    assert detail["status"] == ("RUNNING" if on_stop == "leave" else "FAILED"), detail
-    mooring.out("rm", "--yes", name)
-    eventually(lambda: not psutil.pid_exists(pid))
+    with server.client() as client:
+        ended = client.workload(ref)
+        assert ended.status == "FAILED"
+        assert ended.tasks[0].reason is not None
+        assert "agent" in ended.tasks[0].reason
 
 
 def test_an_interrupted_run_takes_its_session_along(mooring: Cli) -> None:
-    with subprocess.Popen(
-        [MOORING, "run", "--name", "interrupted", "--", "sh", "-c", "echo $$; exec sleep 600"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=clean_environment(mooring.home),
-    ) as run:
+    with mooring.begin("run", "--name", "interrupted", "--", "sh", "-c", "echo $$; exec sleep 600") as run:
         assert run.stdout is not None
         pid = int(run.stdout.readline())
         os.kill(run.pid, signal.SIGINT)

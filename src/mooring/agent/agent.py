@@ -269,6 +269,10 @@ class Agent:
                     problem = "the server closed the stream"
             except Unavailable as unavailable:
                 problem = unavailable.message
+            except AgentRefused as refusal:
+                if refusal.code == "credential-refused" and self._join_token is None:
+                    await self._end_tasks()
+                raise
             finally:
                 heard, self._connection = self.connected.is_set(), None
                 self.connected.clear()
@@ -276,6 +280,13 @@ class Agent:
                 delays = _delays()
             log.info("not connected", reason=problem)
             await asyncio.sleep(next(delays))
+
+    async def _end_tasks(self) -> None:
+        """This node is no longer ours to run tasks on: what runs must not go on beside those who take over."""
+        log.warning("the server does not know this node any more; its tasks are stopped", node=self.name)
+        self._desired, self._terminating = [], True
+        self._wake.set()
+        await self._nothing_left.wait()
 
     async def _converse(self, connection: Connection) -> None:
         self._outbox.connected()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -69,3 +70,10 @@ def measure(folders: Iterable[Path], disk_full_percent: float, *, stopping: bool
 
 def _disk_percent(folder: Path) -> float:
     return float(psutil.disk_usage(str(folder)).percent)
+
+
+def node_name() -> str:
+    """This machine's host name as the name of a node."""
+    first = socket.gethostname().lower().partition(".")[0]
+    name = "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in first).strip("-")
+    return name[:63].rstrip("-") or "local"

@@ -44,6 +44,8 @@ def reconcile(desired: Iterable[DesiredTask], observed: Mapping[UUID, Observed],
             continue
         if order.action == "stop":
             findings.append(Finding(_never_here(task_id)))
+        elif order.started:
+            findings.append(Finding(_not_here_any_more(task_id)))
         elif not leaving:
             start.append(order)
             findings.append(Finding(TaskReport(task_id=task_id, status="PREPARING")))
@@ -83,6 +85,16 @@ def _report(task_id: UUID, seen: Observed) -> TaskReport:
         restarts=seen.restarts,
         reason=seen.reason,
         code=seen.code,
+    )
+
+
+def _not_here_any_more(task_id: UUID) -> TaskReport:
+    return TaskReport(
+        task_id=task_id,
+        status="FAILED",
+        gone=True,
+        code="record-lost",
+        reason="it ran on this node before, and the agent has no record of it any more",
     )
 
 

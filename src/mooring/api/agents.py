@@ -13,7 +13,8 @@ from fastapi import APIRouter, Request, Response, WebSocket, WebSocketDisconnect
 
 from mooring.api.hub import AgentHub, AgentSession
 from mooring.clock import now
-from mooring.model.errors import Conflict, InvalidInput, NotAuthenticated
+from mooring.model.errors import Conflict, InvalidInput, NotAuthenticated, Unavailable
+from mooring.model.lifecycle import NodeStatus
 from mooring.model.names import check_name
 from mooring.store import join_tokens, nodes
 from mooring.store.engine import Connection, Database
@@ -70,6 +71,13 @@ async def _join(connection: Connection, asked: wire.JoinRequest) -> wire.JoinAns
     if found is not None:
         if found.simulated or found.pool_id != grant.pool_id:
             raise Conflict(f"there is another node {grant.node_name!r} already", code="name-taken")
+        if found.status != NodeStatus.LOST:
+            # Two agents that both believe to be this node would both run its tasks. The token stays good meanwhile.
+            raise Unavailable(
+                f"node {grant.node_name!r} is alive; stop its agent and wait until the node is lost, remove it, "
+                "or join under another name",
+                code="node-alive",
+            )
         await nodes.renew_credential(connection, found.id, _hash(credential))
         node_id = found.id
     else:
@@ -95,7 +103,10 @@ async def _authenticate(database: Database, websocket: WebSocket) -> Any:
             node = await nodes.by_credential(connection, _hash(credential))
         if node is not None:
             return node
-    raise NotAuthenticated("this node credential is not known; the node may have been removed or joined again")
+    raise NotAuthenticated(
+        "this node credential is not known; the node may have been removed or joined again; join with a new token",
+        code="credential-refused",
+    )
 
 
 async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
@@ -106,7 +117,7 @@ async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
         async with sending:
             await websocket.send_text(wire.encode(message))
 
-    session = AgentSession(node.id, node.name, send)
+    session = AgentSession(node.id, node.name, node.credential_hash, send)
     sender: asyncio.Task[None] | None = None
     try:
         async with asyncio.timeout(_HELLO_SECONDS):

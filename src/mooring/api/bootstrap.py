@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 from mooring.api.passwords import Passwords, new_password
@@ -12,11 +13,19 @@ from mooring.store.engine import Database
 _SHORTEST, _LONGEST = 8, 256
 
 
-async def first_start(database: Database, passwords: Passwords, password: str | None, now: datetime) -> str | None:
+async def first_start(
+    database: Database,
+    passwords: Passwords,
+    password: str | None,
+    now: datetime,
+    *,
+    keep: Callable[[str | None], None] = lambda password: None,
+) -> str | None:
     """Make the default tenants and the admin if they are missing: the admin's password, or None if it was there.
 
-    `password` is the one that the settings give; a random one is made without it. Of servers that start at once one
-    makes the admin, and only that one gets the password.
+    `password` is the one that the settings give; a random one is made without it. `keep` gets it before it counts, so
+    that a crash in between loses no password. Of servers that start at once one makes the admin, and only that one
+    gets the password; the others' `keep` gets None.
     """
     async with database.read() as connection:
         if await tenants.has_admin(connection):
@@ -27,5 +36,9 @@ async def first_start(database: Database, passwords: Passwords, password: str | 
         )
     chosen = password or new_password()
     password_hash = await passwords.hash(chosen)
+    keep(chosen)
     created = await database.write(lambda c: tenants.bootstrap(c, password_hash=password_hash, now=now))
-    return chosen if created else None
+    if not created:
+        keep(None)
+        return None
+    return chosen

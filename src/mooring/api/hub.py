@@ -19,6 +19,7 @@ from mooring.model.errors import Unavailable
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.store import agents, events, leadership, nodes, transitions
+from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
 from mooring.store.ids import new_id
 from mooring.store.narration import narrate
@@ -33,6 +34,7 @@ from mooring.wire.agent import (
     LogChunk,
     LogRequest,
     Owner,
+    Refused,
     Report,
     TaskReport,
 )
@@ -51,6 +53,7 @@ class AgentSession:
 
     node_id: UUID
     node_name: str
+    credential_hash: str
     send: Send
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     last_desired: Desired | None = None
@@ -103,9 +106,18 @@ class AgentHub:
             if not beats:
                 continue
             try:
-                await self._database.write(partial(_write_beats, beats))
+                over = await self._database.write(partial(_write_beats, beats))
+                for node_id in over:
+                    await self._dismiss(node_id)
             except Exception:
                 _log.exception("Cannot write heartbeats; trying again with the next ones")
+
+    async def _dismiss(self, node_id: UUID) -> None:
+        """The node was removed or joined again elsewhere: its agent is told to end its tasks and go."""
+        session = self._sessions.get(node_id)
+        if session is not None:
+            message = f"node {session.node_name} was removed or has joined again with another credential"
+            await session.send(Refused(code="credential-refused", message=message))
 
     def _wake(self, node_ids: Iterable[UUID]) -> None:
         for node_id in node_ids:
@@ -165,6 +177,7 @@ class AgentHub:
     def beat(self, session: AgentSession, message: Heartbeat) -> None:
         self._beats[session.node_id] = nodes.Beat(
             session.node_id,
+            session.credential_hash,
             message.cpu_percent,
             message.memory_percent,
             message.disk_percent,
@@ -176,7 +189,7 @@ class AgentHub:
         if not message.tasks:
             return
 
-        async def work(connection: Connection) -> transitions.Applied:
+        async def work(connection: Connection) -> Applied:
             at = now()
             own = await agents.owned(connection, session.node_id, [task.task_id for task in message.tasks])
             reports = [task for task in message.tasks if task.task_id in own]
@@ -226,11 +239,11 @@ class AgentHub:
         reader.chunks.put_nowait(chunk)
 
 
-async def _write_beats(beats: list[nodes.Beat], connection: Connection) -> None:
-    await nodes.heartbeats(connection, beats, now())
+async def _write_beats(beats: list[nodes.Beat], connection: Connection) -> set[UUID]:
+    return await nodes.heartbeats(connection, beats, now())
 
 
-def _change(report: TaskReport) -> transitions.Change | None:
+def _change(report: TaskReport) -> Change | None:
     status = TaskStatus(report.status)
     if status not in lifecycle.AGENT_REPORTS or (lifecycle.is_end(status) and not report.gone):
         # Its end counts when nothing is left of it on the node.
@@ -238,7 +251,7 @@ def _change(report: TaskReport) -> transitions.Change | None:
     reason = None
     if report.reason:
         reason = Reason(report.code or "agent", report.reason[:500], "agent", "change")
-    return transitions.Change(
+    return Change(
         report.task_id, status, reason, exit_code=report.exit_code, restarts=report.restarts, freed=report.gone
     )
 
@@ -253,6 +266,7 @@ def _desired_task(row: Any) -> DesiredTask:
         index=row.task_index,
         attempt=row.attempt,
         action="run" if run else "stop",
+        started=TaskStatus(row.status) is TaskStatus.RUNNING,
         owner=Owner(
             user_id=row.user_id,
             project_id=row.project_id,

@@ -44,8 +44,13 @@ class Logs(Protocol):
 
 
 class Changes(Protocol):
-    async def wait(self, timeout: float) -> None:
-        """Returns when something was committed, or when the seconds are over."""
+    @property
+    def count(self) -> int:
+        """How often something was committed."""
+        ...
+
+    async def wait(self, timeout: float, seen: int | None = None) -> int:
+        """Returns the count when it differs from `seen`, or when the seconds are over."""
         ...
 
 

@@ -11,6 +11,7 @@ import structlog
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BeforeValidator
+from starlette.types import Receive, Scope, Send
 
 from mooring.api.access import Served, User, find_workload
 from mooring.api.errors import problems
@@ -126,6 +127,8 @@ async def wait(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout
     while True:
+        # Counted before it looks: what is committed while it looks must not be slept through.
+        count = services.changes.count
         async with services.database.read() as connection:
             seen = await views.progress(connection, row.id)
         if seen is None:
@@ -133,7 +136,7 @@ async def wait(
         left = deadline - loop.time()
         if _has_come(wait_for, seen, known) or left <= 0:
             break
-        await services.changes.wait(left)
+        await services.changes.wait(left, count)
     return await _detail(services, principal, await find_workload(services, principal, str(row.id)))
 
 
@@ -170,12 +173,9 @@ async def get_logs(
             f"the output of task {chosen.task_index} is gone: its node {chosen.node_name!r} was removed",
             code="output-gone",
         )
-    output = services.logs.stream(chosen.id, chosen.node_id, tail=tail, follow=follow)
-    first = asyncio.ensure_future(anext(output, None))
-    await asyncio.wait([first], timeout=_FIRST_OUTPUT_SECONDS)
-    if first.done():
-        first.result()  # a node that does not answer is an error answer, not a broken stream
-    return StreamingResponse(_streamed(first, output), media_type=media_type)
+    output = _Output(services.logs.stream(chosen.id, chosen.node_id, tail=tail, follow=follow), media_type)
+    await output.begin()
+    return output
 
 
 def _with_output(row: WorkloadRow, tasks: Sequence[TaskRow], index: int | None) -> TaskRow:
@@ -194,18 +194,44 @@ def _with_output(row: WorkloadRow, tasks: Sequence[TaskRow], index: int | None) 
     return placed[-1]
 
 
-async def _streamed(first: asyncio.Future[bytes | None], output: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    try:
-        piece = await first
-        while piece is not None:
-            yield piece
-            piece = await anext(output, None)
-    except MooringError as error:
-        log.warning("Output was cut off", error=str(error))
-        yield f"\n[mooring] the output is cut off here: {error.message}\n".encode()
-    finally:
-        first.cancel()
-        if (close := getattr(output, "aclose", None)) is not None:
+class _Output(StreamingResponse):
+    """A stream that closes its source however it ends, also where the client has gone before it began."""
+
+    def __init__(self, source: AsyncIterator[bytes], media_type: str) -> None:
+        self._source = source
+        self._first = asyncio.ensure_future(anext(source, None))
+        super().__init__(self._pieces(), media_type=media_type)
+
+    async def begin(self) -> None:
+        """Wait a little for the first piece: a node that does not answer is an error answer, not a broken stream."""
+        try:
+            await asyncio.wait([self._first], timeout=_FIRST_OUTPUT_SECONDS)
+            if self._first.done():
+                self._first.result()
+        except BaseException:
+            await self._close()
+            raise
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._close()
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        try:
+            piece = await self._first
+            while piece is not None:
+                yield piece
+                piece = await anext(self._source, None)
+        except MooringError as error:
+            log.warning("Output was cut off", error=str(error))
+            yield f"\n[mooring] the output is cut off here: {error.message}\n".encode()
+
+    async def _close(self) -> None:
+        self._first.cancel()
+        await asyncio.wait([self._first])
+        if (close := getattr(self._source, "aclose", None)) is not None:
             await close()
 
 

@@ -12,7 +12,9 @@ from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.store import bind, leadership, transitions, workloads
 from mooring.store.bind import Bound
+from mooring.store.changes import Change
 from mooring.store.engine import Connection, Database
+from mooring.store.loading import lock_workloads
 
 _BATCH = 500
 """Workloads in one transaction: large enough to be quick, small enough not to keep other writers waiting."""
@@ -38,7 +40,7 @@ class OptimisticBinder:
 async def _commit(decisions: Sequence[Decision], term: int, connection: Connection) -> Bound:
     await leadership.check_term(connection, term)
     # All workloads before any node, as everywhere: the reasons are written after the counters.
-    await transitions.lock_workloads(connection, [decision.workload.id for decision in decisions])
+    await lock_workloads(connection, [decision.workload.id for decision in decisions])
     at = now()
     result = await bind.bind(connection, [d for d in decisions if d.placements], now=at, term=term)
     failed = [d for d in decisions if d.outcome in (Outcome.IMPOSSIBLE, Outcome.ERROR) and not d.placements]
@@ -46,7 +48,7 @@ async def _commit(decisions: Sequence[Decision], term: int, connection: Connecti
         applied = await transitions.apply(
             connection,
             [
-                transitions.Change(task.id, TaskStatus.FAILED, decision.reason)
+                Change(task.id, TaskStatus.FAILED, decision.reason)
                 for decision in failed
                 for task in decision.workload.tasks
             ],

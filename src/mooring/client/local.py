@@ -8,6 +8,8 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from mooring.settings import default_data
+
 ADDRESS_FILE = "server.json"
 PASSWORD_FILE = "admin-password"
 ADMIN = "admin"
@@ -22,14 +24,8 @@ class LocalServer:
 
 def default_data_folder() -> Path:
     """Where `mooring up` keeps its state unless told otherwise."""
-    if given := os.environ.get("MOORING_DATA"):
-        return Path(given).expanduser()
-    if os.geteuid() == 0:
-        return Path("/var/lib/mooring")
-    base = os.environ.get("XDG_DATA_HOME")
-    # The specification says that a relative path there is to be ignored.
-    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".local" / "share"
-    return root / "mooring"
+    given = os.environ.get("MOORING_DATA")
+    return Path(given).expanduser() if given else default_data()
 
 
 def find_local_server(data: Path | None = None) -> LocalServer | None:

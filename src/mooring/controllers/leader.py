@@ -24,6 +24,7 @@ from mooring.store.engine import Database
 _log = structlog.get_logger(__name__)
 _BURST_SECONDS = 0.02
 _RETENTION_SECONDS = 3600.0
+_START_AGAIN_SECONDS = 5.0
 
 
 class Leader:
@@ -54,7 +55,29 @@ class Leader:
         return "leader" if self.office.held else "standby"
 
     async def run(self) -> None:
-        """Lead until cancelled. When it cannot start or dies, the rest of the server goes on and says so."""
+        """Lead until cancelled or deposed. While it cannot, the rest of the server goes on and says so."""
+        try:
+            while True:
+                try:
+                    await self._lead()
+                except LeadershipLost as error:
+                    self.problem = error.message
+                    _log.error(f"This scheduler stopped: {error.message}")
+                    _log.warning("Deployment scheduling may be unavailable")
+                    return
+                except Exception as error:
+                    self.problem = f"the scheduler failed: {type(error).__name__}: {error}"
+                    _log.exception("Scheduler initialization failed")
+                    _log.warning("Deployment scheduling may be unavailable")
+                await asyncio.sleep(_START_AGAIN_SECONDS)
+        except asyncio.CancelledError:
+            self.problem = "stopped"
+            raise
+        finally:
+            self.scheduling.close()
+
+    async def _lead(self) -> None:
+        self.loops.clear()
         try:
             term = await self.office.take()
             await self.scheduling.start()
@@ -62,21 +85,9 @@ class Leader:
             metrics.leading.set(1)
             _log.info(f"Deployment scheduler started successfully (term {term})")
             await self._run_loops()
-        except LeadershipLost as error:
-            self.problem = error.message
-            _log.error(f"This scheduler stopped: {error.message}")
-            _log.warning("Deployment scheduling may be unavailable")
-        except asyncio.CancelledError:
-            self.problem = "stopped"
-            raise
-        except Exception as error:
-            self.problem = f"the scheduler failed: {type(error).__name__}: {error}"
-            _log.exception("Scheduler initialization failed")
-            _log.warning("Deployment scheduling may be unavailable")
         finally:
             metrics.leading.set(0)
             self.office.lose()
-            self.scheduling.close()
 
     async def _run_loops(self) -> None:
         try:

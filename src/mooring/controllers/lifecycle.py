@@ -9,6 +9,7 @@ from mooring.coordination.leadership import Office
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.store import leadership, transitions, workloads
+from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database
 from mooring.store.narration import narrate
 from mooring.store.workloads import Ended
@@ -38,7 +39,7 @@ class LifecycleLoop:
             return False
         reason = Reason("workload-ends", "Another task of the workload ended", "lifecycle", "never")
 
-        async def work(connection: Connection) -> transitions.Applied:
+        async def work(connection: Connection) -> Applied:
             await leadership.check_term(connection, self._office.term)
             changes = [workloads.ending(task_id, status, reason) for task_id, status in left]
             return await transitions.apply(connection, changes, actor="lifecycle", now=now(), term=self._office.term)

@@ -14,7 +14,9 @@ from mooring.model.lifecycle import NodeStatus, TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.workloads import Kind
 from mooring.store import agents, leadership, nodes, transitions, workloads
+from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
+from mooring.store.loading import lock_workloads
 from mooring.store.narration import narrate
 
 _log = structlog.get_logger(__name__)
@@ -38,6 +40,8 @@ class NodesLoop:
             return
         self._next_look_at = now() + self._timeout / 5
         async with self._database.read() as connection:
+            # A leader with nothing to write learns here that its office is over.
+            await leadership.check_term(connection, self._office.term)
             counts = await nodes.count_by_status(connection)
             silent = await nodes.silent(connection, now() - self._timeout)
         for status in NodeStatus:
@@ -49,15 +53,15 @@ class NodesLoop:
         silence = f"no heartbeat for {self._timeout.total_seconds():g} s"
         reason = Reason("node-lost", f"Node {name} was lost: {silence}", "nodes", "change")
 
-        async def work(connection: Connection) -> transitions.Applied | None:
+        async def work(connection: Connection) -> Applied | None:
             await leadership.check_term(connection, self._office.term)
             at = now()
             tasks = await agents.on_nodes(connection, [node_id])
             # Workloads are locked before nodes, as everywhere.
-            await transitions.lock_workloads(connection, {task.workload_id for task in tasks})
+            await lock_workloads(connection, {task.workload_id for task in tasks})
             if not await nodes.lose(connection, node_id, at - self._timeout, reason=silence, now=at):
                 return None
-            changes = [transitions.Change(task.id, TaskStatus.LOST, reason, freed=False) for task in tasks]
+            changes = [Change(task.id, TaskStatus.LOST, reason, freed=False) for task in tasks]
             return await transitions.apply(connection, changes, actor="nodes", now=at, term=self._office.term)
 
         applied = await self._database.write(work)
@@ -77,7 +81,7 @@ class NodesLoop:
         if not leaving:
             return
 
-        async def work(connection: Connection) -> transitions.Applied:
+        async def work(connection: Connection) -> Applied:
             await leadership.check_term(connection, self._office.term)
             at = now()
             reason = Reason("node-drained", "Its node is drained", "nodes", "never")
@@ -88,7 +92,7 @@ class NodesLoop:
                 now=at,
                 term=self._office.term,
             )
-            changes = [transitions.Change(task.id, TaskStatus.TERMINATING, reason) for task in leaving]
+            changes = [Change(task.id, TaskStatus.TERMINATING, reason) for task in leaving]
             return await transitions.apply(connection, changes, actor="nodes", now=at, term=self._office.term)
 
         narrate(await self._database.write(work))

@@ -7,6 +7,7 @@ from mooring.clock import now
 from mooring.coordination.leadership import Office
 from mooring.model.lifecycle import TaskStatus
 from mooring.store import leadership, nodes, transitions
+from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
 from mooring.store.narration import narrate
 
@@ -29,9 +30,9 @@ class SimulationLoop:
         if not due:
             return False
 
-        async def work(connection: Connection) -> transitions.Applied:
+        async def work(connection: Connection) -> Applied:
             await leadership.check_term(connection, self._office.term)
-            changes = [transitions.Change(task_id, _NEXT[status]) for task_id, status in due[:_MOST_AT_ONCE]]
+            changes = [Change(task_id, _NEXT[status]) for task_id, status in due[:_MOST_AT_ONCE]]
             return await transitions.apply(connection, changes, actor="simulation", now=now(), term=self._office.term)
 
         narrate(await self._database.write(work))

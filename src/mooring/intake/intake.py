@@ -14,8 +14,10 @@ from mooring.model.names import shown
 from mooring.model.reasons import Reason
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
-from mooring.store import pools, transitions, workloads
+from mooring.store import pools, workloads
+from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database, is_taken
+from mooring.store.loading import lock_workloads
 from mooring.store.narration import narrate
 from mooring.store.workloads import NewWorkload
 from mooring.wire.api import WorkloadAccepted, WorkloadRequest
@@ -67,15 +69,15 @@ class Intake:
         )
 
     async def scale(self, principal: Principal, workload_id: UUID, replicas: int) -> None:
-        async def work(connection: Connection) -> transitions.Applied:
-            workload = (await transitions.lock_workloads(connection, [workload_id]))[workload_id]
+        async def work(connection: Connection) -> Applied:
+            workload = (await lock_workloads(connection, [workload_id]))[workload_id]
             if workload.kind != Kind.DEPLOYMENT:
                 raise Conflict(f"{workload.name!r} is a {workload.kind}; only deployments can be scaled")
             if workload.ended_at is not None or workload.stopping:
                 state = "removed" if workload.removed_at is not None else workload.status.lower()
                 raise Conflict(f"deployment {workload.name!r} is {state} and cannot be scaled", code="already-ended")
             if workload.replicas == replicas:
-                return transitions.Applied()
+                return Applied()
             return await workloads.scale(connection, workload_id, replicas, actor=str(principal.user_id), now=now())
 
         narrate(await self._database.write(work))
@@ -83,7 +85,7 @@ class Intake:
     async def remove(self, principal: Principal, workload_id: UUID) -> None:
         """Stop what runs and hide the workload from lists; its history stays."""
 
-        async def work(connection: Connection) -> transitions.Applied:
+        async def work(connection: Connection) -> Applied:
             return await workloads.stop(
                 connection,
                 workload_id,
@@ -118,13 +120,15 @@ class Intake:
         async def work(connection: Connection) -> dict[UUID, Conflict]:
             refused: dict[UUID, Conflict] = {}
             taken = await workloads.names_in_use(connection, [s.new for s in batch])
+            # Where the answer to an earlier try's commit was lost, its rows are there already.
+            written = set(taken.values())
             accepted: list[NewWorkload] = []
             for new in (s.new for s in batch):
                 key = (new.principal.user_id, new.name)
-                if key in taken:
+                holder = taken.setdefault(key, new.id)
+                if holder != new.id:
                     refused[new.id] = _name_taken(new)
-                else:
-                    taken.add(key)
+                elif new.id not in written:
                     accepted.append(new)
             if accepted:
                 await workloads.submit(connection, accepted, now())

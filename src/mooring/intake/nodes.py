@@ -11,7 +11,9 @@ from mooring.model.reasons import Reason
 from mooring.model.slots import parse_amounts
 from mooring.model.tenants import Principal
 from mooring.store import agents, nodes, pools, transitions
+from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
+from mooring.store.loading import lock_workloads
 from mooring.store.narration import narrate
 from mooring.wire.api import NodeRequest
 
@@ -67,14 +69,17 @@ class NodeAdmin:
     async def remove(self, principal: Principal, name: str, force: bool) -> None:
         """Take a node out. By force: the machine is gone for good, so nothing of its tasks can be left."""
 
-        async def work(connection: Connection) -> transitions.Applied:
+        async def work(connection: Connection) -> Applied:
             at = now()
             node = await nodes.by_name(connection, name)
-            applied = transitions.Applied()
+            applied = Applied()
             if force:
-                charged = [row.id for row in await agents.desired(connection, node.id)]
+                rows = await agents.desired(connection, node.id)
+                await lock_workloads(connection, {row.workload_id for row in rows})
+                await nodes.lock(connection, node.id)
+                charged = [row.id for row in rows]
                 reason = Reason("node-removed", f"Node {node.name} was removed", "user", "change")
-                changes = [transitions.Change(task_id, TaskStatus.LOST, reason) for task_id in charged]
+                changes = [Change(task_id, TaskStatus.LOST, reason) for task_id in charged]
                 applied = await transitions.apply(connection, changes, actor=str(principal.user_id), now=at)
                 await transitions.free_lost(connection, charged, at)
             await nodes.remove(connection, node.id, force=force, actor=str(principal.user_id), now=at)

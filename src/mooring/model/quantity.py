@@ -61,7 +61,7 @@ def parse_quantity(text: str) -> Fraction:
 
 
 def to_units(text: str | int, units_per_one: int, *, what: str = "amount") -> int:
-    """A quantity as a whole number of base units (`units_per_one` make 1); fails if inexact, negative or huge."""
+    """A quantity as whole base units (`units_per_one` of them make 1); fails if inexact, negative or too large."""
     value = Fraction(text) if isinstance(text, int) else parse_quantity(text)
     scaled = value * units_per_one
     shown = _shown(str(text))

@@ -15,7 +15,9 @@ from mooring.model.decisions import Decision
 from mooring.model.lifecycle import OCCUPYING, ON_THE_WAY_OUT, NodeStatus, TaskStatus
 from mooring.model.slots import fits
 from mooring.store import transitions
+from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks
+from mooring.store.loading import Loaded, load
 from mooring.store.tables import node_resources, nodes, tasks
 from mooring.store.types import AnyRow
 
@@ -29,19 +31,20 @@ class Bound:
     """Someone else was there first: back to placing."""
     dropped: list[Decision] = field(default_factory=list)
     """Cancelled or changed since the pass read them."""
-    applied: transitions.Applied = field(default_factory=transitions.Applied)
+    applied: Applied = field(default_factory=Applied)
 
 
 async def bind(connection: AsyncConnection, decisions: Sequence[Decision], *, now: datetime, term: int) -> Bound:
     """Reserve what fits in one transaction; a workload that does not fit any more hurts nobody else."""
     result = Bound()
-    locked = await transitions.lock_workloads(connection, [decision.workload.id for decision in decisions])
-    statuses, occupied = await _tasks_now(connection, list(locked))
+    loaded = await load(connection, workload_ids=[decision.workload.id for decision in decisions])
+    statuses = {task_id: task["status"] for task_id, task in loaded.tasks.items()}
+    occupied = _occupied(loaded)
     node_ids = sorted({p.node_id for decision in decisions for p in decision.placements})
     guard = await _Guard.read(connection, node_ids)
-    changes: list[transitions.Change] = []
+    changes: list[Change] = []
     for decision in decisions:
-        workload = locked.get(decision.workload.id)
+        workload = loaded.workloads.get(decision.workload.id)
         if (
             workload is None
             or workload.stopping
@@ -56,29 +59,20 @@ async def bind(connection: AsyncConnection, decisions: Sequence[Decision], *, no
             continue
         result.bound.append(decision)
         changes.extend(
-            transitions.Change(p.task_id, TaskStatus.SCHEDULED, node_id=p.node_id, node_name=p.node_name, score=p.score)
+            Change(p.task_id, TaskStatus.SCHEDULED, node_id=p.node_id, node_name=p.node_name, score=p.score)
             for p in decision.placements
         )
-    result.applied = await transitions.apply(connection, changes, actor="scheduler", now=now, term=term)
+    result.applied = await transitions.apply(connection, changes, actor="scheduler", now=now, term=term, loaded=loaded)
     return result
 
 
-async def _tasks_now(
-    connection: AsyncConnection, workload_ids: Sequence[UUID]
-) -> tuple[dict[UUID, str], dict[UUID, Counter[UUID]]]:
-    statuses: dict[UUID, str] = {}
+def _occupied(loaded: Loaded) -> dict[UUID, Counter[UUID]]:
+    """How many living tasks each workload has on each node."""
     occupied: dict[UUID, Counter[UUID]] = defaultdict(Counter)
-    for part in chunks(workload_ids):
-        rows = await connection.execute(
-            select(tasks.c.id, tasks.c.workload_id, tasks.c.status, tasks.c.node_id).where(
-                tasks.c.workload_id.in_(part), tasks.c.status.in_([*OCCUPYING, TaskStatus.PENDING])
-            )
-        )
-        for row in rows:
-            statuses[row.id] = row.status
-            if row.node_id is not None:
-                occupied[row.workload_id][row.node_id] += 1
-    return statuses, occupied
+    for task in loaded.tasks.values():
+        if task["status"] in OCCUPYING and task["node_id"] is not None:
+            occupied[task["workload_id"]][task["node_id"]] += 1
+    return occupied
 
 
 class _Guard:

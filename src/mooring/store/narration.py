@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from mooring.model.names import shown
-from mooring.store.transitions import Applied
+from mooring.store.changes import Applied
 
 _log = structlog.get_logger(__name__)
 

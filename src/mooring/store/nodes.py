@@ -76,7 +76,9 @@ async def renew_credential(connection: AsyncConnection, node_id: UUID, credentia
 
 async def by_credential(connection: AsyncConnection, credential_hash: str) -> AnyRow | None:
     rows = await connection.execute(
-        select(nodes.c.id, nodes.c.name, nodes.c.simulated).where(nodes.c.credential_hash == credential_hash)
+        select(nodes.c.id, nodes.c.name, nodes.c.simulated, nodes.c.credential_hash).where(
+            nodes.c.credential_hash == credential_hash
+        )
     )
     return rows.one_or_none()
 
@@ -132,16 +134,26 @@ async def connected(
 @dataclass(frozen=True, slots=True)
 class Beat:
     node_id: UUID
+    credential_hash: str | None
     cpu_percent: float
     memory_percent: float
     disk_percent: float
     problem: str | None
 
 
-async def heartbeats(connection: AsyncConnection, beats: Sequence[Beat], now: datetime) -> None:
-    """Measured load of many nodes. A problem that came or went changes what the node may take."""
+async def heartbeats(connection: AsyncConnection, beats: Sequence[Beat], now: datetime) -> set[UUID]:
+    """Measured load of many nodes. A problem that came or went changes what the node may take.
+
+    Returns the nodes that are gone or have joined again since: who beats for them does so no longer.
+    """
+    found = await connection.execute(
+        select(nodes.c.id, nodes.c.credential_hash).where(nodes.c.id.in_([beat.node_id for beat in beats]))
+    )
+    known = {(row.id, row.credential_hash) for row in found}
+    over = {beat.node_id for beat in beats if (beat.node_id, beat.credential_hash) not in known}
+    beats = [beat for beat in beats if beat.node_id not in over]
     if not beats:
-        return
+        return over
     await connection.execute(
         update(nodes)
         .where(nodes.c.id == bindparam("node"))
@@ -176,6 +188,7 @@ async def heartbeats(connection: AsyncConnection, beats: Sequence[Beat], now: da
             await _history(connection, row.id, row.status, status, "agent", "Agent answers again", now)
         await connection.execute(update(nodes).where(nodes.c.id == row.id).values(values))
         await _changed(connection, row.id, row.generation + 1, "health", now)
+    return over
 
 
 async def set_status(
@@ -305,6 +318,11 @@ async def loads(connection: AsyncConnection) -> list[tuple[UUID, float, float]]:
         select(nodes.c.id, nodes.c.cpu_percent, nodes.c.memory_percent).where(nodes.c.simulated.is_(False))
     )
     return [(row.id, row.cpu_percent, row.memory_percent) for row in rows]
+
+
+async def lock(connection: AsyncConnection, node_id: UUID) -> None:
+    """Nothing is placed on the node until the transaction ends. Locked after workloads and before counters."""
+    await _locked(connection, node_id)
 
 
 async def _locked(connection: AsyncConnection, node_id: UUID) -> AnyRow:

@@ -17,9 +17,12 @@ from mooring.model.reasons import Reason
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind, OnInsufficient, Task, TaskTemplate, Workload
 from mooring.store import events, transitions
+from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks
+from mooring.store.history import Journal
 from mooring.store.ids import new_id
-from mooring.store.tables import pools, resource_allocations, status_history, tasks, workloads
+from mooring.store.loading import lock_workloads
+from mooring.store.tables import pools, resource_allocations, tasks, workloads
 from mooring.store.types import AnyRow
 
 
@@ -45,16 +48,16 @@ class NewWorkload:
     task_ids: tuple[UUID, ...]
 
 
-async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) -> set[tuple[UUID, str]]:
-    """Which (user, name) of these are taken by a living workload."""
+async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) -> dict[tuple[UUID, str], UUID]:
+    """Which (user, name) of these are taken by which living workload."""
     rows = await connection.execute(
-        select(workloads.c.user_id, workloads.c.name).where(
+        select(workloads.c.user_id, workloads.c.name, workloads.c.id).where(
             workloads.c.user_id.in_({w.principal.user_id for w in new}),
             workloads.c.name.in_({w.name for w in new}),
             workloads.c.ended_at.is_(None),
         )
     )
-    return {(row.user_id, row.name) for row in rows}
+    return {(row.user_id, row.name): row.id for row in rows}
 
 
 async def submit(connection: AsyncConnection, new: Sequence[NewWorkload], now: datetime) -> None:
@@ -64,25 +67,13 @@ async def submit(connection: AsyncConnection, new: Sequence[NewWorkload], now: d
         (w.id, task_id, index, 1, None, w.template.request) for w in new for index, task_id in enumerate(w.task_ids)
     ]
     await _insert_tasks(connection, wanted, now)
-    await connection.execute(
-        insert(status_history),
-        [
-            transitions.history_row(
-                "workload",
-                w.id,
-                w.id,
-                "none",
-                WorkloadStatus.PENDING,
-                str(w.principal.user_id),
-                f"{w.kind.value.capitalize()} created by user",
-                now,
-            )
-            for w in new
-        ],
-    )
-    await events.append(
-        connection, [events.NewEvent("workload", w.id, 1, WorkloadStatus.PENDING, None, w.id) for w in new], now
-    )
+    journal = Journal("", now)
+    for w in new:
+        journal.actor = str(w.principal.user_id)
+        created = f"{w.kind.value.capitalize()} created by user"
+        journal.note("workload", w.id, w.id, "none", WorkloadStatus.PENDING, created)
+        journal.tell(events.NewEvent("workload", w.id, 1, WorkloadStatus.PENDING, None, w.id))
+    await journal.write(connection)
 
 
 async def _insert_tasks(
@@ -241,15 +232,15 @@ async def note_waiting(connection: AsyncConnection, reasons: Mapping[UUID, Reaso
 
 async def stop(
     connection: AsyncConnection, workload_id: UUID, *, actor: str, now: datetime, remove: bool, reason: Reason
-) -> transitions.Applied:
+) -> Applied:
     """Ask for the end of a workload: what has no node ends at once, the rest when its node says so."""
-    locked = await transitions.lock_workloads(connection, [workload_id])
+    locked = await lock_workloads(connection, [workload_id])
     workload = locked[workload_id]
     values: dict[str, Any] = {"stopping": True} if workload.ended_at is None else {}
     if remove and workload.removed_at is None:
         values["removed_at"] = now
     if not values:
-        return transitions.Applied()
+        return Applied()
     await connection.execute(update(workloads).where(workloads.c.id == workload_id).values(values))
     rows = await connection.execute(
         select(tasks.c.id, tasks.c.status).where(tasks.c.workload_id == workload_id).order_by(tasks.c.id)
@@ -258,17 +249,15 @@ async def stop(
     return await transitions.apply(connection, changes, actor=actor, now=now, also=[workload_id])
 
 
-def ending(task_id: UUID, status: TaskStatus, reason: Reason) -> transitions.Change:
+def ending(task_id: UUID, status: TaskStatus, reason: Reason) -> Change:
     """The change that ends a living task from its present status."""
     at_once = status in (TaskStatus.PENDING, TaskStatus.RESERVED)
-    return transitions.Change(task_id, TaskStatus.CANCELLED if at_once else TaskStatus.TERMINATING, reason)
+    return Change(task_id, TaskStatus.CANCELLED if at_once else TaskStatus.TERMINATING, reason)
 
 
-async def scale(
-    connection: AsyncConnection, workload_id: UUID, replicas: int, *, actor: str, now: datetime
-) -> transitions.Applied:
+async def scale(connection: AsyncConnection, workload_id: UUID, replicas: int, *, actor: str, now: datetime) -> Applied:
     """Grow by new tasks that wait, or shrink by stopping what waits first, then the oldest."""
-    locked = await transitions.lock_workloads(connection, [workload_id])
+    locked = await lock_workloads(connection, [workload_id])
     row = (await connection.execute(select(workloads).where(workloads.c.id == workload_id))).one()
     found = await connection.execute(
         select(tasks.c.id, tasks.c.status, tasks.c.created_at)
@@ -287,7 +276,7 @@ async def scale(
             version=locked[workload_id].version + 1,
         )
     )
-    changes: list[transitions.Change] = []
+    changes: list[Change] = []
     if missing > 0:
         indexes = range(row.next_index, row.next_index + missing)
         await _insert_tasks(
@@ -358,7 +347,7 @@ async def succeed(
 ) -> int:
     """Replace tasks by successors (attempt + 1) that wait for a node: (task, its workload, not before)."""
     wanted = {task_id: (workload_id, not_before) for task_id, workload_id, not_before in successors}
-    locked = await transitions.lock_workloads(connection, {workload_id for workload_id, _ in wanted.values()})
+    locked = await lock_workloads(connection, {workload_id for workload_id, _ in wanted.values()})
     new: list[tuple[UUID, UUID, int, int, datetime | None, Mapping[str, int]]] = []
     superseded: list[UUID] = []
     for part in chunks(sorted(wanted)):

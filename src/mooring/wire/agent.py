@@ -72,6 +72,8 @@ class DesiredTask(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     attempt: int
     action: Literal["run", "stop"]
+    started: bool = False
+    """It was reported as running before: whoever has no record of it must not start it a second time."""
     owner: Owner
     containers: list[ContainerSpec]
     restart: Literal["never", "on-failure", "always"]

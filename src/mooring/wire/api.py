@@ -25,7 +25,7 @@ Text = Annotated[str, StringConstraints(max_length=MAX_TEXT, pattern=r"^[^\x00]*
 ShortText = Annotated[str, StringConstraints(max_length=255, pattern=r"^[^\x00]*$")]
 EnvironmentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")]
 LabelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_./]{0,125}[A-Za-z0-9])?$")]
-SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9./]{0,61}[A-Za-z0-9])?$")]
+SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-A-Za-z0-9./]{0,61}[A-Za-z0-9])?$")]
 Quantity = Annotated[str, StringConstraints(min_length=1, max_length=64)] | Annotated[int, Field(ge=0, le=2**63 - 1)]
 Password = Annotated[str, StringConstraints(min_length=8, max_length=256)]
 Image = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]

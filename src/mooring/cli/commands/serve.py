@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+import gc
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -73,7 +73,6 @@ def up(
     config: ConfigOption = None,
 ) -> None:
     """Start a server: API, scheduler, and an agent for this machine."""
-    from mooring.server import up as start
     from mooring.settings import load
 
     flags = {
@@ -94,7 +93,15 @@ def up(
         "log_format": log_format.value if log_format else None,
         "log_level": log_level.value if log_level else None,
     }
-    start(load(flags, config).settings)
+    settings = load(flags, config).settings
+    # After the settings: a wrong one is told at once, and what a server needs takes a moment to load. None of that is
+    # ever garbage, so nobody looks for garbage meanwhile, nor among it later.
+    gc.disable()
+    from mooring.server import up as start
+
+    gc.enable()
+    gc.freeze()
+    start(settings)
 
 
 @app.command(rich_help_panel=SERVER)
@@ -114,6 +121,16 @@ def agent(
     trust_tenants: Annotated[
         bool, typer.Option("--trust-tenants", help="Without root, run the processes of every tenant all the same.")
     ] = False,
+    heartbeat_seconds: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0.05,
+            max=300,
+            envvar="MOORING_HEARTBEAT_SECONDS",
+            help="Pause between two signs of life; well below the server's node timeout.",
+        ),
+    ] = 5.0,
     log_format: Annotated[LogFormat, typer.Option(help="How log lines are written.")] = LogFormat.TEXT,
     log_level: Annotated[LogLevel, typer.Option(help="The least level that is logged.")] = LogLevel.INFO,
 ) -> None:
@@ -123,6 +140,7 @@ def agent(
 
     from mooring import logs
     from mooring.agent.agent import Agent
+    from mooring.agent.facts import node_name
     from mooring.agent.options import Options
     from mooring.client.address import canonical_address
     from mooring.client.local import default_data_folder
@@ -133,22 +151,15 @@ def agent(
         made = Agent(
             canonical_address(server),
             (data or default_data_folder()) / "agent",
-            name or _host_name(),
+            name or node_name(),
             join_token=token,
-            options=Options(trust_tenants=trust_tenants, ca_file=ca_file),
+            options=Options(heartbeat_seconds=heartbeat_seconds, trust_tenants=trust_tenants, ca_file=ca_file),
         )
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, made.stop)
         await made.run()
 
     asyncio.run(work())
-
-
-def _host_name() -> str:
-    """This machine's name as the name of a node."""
-    first = socket.gethostname().lower().partition(".")[0]
-    name = "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in first).strip("-")
-    return name[:63].rstrip("-") or "local"
 
 
 @app.command(rich_help_panel=SERVER)

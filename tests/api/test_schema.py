@@ -1,0 +1,95 @@
+"""Requests made from the API's own description: none of them makes the server fail or answer outside of it."""
+
+import asyncio
+import itertools
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import httpx2
+import pytest
+import schemathesis
+from fastapi import FastAPI
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from mooring.api.app import create_app
+from mooring.api.services import Services
+from mooring.store.engine import Database
+from tests.api.world import World, prepare
+from tests.store.databases import migrate
+
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        return runner.run(work)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FastAPI, dict[str, str]]]:
+    """An API with a user, a node, a session and a deployment, and an admin's token."""
+    file: Path = tmp_path_factory.mktemp("schema") / "mooring.db"
+    url = f"sqlite+aiosqlite:///{file}"
+    migrate(url)
+    database = Database(url)
+
+    async def fill() -> tuple[FastAPI, dict[str, str]]:
+        services, logs, changes, state = await prepare(database)
+        app = create_app(services)
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://mooring.test") as client:
+            world = World(services, app, client, logs, changes, state)
+            headers = await world.admin()
+            await world.user("bob")
+            await world.add_node("n1")
+            await world.submit(headers, name="train")
+            await world.submit(headers, name="web", kind="deployment")
+        await database.close()
+        return app, headers
+
+    yield run(fill())
+    run(database.close())
+
+
+class Late:
+    """Stands for the application while the tests are collected."""
+
+    app: FastAPI | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        assert self.app is not None
+        await self.app(scope, receive, send)
+
+
+late = Late()
+turns = itertools.count()
+# Put into every second path, since made-up names lead no further than to "not found".
+EXISTING = {"ref": "train", "deployment_id": "web", "name": "n1", "username": "bob"}
+# The description depends on no service but the version.
+schema = schemathesis.openapi.from_dict(create_app(cast(Services, SimpleNamespace(version="0"))).openapi())
+schema.app = late
+
+
+@schema.parametrize()
+@settings(
+    max_examples=10,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+def test_no_request_of_the_description_makes_the_server_fail(case: Any, served: tuple[FastAPI, dict[str, str]]):
+    late.app, headers = served
+    if next(turns) % 2:
+        case.path_parameters = {name: EXISTING[name] for name in case.path_parameters or {}}
+    if case.path.endswith("/wait"):
+        case.query = {**(case.query or {}), "timeout": 0}
+    case.call_and_validate(headers=headers, checks=CHECKS)

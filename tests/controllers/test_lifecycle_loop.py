@@ -1,0 +1,108 @@
+"""Replicas that ended are replaced, later each time they fail at once; a failing job stops as a whole."""
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from mooring.controllers import lifecycle
+from mooring.controllers.lifecycle import LifecycleLoop, not_before
+from mooring.model.errors import LeadershipLost
+from mooring.model.lifecycle import TaskStatus
+from mooring.model.workloads import Kind
+from mooring.store.workloads import Ended
+from tests.store.databases import on_sqlite
+from tests.store.harbour import LONG_AGO, Harbour
+
+T = TaskStatus
+NOW = LONG_AGO
+
+
+def ended(status: TaskStatus, attempt: int = 1, *, ran_seconds: float | None = 1) -> Ended:
+    started = None if ran_seconds is None else NOW - timedelta(seconds=ran_seconds)
+    return Ended(UUID(int=1), UUID(int=2), 0, attempt, status, NOW, started)
+
+
+@pytest.mark.parametrize(
+    ("task", "seconds"),
+    [
+        pytest.param(ended(T.FAILED, 1), 1, id="failed at once"),
+        pytest.param(ended(T.FAILED, 2), 2, id="failed again"),
+        pytest.param(ended(T.FAILED, 3), 4, id="failed a third time"),
+        pytest.param(ended(T.FAILED, 6), 32, id="failed a sixth time"),
+        pytest.param(ended(T.FAILED, 7), 60, id="not longer than a minute"),
+        pytest.param(ended(T.FAILED, 5000), 60, id="for days"),
+        pytest.param(ended(T.FAILED, 2, ran_seconds=None), 2, id="never started"),
+        pytest.param(ended(T.SUCCEEDED, 2), 2, id="ended by itself"),
+        pytest.param(ended(T.FAILED, 9, ran_seconds=60), None, id="ran well before"),
+        pytest.param(ended(T.FAILED, 9, ran_seconds=59), 60, id="ran not quite well"),
+        pytest.param(ended(T.LOST, 9), None, id="lost with its node"),
+        pytest.param(ended(T.CANCELLED, 9), None, id="stopped by us"),
+    ],
+)
+def test_only_what_fails_soon_after_its_start_is_delayed(task: Ended, seconds: float | None):
+    expected = None if seconds is None else NOW + timedelta(seconds=seconds)
+    assert not_before(task, NOW) == expected
+
+
+@on_sqlite
+async def test_a_replica_that_ended_is_replaced_and_others_go_on(harbour: Harbour, monkeypatch: pytest.MonkeyPatch):
+    at = datetime.fromisoformat("2030-01-01T00:00:00+00:00")
+    monkeypatch.setattr(lifecycle, "now", lambda: at)
+    await harbour.node("n1")
+    service = await harbour.submit("web", replicas=3)
+    failed, lost, _ = await harbour.run(service)
+    await harbour.move(failed, T.FAILED)
+    await harbour.move(lost, T.LOST, freed=False)
+    loop = LifecycleLoop(harbour.database, harbour.office)
+    assert await loop.once()
+    assert [(t.attempt, t.status, t.not_before) for t in await harbour.tasks(service)] == [
+        (2, "PENDING", at + timedelta(seconds=1)),
+        (2, "PENDING", None),
+        (1, "RUNNING", None),
+    ]
+    assert (await harbour.workload(service)).status == "RUNNING"
+    assert not await loop.once()
+    assert await harbour.findings() == []
+
+
+@on_sqlite
+async def test_sessions_are_not_replaced(harbour: Harbour):
+    await harbour.node("n1")
+    job = await harbour.submit("job", kind=Kind.SESSION)
+    [task] = await harbour.run(job)
+    await harbour.move(task, T.FAILED)
+    assert not await LifecycleLoop(harbour.database, harbour.office).once()
+    assert (await harbour.workload(job)).status == "FAILED"
+    assert len(await harbour.tasks(job, current=False)) == 1
+
+
+async def test_a_job_with_a_failed_task_is_stopped_whole(harbour: Harbour):
+    await harbour.node("n1", cpu=3)
+    job = await harbour.submit("job", kind=Kind.SESSION, replicas=4)
+    await harbour.place()
+    failed, running, scheduled, waiting = await harbour.tasks(job)
+    await harbour.move(failed, T.RUNNING, T.FAILED)
+    await harbour.move(running, T.RUNNING)
+    assert (await harbour.workload(job)).status == "TERMINATING"
+    assert await LifecycleLoop(harbour.database, harbour.office).once()
+    assert await harbour.statuses(job) == ["FAILED", "TERMINATING", "TERMINATING", "CANCELLED"]
+    for task in (running, scheduled):
+        await harbour.move(task, T.CANCELLED)
+    workload = await harbour.workload(job)
+    assert workload.status == "FAILED"
+    assert (await harbour.task(waiting.id)).reason["code"] == "workload-ends"
+    assert not await LifecycleLoop(harbour.database, harbour.office).once()
+    assert await harbour.findings() == []
+
+
+@on_sqlite
+async def test_a_deposed_leader_replaces_nothing(harbour: Harbour):
+    await harbour.node("n1")
+    service = await harbour.submit("web")
+    [task] = await harbour.run(service)
+    await harbour.move(task, T.FAILED)
+    await harbour.take_office("newer")
+    with pytest.raises(LeadershipLost):
+        await LifecycleLoop(harbour.database, harbour.office).once()
+    assert [t.attempt for t in await harbour.tasks(service, current=False)] == [1]

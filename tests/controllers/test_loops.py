@@ -1,0 +1,110 @@
+"""Loops go on after their own errors, say how they are, and end when the term is over."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from mooring.controllers.loops import LoopState, keep_running
+from mooring.coordination.signals import Signal
+from mooring.model.errors import LeadershipLost
+
+DONE = LeadershipLost("the test is over")
+
+
+class Script:
+    """Work that does one thing after the other, and then loses its office."""
+
+    def __init__(self, *steps: bool | Exception | Callable[[], bool]) -> None:
+        self.steps = list(steps)
+        self.turns = 0
+
+    async def __call__(self) -> bool:
+        self.turns += 1
+        if not self.steps:
+            raise DONE
+        step = self.steps.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return step() if callable(step) else step
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Sleeping takes no time; how long it would have taken."""
+    seconds: list[float] = []
+    really: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    async def sleep(delay: float) -> None:
+        seconds.append(delay)
+        await really(0)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    return seconds
+
+
+async def run(script: Script, *, signal: Signal | None = None, interval: float = 0.001, pause: float = 0) -> LoopState:
+    state = LoopState("test")
+    with pytest.raises(LeadershipLost):
+        await keep_running(
+            "test", script, signal or Signal(), interval=lambda: interval, state=state, pause_seconds=pause
+        )
+    return state
+
+
+async def test_a_loop_survives_exceptions_and_waits_longer_each_time(slept: list[float]):
+    script = Script(*(ValueError(str(number)) for number in range(9)))
+    state = await run(script)
+    assert slept == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+    assert state.error == "ValueError: 8"
+    assert state.last_run_at is None
+
+
+async def test_a_turn_that_succeeds_forgets_the_error(slept: list[float]):
+    states: list[str | None] = []
+    state = LoopState("test")
+
+    def look() -> bool:
+        states.append(state.error)
+        return False
+
+    script = Script(ValueError("once"), False, look, ValueError("again"))
+    with pytest.raises(LeadershipLost):
+        await keep_running("test", script, Signal(), interval=lambda: 0.001, state=state)
+    assert states == [None]
+    # The pause begins small again.
+    assert [seconds for seconds in slept if seconds] == [0.5, 0.5]
+    assert state.last_run_at is not None
+
+
+async def test_losing_the_office_ends_the_loop_at_once(slept: list[float]):
+    script = Script()
+    await run(script)
+    assert script.turns == 1
+    assert slept == []
+
+
+async def test_there_is_no_pause_while_there_is_more_to_do(slept: list[float]):
+    script = Script(True, True, True)
+    await run(script, interval=3600)
+    assert slept == [0, 0, 0]
+
+
+async def test_a_signal_during_a_turn_is_a_turn_more(slept: list[float]):
+    signal = Signal()
+
+    def commit() -> bool:
+        signal.send()
+        return False
+
+    script = Script(commit)
+    await run(script, signal=signal, interval=3600, pause=0.02)
+    assert script.turns == 2
+    # A burst of commits is one turn.
+    assert slept == [0.02]
+
+
+async def test_without_a_signal_the_timer_turns():
+    script = Script(False, False)
+    await run(script, interval=0.001)
+    assert script.turns == 3

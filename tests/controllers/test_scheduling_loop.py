@@ -1,0 +1,138 @@
+"""The leader's turn: decide, commit, remember; and start from the store after anything that went wrong."""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+
+import pytest
+
+from mooring.binding.optimistic import OptimisticBinder
+from mooring.clock import now
+from mooring.controllers import lifecycle
+from mooring.controllers.scheduling import SchedulingLoop
+from mooring.mirror.mirror import Mirror
+from mooring.model.decisions import Decision
+from mooring.model.errors import LeadershipLost
+from mooring.model.lifecycle import TaskStatus
+from mooring.store.bind import Bound
+from mooring.store.engine import Database
+from tests.store.databases import on_sqlite
+from tests.store.harbour import Harbour
+
+pytestmark = on_sqlite
+
+
+class UnreliableBinder(OptimisticBinder):
+    """A binder whose database goes away when the test says so."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.fails: Exception | None = None
+        self.written = 0
+
+    async def bind(self, decisions: Sequence[Decision], term: int) -> Bound:
+        if self.fails is not None:
+            raise self.fails
+        self.written += len(decisions)
+        return await super().bind(decisions, term)
+
+
+class Turns:
+    def __init__(self, harbour: Harbour) -> None:
+        self.binder = UnreliableBinder(harbour.database)
+        self.mirror = Mirror(harbour.database)
+        self.loop = SchedulingLoop(self.mirror, self.binder, harbour.office)
+
+
+@pytest.fixture
+async def turns(harbour: Harbour) -> AsyncIterator[Turns]:
+    turns = Turns(harbour)
+    await turns.loop.start()
+    yield turns
+    turns.loop.close()
+
+
+async def test_a_turn_places_what_waits(harbour: Harbour, turns: Turns):
+    await harbour.node("n1")
+    workload_id = await harbour.submit("web", replicas=2)
+    assert await turns.loop.once() is False
+    assert await harbour.statuses(workload_id) == ["SCHEDULED", "SCHEDULED"]
+    assert turns.loop.passes == 1
+    assert await turns.loop.once() is False
+    assert turns.loop.passes == 1
+
+
+async def test_an_unchanged_reason_to_wait_is_written_once(harbour: Harbour, turns: Turns):
+    """Every write wakes the loop: writing it at every turn would turn for ever."""
+    workload_id = await harbour.submit("web")
+    await turns.loop.once()
+    version = (await harbour.workload(workload_id)).version
+    commits: list[None] = []
+    harbour.database.on_commit.append(lambda: commits.append(None))
+    written = turns.binder.written
+    for _ in range(3):
+        await turns.loop.once()
+    assert (await harbour.workload(workload_id)).version == version
+    assert turns.binder.written == written
+    # A new reason is a change.
+    await harbour.node("n1", cpu="500m")
+    await turns.loop.once()
+    assert (await harbour.workload(workload_id)).version > version
+
+
+async def test_a_commit_that_failed_takes_no_room(harbour: Harbour, turns: Turns):
+    await harbour.node("n1", cpu=1)
+    workload_id = await harbour.submit("web")
+    turns.binder.fails = ConnectionResetError("the database went away")
+    with pytest.raises(ConnectionResetError):
+        await turns.loop.once()
+    turns.binder.fails = None
+    await turns.loop.once()
+    assert await harbour.statuses(workload_id) == ["SCHEDULED"]
+    assert await harbour.findings() == []
+
+
+async def test_what_conflicts_is_placed_again_from_what_is_true(harbour: Harbour, turns: Turns):
+    """Another part of the node was taken between the look and the commit."""
+    await harbour.node("n1", cpu=2)
+    small, large = await harbour.submit("small"), await harbour.submit("large", cpu=2)
+    await turns.mirror.follow()
+    stolen = await harbour.propose(ids=[small])
+    follow, turns.mirror.follow = turns.mirror.follow, _nothing  # type: ignore[method-assign]
+    del turns.mirror.queue[small]
+    await harbour.bind(stolen)
+    assert await turns.loop.once() is True
+    turns.mirror.follow = follow  # type: ignore[method-assign]
+    assert await turns.loop.once() is False
+    assert (await harbour.workload(large)).reason["message"].startswith("0 of 1 node fits")
+    assert await harbour.findings() == []
+
+
+async def _nothing() -> bool:
+    return False
+
+
+async def test_a_deposed_leader_stops_at_its_first_commit(harbour: Harbour, turns: Turns):
+    await harbour.node("n1")
+    workload_id = await harbour.submit("web")
+    await harbour.take_office("newer")
+    with pytest.raises(LeadershipLost):
+        await turns.loop.once()
+    assert await harbour.statuses(workload_id) == ["PENDING"]
+
+
+async def test_the_loop_sleeps_until_a_task_that_backs_off_is_due(
+    harbour: Harbour, turns: Turns, monkeypatch: pytest.MonkeyPatch
+):
+    assert turns.loop.wait_seconds(3600) == 3600
+    # The replacement may be placed a second after the half hour, however slow this machine is.
+    monkeypatch.setattr(lifecycle, "now", lambda: now() + timedelta(minutes=30))
+    await harbour.node("n1")
+    service = await harbour.submit("web")
+    await turns.loop.once()
+    [task] = await harbour.tasks(service)
+    await harbour.move(task, TaskStatus.FAILED)
+    await harbour.replace_ended()
+    await turns.loop.once()
+    assert 0 < turns.loop.wait_seconds(3600) <= 1801
+    assert turns.loop.wait_seconds(30) == 30
+    assert await harbour.statuses(service) == ["PENDING"]

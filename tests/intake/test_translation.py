@@ -1,0 +1,140 @@
+"""A request as it travels becomes what is written, or an error that waiting cannot cure."""
+
+import re
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from mooring.intake.translation import choose_pool, translate
+from mooring.model.errors import InvalidInput
+from mooring.model.tenants import Principal, Role
+from mooring.model.workloads import Kind, OnInsufficient, Restart
+from mooring.store.pools import Pool
+from mooring.store.workloads import NewWorkload
+from mooring.wire.api import WorkloadRequest
+
+WHO = Principal(UUID(int=1), "ada", Role.USER, UUID(int=2), UUID(int=3), "AK")
+
+
+def pool(name: str, *runtimes: str, simulated: bool = False) -> Pool:
+    return Pool(UUID(bytes=name.ljust(16).encode()), name, "locality", frozenset(runtimes), simulated)
+
+
+POOLS = [pool("default", "process"), pool("simulated", "container", simulated=True)]
+
+
+def translated(pools: list[Pool] = POOLS, **request: Any) -> NewWorkload:
+    body = {"containers": [{"command": ["true"]}], **request}
+    return translate(WorkloadRequest.model_validate(body), WHO, pools)[0]
+
+
+@pytest.mark.parametrize(
+    ("request_body", "code"),
+    [
+        pytest.param({"pool": "nowhere"}, "unknown-pool", id="unknown pool"),
+        pytest.param({"pool": "simulated"}, "runtime-not-allowed", id="a process in a pool of containers"),
+        pytest.param(
+            {"containers": [{"name": "a", "image": "nginx"}, {"name": "b", "command": ["true"]}]},
+            "mixed-runtimes",
+            id="an image beside none",
+        ),
+        pytest.param(
+            {"containers": [{"command": ["true"]}, {"command": ["true"]}]}, "doubled-name", id="two of one name"
+        ),
+        pytest.param({"containers": [{}]}, "nothing-to-run", id="no image and no command"),
+        pytest.param(
+            {"containers": [{"command": ["x"], "environment": {"MOORING_TASK_ID": "1"}}]},
+            "reserved-environment",
+            id="a name of our own",
+        ),
+        pytest.param(
+            {"containers": [{"command": ["x"], "resources": {"cpu": "1u"}}]}, "inexact-quantity", id="too fine"
+        ),
+        pytest.param(
+            {"containers": [{"command": ["x"], "resources": {"cpu": "-1"}}]}, "invalid-quantity", id="negative"
+        ),
+        pytest.param(
+            {"containers": [{"command": ["x"], "resources": {"memory": "two"}}]}, "invalid-quantity", id="no number"
+        ),
+        pytest.param(
+            {"containers": [{"command": ["x"], "resources": {"memory": "5Ei"}}], "replicas": 2},
+            "quantity-too-large",
+            id="too much together",
+        ),
+        pytest.param(
+            {"containers": [{"name": n, "command": ["x"], "resources": {"memory": "5Ei"}} for n in ("a", "b")]},
+            "quantity-too-large",
+            id="too much in one task",
+        ),
+    ],
+)
+def test_what_waiting_cannot_cure_is_refused(request_body: dict[str, Any], code: str):
+    with pytest.raises(InvalidInput) as refused:
+        translated(**request_body)
+    assert refused.value.code == code
+
+
+def test_a_runtime_that_no_pool_offers_is_refused_with_a_hint():
+    with pytest.raises(InvalidInput, match="--simulate") as refused:
+        translated([pool("default", "process")], containers=[{"image": "nginx"}])
+    assert refused.value.code == "runtime-not-offered"
+    with pytest.raises(InvalidInput) as refused:
+        translated([pool("boxes", "container")])
+    assert refused.value.code == "runtime-not-offered"
+    assert "--simulate" not in refused.value.message
+
+
+def test_the_simulated_pool_is_taken_only_when_no_other_offers_the_runtime():
+    simulated, real = pool("a-simulated", "container", simulated=True), pool("z-real", "container", "process")
+    assert choose_pool(None, "container", [simulated]) is simulated
+    assert choose_pool(None, "container", [simulated, real]) is real
+    assert choose_pool("a-simulated", "container", [simulated, real]) is simulated
+
+
+def test_among_real_pools_the_first_name_wins():
+    pools = [pool("b", "process"), pool("a", "process")]
+    assert choose_pool(None, "process", pools).name == "a"
+
+
+def test_a_session_and_a_deployment_restart_differently():
+    assert translated().template.restart is Restart.NEVER
+    assert translated(kind="deployment").template.restart is Restart.ALWAYS
+    assert translated(kind="deployment", restart="never").template.restart is Restart.NEVER
+
+
+def test_what_is_asked_is_written():
+    new = translated(
+        name="web",
+        kind="deployment",
+        replicas=3,
+        containers=[
+            {"name": "a", "command": ["x"], "resources": {"cpu": "500m", "memory": "1Gi"}},
+            {"name": "b", "command": ["y"], "resources": {"cpu": 1}},
+        ],
+        on_insufficient="fail",
+        max_per_node=2,
+        region="eu-west",
+        priority=7,
+    )
+    assert (new.name, new.kind, new.type, new.replicas) == ("web", Kind.DEPLOYMENT, "compute", 3)
+    assert new.template.request == {"cpu": 1500, "memory": 2**30}
+    # Whoever does not want to wait wants all tasks or none.
+    assert (new.on_insufficient, new.gang) == (OnInsufficient.FAIL, True)
+    assert (new.max_per_node, new.region, new.priority) == (2, "eu-west", 7)
+    assert len(set(new.task_ids)) == 3
+
+
+@pytest.mark.parametrize(
+    ("container", "stem"),
+    [
+        ({"image": "registry.example/team/nginx:1.2"}, "nginx"),
+        ({"image": "NGINX"}, "nginx"),
+        ({"command": ["/usr/bin/python3.11"]}, "python311"),
+        ({"command": ["/usr/bin/___"]}, "task"),
+        ({"command": ["x" * 99]}, "x" * 20),
+    ],
+)
+def test_a_made_up_name_says_what_runs(container: dict[str, Any], stem: str):
+    name = translated(containers=[container]).name
+    assert re.fullmatch(f"{stem}-[0-9a-f]{{8}}", name)

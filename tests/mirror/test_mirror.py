@@ -1,0 +1,162 @@
+"""The mirror follows the feed to where a fresh look at the store would have led."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from mooring.clock import now
+from mooring.mirror import mirror as mirror_module
+from mooring.mirror.mirror import Mirror
+from mooring.model.decisions import Decision, Outcome
+from mooring.model.lifecycle import TaskStatus
+from mooring.model.reasons import Reason
+from mooring.model.slots import parse_amounts
+from mooring.model.workloads import Kind
+from mooring.store import nodes, workloads
+from mooring.store.engine import Connection
+from tests.mirror.compare import differences
+from tests.store.databases import on_postgresql, on_sqlite
+from tests.store.harbour import Harbour
+
+T = TaskStatus
+
+
+@pytest.fixture
+async def mirror(harbour: Harbour, monkeypatch: pytest.MonkeyPatch) -> Mirror:
+    monkeypatch.setattr(mirror_module, "_LOAD_SECONDS", 0)
+    mirror = Mirror(harbour.database)
+    await mirror.load()
+    return mirror
+
+
+async def test_every_kind_of_change_reaches_the_mirror(harbour: Harbour, mirror: Mirror):
+    async def followed() -> None:
+        await mirror.follow()
+        assert await differences(mirror, harbour.database) == []
+
+    first, second = await harbour.node("n1", cpu=4, slots={"gpu": 1}), await harbour.node("n2", cpu=2)
+    await followed()
+    service = await harbour.submit("web", replicas=3, max_per_node=2)
+    job = await harbour.submit("job", kind=Kind.SESSION, slots={"gpu": 1})
+    await followed()
+    await harbour.place()
+    await followed()
+    for task in await harbour.tasks(service):
+        await harbour.move(task, T.RUNNING)
+    await followed()
+    await harbour.beat(first, now(), problem="disk full", cpu_percent=40)
+    await followed()
+    await harbour.beat(first, now(), cpu_percent=55.5)
+    await followed()
+    await harbour.scale(service, 5)
+    await followed()
+    await harbour.scale(service, 2)
+    await followed()
+    [job_task] = await harbour.tasks(job)
+    await harbour.move(job_task, T.RUNNING, T.LOST, freed=False)
+    await followed()
+    await harbour.free_lost(job_task.id)
+    await followed()
+    await harbour.move((await harbour.tasks(service))[0], T.FAILED)
+    await harbour.replace_ended()
+    await followed()
+    await harbour.drain(second)
+    await harbour.nodes_loop().once()
+    await followed()
+    await harbour.connect(first, parse_amounts({"cpu": 6, "memory": "8Gi"}), now())
+    await followed()
+    await harbour.stop(service)
+    await followed()
+    for task in await harbour.tasks(service, current=False):
+        await harbour.move(task, T.CANCELLED)
+    await harbour.database.write(lambda c: nodes.remove(c, second, force=False, actor="test", now=now()))
+    await followed()
+    assert [mirror.cluster.node(row).name for row in mirror.cluster.rows] == ["n1"]
+    assert mirror.queue == {}
+
+
+@on_sqlite
+async def test_following_nothing_says_so(harbour: Harbour, mirror: Mirror):
+    assert await mirror.follow() is False
+    await harbour.submit("w")
+    assert await mirror.follow() is True
+    assert await mirror.follow() is False
+
+
+@on_postgresql
+async def test_a_transaction_that_was_open_at_the_load_is_read_later(harbour: Harbour):
+    node_id = await harbour.node("n1")
+    changed, commit = asyncio.Event(), asyncio.Event()
+
+    async def slow(connection: Connection) -> None:
+        await nodes.set_draining(connection, node_id, True, actor="test", now=now())
+        changed.set()
+        await commit.wait()
+
+    writing = asyncio.create_task(harbour.database.write(slow))
+    await changed.wait()
+    mirror = Mirror(harbour.database)
+    await mirror.load()
+    await harbour.submit("quick")
+    await mirror.follow()
+    commit.set()
+    await writing
+    await mirror.follow()
+    assert await differences(mirror, harbour.database) == []
+    assert not mirror.cluster.ready[mirror.cluster.rows].any()
+
+
+@on_sqlite
+async def test_own_decisions_count_at_once(harbour: Harbour, mirror: Mirror):
+    await harbour.node("n1", cpu=2)
+    half, whole = await harbour.submit("half", replicas=2, cpu="1500m"), await harbour.submit("whole", cpu="500m")
+    await mirror.follow()
+    result = await harbour.place()
+    mirror.assume(result.bound)
+    assert whole not in mirror.queue
+    assert len(mirror.queue[half].tasks) == 1
+    assert mirror.queue[half].placed_before
+    await mirror.follow()
+    assert await differences(mirror, harbour.database) == []
+
+
+@on_sqlite
+async def test_what_did_not_come_true_is_read_again(harbour: Harbour, mirror: Mirror):
+    node_id = await harbour.node("n1", cpu=1)
+    workload_id = await harbour.submit("w")
+    await mirror.follow()
+    cluster = mirror.cluster
+    row = cluster.row_of(node_id)
+    assert row is not None
+    cluster.taken[0, row] = 1000
+    del mirror.queue[workload_id]
+    await mirror.read_again({node_id}, {workload_id})
+    assert await differences(mirror, harbour.database) == []
+
+
+@on_sqlite
+async def test_a_task_that_backs_off_is_not_due(harbour: Harbour, mirror: Mirror):
+    await harbour.node("n1")
+    service = await harbour.submit("web")
+    [task] = await harbour.run(service)
+    await harbour.move(task, T.FAILED)
+    at = now()
+    later = at + timedelta(seconds=8)
+    await harbour.database.write(
+        lambda c: workloads.succeed(c, [(task.id, service, later)], actor="test", now=at, term=1)
+    )
+    await mirror.follow()
+    assert mirror.due(at) == []
+    assert mirror.next_due(at) == 8
+    assert [workload.id for workload in mirror.due(later)] == [service]
+    assert mirror.next_due(later) is None
+
+
+@on_sqlite
+async def test_a_reason_that_was_stored_is_known(harbour: Harbour, mirror: Mirror):
+    workload_id = await harbour.submit("w")
+    await mirror.follow()
+    decision = Decision(mirror.queue[workload_id], Outcome.WAITING, reason=Reason("full", "no room"))
+    mirror.note_waiting([decision])
+    assert mirror.queue[workload_id].waiting_reason == "no room"

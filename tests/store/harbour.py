@@ -1,0 +1,258 @@
+"""A database with tenants and pools, and short words for what the rooms above the store do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import select
+
+from mooring.binding.optimistic import OptimisticBinder
+from mooring.clock import now
+from mooring.controllers.lifecycle import LifecycleLoop
+from mooring.controllers.nodes import NodesLoop
+from mooring.coordination.leadership import Office
+from mooring.mirror.mirror import Mirror
+from mooring.model.decisions import Decision
+from mooring.model.lifecycle import TaskStatus
+from mooring.model.reasons import Reason
+from mooring.model.slots import parse_amounts
+from mooring.model.tenants import Principal
+from mooring.model.workloads import Container, Kind, OnInsufficient, Restart, TaskTemplate
+from mooring.scheduling import Scheduler
+from mooring.store import leadership, ledger, nodes, pools, slot_types, tenants, transitions, workloads
+from mooring.store.bind import Bound
+from mooring.store.changes import Applied, Change
+from mooring.store.engine import Connection, Database
+from mooring.store.ids import new_id
+from mooring.store.ledger import Finding
+from mooring.store.tables import events, node_resources, status_history
+from mooring.store.tables import nodes as nodes_table
+from mooring.store.tables import resource_allocations as ledger_table
+from mooring.store.tables import tasks as tasks_table
+from mooring.store.tables import workloads as workloads_table
+from mooring.store.types import AnyRow
+
+LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class Harbour:
+    database: Database
+    principal: Principal
+    pool: pools.Pool
+    office: Office
+
+    @classmethod
+    async def open(cls, database: Database) -> Harbour:
+        async def seed(connection: Connection) -> pools.Pool:
+            await slot_types.ensure_built_in(connection)
+            await tenants.bootstrap(connection, password_hash="hash", now=LONG_AGO)
+            await pools.ensure(connection, "simulated", runtimes=["container"], simulated=True, now=LONG_AGO)
+            return await pools.ensure(connection, "default", runtimes=["process"], simulated=False, now=LONG_AGO)
+
+        pool = await database.write(seed)
+        async with database.read() as connection:
+            admin = await tenants.find_user(connection, tenants.FIRST_ADMIN)
+            standing = await tenants.standing(connection, admin.id)
+        assert standing is not None
+        office = Office(database, "test")
+        await office.take()
+        return cls(database, standing.principal, pool, office)
+
+    # --- what is there ---
+
+    async def node(
+        self,
+        name: str,
+        *,
+        cpu: int | str = 8,
+        memory: int | str = "16Gi",
+        simulated: bool = False,
+        max_tasks: int | None = None,
+        seen_at: datetime | None = None,
+        slots: Mapping[str, int | str] | None = None,
+    ) -> UUID:
+        """A node of the pool `default` that has connected."""
+        capacity = parse_amounts({"cpu": cpu, "memory": memory, **(slots or {})})
+
+        async def work(connection: Connection) -> UUID:
+            new = nodes.NewNode(
+                name, self.pool.id, capacity, "x86_64", ["process"], simulated=simulated, max_tasks=max_tasks
+            )
+            return await nodes.add(connection, new, actor="test", now=LONG_AGO)
+
+        node_id = await self.database.write(work)
+        if not simulated:
+            await self.connect(node_id, capacity, seen_at or now())
+        return node_id
+
+    async def connect(self, node_id: UUID, capacity: dict[str, int], at: datetime) -> None:
+        await self.database.write(
+            lambda c: nodes.connected(
+                c,
+                node_id,
+                capacity=capacity,
+                architecture="x86_64",
+                runtimes=["process"],
+                enforces={},
+                boot_id="boot",
+                agent_version="1",
+                multi_tenant=True,
+                now=at,
+            )
+        )
+
+    async def beat(self, node_id: UUID, at: datetime, *, problem: str | None = None, cpu_percent: float = 0) -> None:
+        await self.database.write(
+            lambda c: nodes.heartbeats(c, [nodes.Beat(node_id, None, cpu_percent, 0, 0, problem)], at)
+        )
+
+    async def drain(self, node_id: UUID, draining: bool = True) -> None:
+        await self.database.write(lambda c: nodes.set_draining(c, node_id, draining, actor="test", now=now()))
+
+    async def submit(
+        self,
+        name: str,
+        *,
+        replicas: int = 1,
+        kind: Kind = Kind.DEPLOYMENT,
+        cpu: int | str = 1,
+        memory: int | str = "1Gi",
+        gang: bool = False,
+        spread: bool = True,
+        max_per_node: int | None = None,
+        on_insufficient: OnInsufficient = OnInsufficient.WAIT,
+        slots: Mapping[str, int | str] | None = None,
+    ) -> UUID:
+        request = parse_amounts({"cpu": cpu, "memory": memory, **(slots or {})})
+        new = workloads.NewWorkload(
+            id=new_id(),
+            name=name,
+            kind=kind,
+            type="batch",
+            principal=self.principal,
+            pool_id=self.pool.id,
+            replicas=replicas,
+            template=TaskTemplate((Container(command=("sleep", "60"), slots=request),), restart=Restart.NEVER),
+            region=None,
+            priority=10,
+            labels={},
+            gang=gang or on_insufficient is OnInsufficient.FAIL,
+            spread=spread,
+            max_per_node=max_per_node,
+            on_insufficient=on_insufficient,
+            task_ids=tuple(new_id() for _ in range(replicas)),
+        )
+        await self.database.write(lambda c: workloads.submit(c, [new], now()))
+        return new.id
+
+    # --- what happens to it ---
+
+    async def propose(self, ids: Sequence[UUID] | None = None, *, at: datetime | None = None) -> list[Decision]:
+        """What the scheduler decides for everything that waits, or for these, from the store as it is."""
+        mirror = Mirror(self.database)
+        await mirror.load()
+        waiting = [workload for workload in mirror.queue.values() if ids is None or workload.id in ids]
+        return list(Scheduler(cluster=mirror.cluster).run(waiting, at or now()).decisions)
+
+    async def bind(self, decisions: Iterable[Decision], *, term: int | None = None) -> Bound:
+        return await OptimisticBinder(self.database).bind(list(decisions), term or self.office.term)
+
+    async def place(self) -> Bound:
+        return await self.bind(await self.propose())
+
+    async def apply(self, *changes: Change, actor: str = "test", term: int | None = None) -> Any:
+        return await self.database.write(lambda c: transitions.apply(c, changes, actor=actor, now=now(), term=term))
+
+    async def move(self, task: AnyRow | UUID, *statuses: TaskStatus, **more: Any) -> None:
+        """One task through these statuses, each in a transaction of its own."""
+        task_id = task if isinstance(task, UUID) else task.id
+        for status in statuses:
+            await self.apply(Change(task_id, status, **more))
+
+    async def run(self, workload_id: UUID) -> list[AnyRow]:
+        """Place and start all tasks of a workload; its current tasks."""
+        await self.place()
+        for task in await self.tasks(workload_id):
+            await self.move(task, TaskStatus.RUNNING)
+        return await self.tasks(workload_id)
+
+    async def scale(self, workload_id: UUID, replicas: int) -> Applied:
+        return await self.database.write(lambda c: workloads.scale(c, workload_id, replicas, actor="test", now=now()))
+
+    async def stop(self, workload_id: UUID, *, remove: bool = False) -> Applied:
+        reason = Reason("stopped", "Stopped as asked", "user")
+        return await self.database.write(
+            lambda c: workloads.stop(c, workload_id, actor="test", now=now(), remove=remove, reason=reason)
+        )
+
+    async def free_lost(self, *task_ids: UUID) -> int:
+        return await self.database.write(lambda c: transitions.free_lost(c, task_ids, now()))
+
+    async def replace_ended(self) -> None:
+        while await LifecycleLoop(self.database, self.office).once():
+            pass
+
+    def nodes_loop(self, timeout_seconds: float = 30) -> NodesLoop:
+        return NodesLoop(self.database, self.office, timeout_seconds)
+
+    async def take_office(self, holder: str) -> int:
+        return await self.database.write(lambda c: leadership.take_office(c, holder, now()))
+
+    # --- what one can see of it ---
+
+    async def workload(self, workload_id: UUID) -> AnyRow:
+        return (await self.rows(select(workloads_table).where(workloads_table.c.id == workload_id)))[0]
+
+    async def task(self, task_id: UUID) -> AnyRow:
+        return (await self.rows(select(tasks_table).where(tasks_table.c.id == task_id)))[0]
+
+    async def tasks(self, workload_id: UUID, *, current: bool = True) -> list[AnyRow]:
+        query = select(tasks_table).where(tasks_table.c.workload_id == workload_id)
+        if current:
+            query = query.where(tasks_table.c.current)
+        return await self.rows(query.order_by(tasks_table.c.task_index, tasks_table.c.attempt))
+
+    async def statuses(self, workload_id: UUID) -> list[str]:
+        return [task.status for task in await self.tasks(workload_id)]
+
+    async def ledger(self, task_id: UUID) -> dict[str, AnyRow]:
+        rows = await self.rows(select(ledger_table).where(ledger_table.c.task_id == task_id))
+        return {row.slot_name: row for row in rows}
+
+    async def node_row(self, node_id: UUID) -> AnyRow:
+        return (await self.rows(select(nodes_table).where(nodes_table.c.id == node_id)))[0]
+
+    async def counters(self, node_id: UUID, slot: str = "cpu") -> tuple[int, int, int]:
+        """(held, reserved, used)."""
+        table = node_resources.c
+        row = (await self.rows(select(node_resources).where(table.node_id == node_id, table.slot_name == slot)))[0]
+        return row.held, row.reserved, row.used
+
+    async def history(self, object_id: UUID) -> list[AnyRow]:
+        table = status_history.c
+        return await self.rows(select(status_history).where(table.object_id == object_id).order_by(table.id))
+
+    async def feed(self, object_id: UUID) -> list[AnyRow]:
+        return await self.rows(select(events).where(events.c.object_id == object_id).order_by(events.c.revision))
+
+    async def rows(self, query: Any) -> list[AnyRow]:
+        async with self.database.read() as connection:
+            return list(await connection.execute(query))
+
+    async def findings(self) -> list[Finding]:
+        async with self.database.read() as connection:
+            return (await ledger.audit(connection)).findings
+
+
+async def someone_waits_for_a_lock(database: Database) -> bool:
+    """On PostgreSQL, in this database."""
+    async with database.read() as connection:
+        found = await connection.exec_driver_sql(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return bool(found.scalar_one())

@@ -1,0 +1,75 @@
+"""The migrations make the tables of this version, and take them back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from sqlalchemy import inspect
+
+from mooring.store import schema
+from mooring.store.engine import Database
+from mooring.store.tables import metadata
+
+
+async def tables(database: Database) -> set[str]:
+    async with database.engine.connect() as connection:
+        return set(await connection.run_sync(lambda sync: inspect(sync).get_table_names()))
+
+
+async def test_an_empty_database_is_brought_to_the_newest_schema_and_back(database_url: str):
+    database = Database(database_url)
+    try:
+        assert await schema.current(database.engine) is None
+        for _ in range(2):
+            await schema.upgrade(database.engine)
+            assert await schema.current(database.engine) == schema.newest()
+            assert await tables(database) >= set(metadata.tables)
+            await schema.check(database.engine)
+            await schema.downgrade(database.engine, "base")
+            assert await schema.current(database.engine) is None
+            assert await tables(database) <= {"alembic_version"}
+    finally:
+        await database.close()
+
+
+@pytest.fixture
+async def own_database(database_url: str) -> AsyncIterator[Database]:
+    """A migrated database that a test may spoil."""
+    database = Database(database_url)
+    await schema.upgrade(database.engine)
+    yield database
+    await database.close()
+
+
+async def test_upgrading_again_changes_nothing(database: Database):
+    await schema.upgrade(database.engine)
+    await schema.check(database.engine)
+
+
+async def test_a_table_that_no_migration_knows_is_noticed(own_database: Database):
+    async with own_database.engine.begin() as connection:
+        await connection.exec_driver_sql("ALTER TABLE holds ADD COLUMN surprise INTEGER")
+    with pytest.raises(Exception, match="surprise"):
+        await schema.check(own_database.engine)
+
+
+async def test_servers_that_start_at_once_upgrade_one_after_the_other(postgres_url: str):
+    databases = [Database(postgres_url) for _ in range(3)]
+    try:
+        await asyncio.gather(*(schema.upgrade(database.engine) for database in databases))
+        assert await schema.current(databases[0].engine) == schema.newest()
+    finally:
+        for database in databases:
+            await database.close()
+
+
+async def test_a_failed_migration_leaves_nothing(postgres_url: str):
+    database = Database(postgres_url)
+    try:
+        async with database.engine.begin() as connection:
+            await connection.exec_driver_sql("CREATE TABLE tasks (mine integer)")
+        with pytest.raises(Exception, match="already exists"):
+            await schema.upgrade(database.engine)
+        assert await tables(database) == {"tasks"}
+    finally:
+        await database.close()

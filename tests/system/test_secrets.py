@@ -1,0 +1,87 @@
+"""Passwords, tokens and what tenants put into an environment stay where they belong."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+from mooring.wire.api import JoinTokenRequest, UserRequest, WorkloadRequest
+from tests.system.conftest import Servers
+from tests.system.servers import PASSWORD, eventually
+
+SECRET = "sesame-in-the-environment"
+USER_PASSWORD = "password-of-carol"
+WRONG_PASSWORD = "a-password-with-a-typo"
+
+
+def test_no_secret_shows_in_logs_metrics_lists_or_histories(servers: Servers) -> None:
+    server = servers.start("--simulate", "3", "--node-name", "here", "--log-level", "debug", "--log-format", "json")
+    with server.client() as admin:
+        admin.create_user(UserRequest(username="carol", password=USER_PASSWORD))
+        join_token = admin.create_join_token(JoinTokenRequest(name="second")).token
+        generated = admin.create_user(UserRequest(username="dave")).password
+        eventually(lambda: any(node.name == "here" and node.status == "READY" for node in admin.nodes().nodes))
+        agent = servers.agent(server, "second", join_token, "--log-level", "debug")
+        eventually(lambda: any(node.name == "second" and node.status == "READY" for node in admin.nodes().nodes))
+        admin_token = admin.login("admin", PASSWORD).access_token
+    mooring = servers.cli()
+    refused = mooring("login", "--server", server.url, "-u", "carol", "--password-stdin", given=f"{WRONG_PASSWORD}\n")
+    assert refused.returncode == 4
+
+    with server.client("carol", USER_PASSWORD) as carol:
+        token = carol.login("carol", USER_PASSWORD).access_token
+        containers: dict[str, dict[str, object]] = {
+            "fine": {"command": ["sh", "-c", 'test -n "$SECRET"']},
+            "fails": {"command": ["sh", "-c", "exit 3"]},
+            "missing": {"command": ["no-such-program"]},
+            "contained": {"image": "nginx:latest"},
+            "huge": {"command": ["true"], "resources": {"cpu": 100000}},
+        }
+        for name, container in containers.items():
+            container["environment"] = {"SECRET": SECRET}
+            carol.submit(WorkloadRequest.model_validate({"name": name, "containers": [container]}))
+        for name in ("fine", "fails", "missing"):
+            assert carol.wait(name, timeout_seconds=25).ended_at is not None
+        assert carol.wait("contained", "running", timeout_seconds=25).status == "RUNNING"
+        eventually(lambda: carol.workload("huge").reason)
+        # Its owner may see it, and it arrived.
+        assert SECRET in carol.workload("fine").model_dump_json()
+        assert carol.workload("fine").status == "SUCCEEDED"
+        own_list = carol.workloads(all=True).model_dump_json()
+        histories = "".join(carol.history(name).model_dump_json() for name in ("fine", "fails", "missing", "huge"))
+    with server.client() as admin:
+        everything = admin.workloads(all=True, everyone=True)
+        details = "".join(admin.workload(str(view.id)).model_dump_json() for view in everything.workloads)
+        others_list = everything.model_dump_json()
+        nodes = admin.nodes().model_dump_json()
+        users = json.dumps([user.model_dump(mode="json") for user in admin.users()])
+        metrics = admin.metrics()
+    with sqlite3.connect(server.data / "mooring.db") as database:
+        events = json.dumps(database.execute("SELECT * FROM events").fetchall(), default=repr)
+        reasons = json.dumps(database.execute("SELECT * FROM status_history").fetchall(), default=repr)
+    credentials = [
+        json.loads((folder / "agent" / "credential.json").read_text())["credential"]
+        for folder in (server.data, servers.folder / "second")
+    ]
+    keys = [entry["key"] for entry in json.loads((server.data / "signing-keys.json").read_text())]
+    assert generated is not None
+
+    places = {
+        "log": server.log,
+        "output": server.printed,
+        "agent's log": agent.log,
+        "metrics": metrics,
+        "own list": own_list,
+        "everyone's list": others_list,
+        "details for an admin": details,
+        "histories": histories,
+        "nodes": nodes,
+        "users": users,
+        "events": events,
+        "stored reasons": reasons,
+    }
+    secrets = [SECRET, PASSWORD, USER_PASSWORD, WRONG_PASSWORD, generated, join_token, token, admin_token]
+    for secret in (*secrets, *credentials, *keys):
+        for place, text in places.items():
+            assert secret not in text, f"{secret[:6]}… is in the {place}"
+    assert '"level": "debug"' in server.log
