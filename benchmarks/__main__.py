@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 
-NAMES = ("placement", "submission")
+NAMES = ("placement", "growth", "startup", "submission")
 
 
 def main() -> int:

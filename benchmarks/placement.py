@@ -2,8 +2,7 @@
 
 Every node is considered for every task. The rate of the NumPy face on the same work stands beside each figure, so that
 their ratio can be read on a busy machine; where both decided, the decisions are compared, and so are all ways in which
-the kernels find the best node. `python -m benchmarks.placement growth` prints how the rates change with the size, which
-takes minutes.
+the kernels find the best node. The benchmark `growth` shows how the rates change with the size.
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ from __future__ import annotations
 import gc
 import random
 import resource
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from uuid import UUID
 
 import numpy as np
@@ -95,30 +92,15 @@ def run() -> dict[str, float]:
     return figures
 
 
-def growth() -> dict[str, float]:
-    """Decisions per second from 1,000 to 50,000 nodes and from 1,000 to 1,000,000 tasks; the memory of the largest."""
-    compilation.wait()
-    figures: dict[str, float] = {}
-    for nodes in (1_000, 5_000, 10_000, 50_000):
-        for name, forms in (("basic", basic_forms(20)), ("spread", spread_forms()), ("mixed", mixed_forms())):
-            work = Work(name, queue(forms, 10_000), compared=0)
-            figures[f"{name}_{nodes}_nodes"] = measure(work, nodes, rounds=2)[f"{name}"]
-        diverse = Work("diverse", queue(diverse_forms(2000), 2000, shuffle=False), compared=0)
-        figures[f"diverse_{nodes}_nodes"] = measure(diverse, nodes, rounds=2)["diverse"]
-    for tasks in (1_000, 10_000, 100_000, 1_000_000):
-        work = Work("basic", queue(basic_forms(20), tasks), compared=0)
-        figures[f"basic_{tasks}_tasks"] = measure(work, 10_000, rounds=1)["basic"]
-    figures["resident_mib_50000_nodes_500000_tasks"] = memory(50_000, 500_000)
-    return figures
-
-
-def measure(work: Work, nodes: int, *, rounds: int = 5) -> dict[str, float]:
-    """The rate of the kernels on the whole queue; with it the rate of the NumPy face on the beginning."""
+def measure(
+    work: Work, nodes: int, *, rounds: int = 5, compare: bool = True, mode: int = kernels.AUTOMATIC
+) -> dict[str, float]:
+    """The rate of the kernels on the whole queue; to compare, the rate of the NumPy face on the beginning."""
     tasks = sum(len(workload.tasks) for workload in work.workloads)
     best = float("inf")
     placed = 0
     for _ in range(rounds):
-        engine = new_engine(nodes, work.profile)
+        engine = new_engine(nodes, work.profile, mode=mode)
         batch = batch_of(engine, work.workloads)
         asked = engine.queue(batch)
         gc.collect()
@@ -127,7 +109,7 @@ def measure(work: Work, nodes: int, *, rounds: int = 5) -> dict[str, float]:
         best = min(best, time.thread_time() - started)
         placed = int(answers.found.sum())
     figures = {work.name: tasks / best, f"{work.name}_placed": placed}
-    if work.compared:
+    if compare:
         check_ways(work, nodes)
         figures[f"{work.name}_numpy"] = numpy_rate(work, nodes)
     return figures
@@ -258,16 +240,6 @@ def plugins(nodes: int) -> dict[str, float]:
             scheduler.run(workloads[first : first + 1000], NOW)
         figures[f"plugin_{name}"] = 1000 * passes / (time.thread_time() - started)
     return figures
-
-
-def memory(nodes: int, tasks: int) -> float:
-    """MiB resident after placing so many tasks."""
-    scheduler = Scheduler(make_nodes(nodes), compiled=True)
-    forms = [*basic_forms(20), *spread_forms()]
-    for first in range(0, tasks, 10_000):
-        scheduler.run([workload(first + number, forms[number % len(forms)]) for number in range(10_000)], NOW)
-    resident_pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return resident_pages * resource.getpagesize() / (1 << 20)
 
 
 def new_engine(nodes: int, profile: str = "locality", *, mode: int = kernels.AUTOMATIC) -> Engine:
@@ -434,7 +406,3 @@ def _app(number: int) -> tuple[tuple[str, str], ...]:
 def _where(key: str, *values: str) -> NodeTerm:
     return NodeTerm((Requirement(key, Operator.IN, values),))
 
-
-if __name__ == "__main__":
-    for figure, value in (growth() if "growth" in sys.argv[1:] else run()).items():
-        print(f"{figure:<32} {value:>14,.1f}")

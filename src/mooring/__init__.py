@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mooring.model.slots import amounts
     from mooring.model.workloads import Task, Workload, new_tasks
     from mooring.scheduling import Cluster, Pass, Profile, Registry, Scheduler
+    from mooring.scheduling.explanation import Explanation
     from mooring.scheduling.inspection import Inspection, Verdict
     from mooring.scheduling.plugins import Binder, Candidates, Filter, Rejection, Scorer, Selector, Sequencer
     from mooring.scheduling.selectors import HighestScore
@@ -43,6 +44,7 @@ __all__ = [
     "Constraints",
     "Decision",
     "Effect",
+    "Explanation",
     "Filter",
     "HighestScore",
     "HostPort",
@@ -107,6 +109,7 @@ _HOMES = {
     "Profile": "mooring.scheduling:Profile",
     "Registry": "mooring.scheduling:Registry",
     "Scheduler": "mooring.scheduling:Scheduler",
+    "Explanation": "mooring.scheduling.explanation:Explanation",
     "Inspection": "mooring.scheduling.inspection:Inspection",
     "Verdict": "mooring.scheduling.inspection:Verdict",
     "Binder": "mooring.scheduling.plugins:Binder",

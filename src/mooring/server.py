@@ -40,6 +40,7 @@ from mooring.coordination.signals import Signal
 from mooring.intake.auditing import Auditor
 from mooring.intake.intake import Intake
 from mooring.intake.nodes import SIMULATED_POOL, NodeAdmin, simulated_request
+from mooring.intake.questions import Questions
 from mooring.model.errors import Conflict, InvalidInput
 from mooring.model.nodes import REGIONS
 from mooring.model.tenants import Principal
@@ -174,6 +175,7 @@ class _Server:
         services = Services(
             database=database,
             intake=Intake(database),
+            questions=Questions(database),
             nodes=node_admin,
             logs=server.hub,
             changes=server.signal,

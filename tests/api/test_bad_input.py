@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.wire.api import MAX_BODY_BYTES
+from mooring.wire.fields import MAX_BODY_BYTES
 from tests.api.world import World
 from tests.store.databases import on_sqlite
 

@@ -21,6 +21,7 @@ from mooring.coordination.signals import Signal
 from mooring.intake.auditing import Auditor
 from mooring.intake.intake import Intake
 from mooring.intake.nodes import NodeAdmin
+from mooring.intake.questions import Questions
 from mooring.model.errors import Unavailable
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
@@ -190,6 +191,7 @@ async def prepare(database: Database) -> tuple[Services, FakeLogs, WatchedSignal
     services = Services(
         database=database,
         intake=Intake(database),
+        questions=Questions(database),
         nodes=NodeAdmin(database, simulation_allowed=True),
         logs=logs,
         changes=changes,

@@ -103,7 +103,7 @@ async def test_what_conflicts_is_placed_again_from_what_is_true(harbour: Harbour
     assert await turns.loop.once() is True
     turns.mirror.follow = follow  # type: ignore[method-assign]
     assert await turns.loop.once() is False
-    assert (await harbour.workload(large)).reason["message"].startswith("0 of 1 node fits")
+    assert (await harbour.workload(large)).reason["message"].startswith("0 of 1 node")
     assert await harbour.findings() == []
 
 

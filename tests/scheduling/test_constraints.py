@@ -104,7 +104,7 @@ def test_a_filter_gives_its_reason(node, constraints, code, cure):
     assert decision.outcome is Outcome.WAITING
     assert decision.reason is not None
     assert (decision.reason.code, decision.reason.cure) == (code, cure)
-    assert decision.reason.message.startswith("0 of 1 node fits: 1 ")
+    assert decision.reason.message.startswith("0 of 1 node: 1 ")
 
 
 @pytest.mark.parametrize(
@@ -275,8 +275,6 @@ def test_inspection_shows_every_nodes_verdict():
     assert inspection.runner_up is None
     assert inspection.removed == {"taints": 1, "resources": 1}
     assert inspection.of("c").rejections["resources"].cure == "release"
-    shown = inspection.as_dict()
-    assert (shown["nodes"], shown["candidates"]) == (3, 1)
     assert cluster.tasks.sum() == 0
 
 
@@ -291,7 +289,7 @@ def test_a_message_names_what_each_group_of_nodes_lacks():
     reason = decide(Cluster(labelled), wants).reason
     assert reason is not None
     assert reason.message == (
-        "0 of 6 nodes fit: 3 have too little cpu (needs 0.5; the most free on one node is 0.2), "
+        "0 of 6 nodes: 3 lack 0.5 cpu (best has 0.2), "
         "2 not tolerated taint gpu=yes:NoSchedule, 1 wrong zone for its volumes (zone z1)"
     )
     assert reason.cure == "release"

@@ -133,7 +133,7 @@ def test_a_users_filter_decides_beside_the_built_in_ones():
     assert chosen(decide(nodes, workload("w").cpu(1), profile=with_filter(OnlyLabelled()))) == ["b"]
     reason = decide(nodes[:1], workload("w"), profile=with_filter(OnlyLabelled())).reason
     assert reason is not None
-    assert (reason.message, reason.cure) == ("0 of 1 node fits: 1 without the label", "never")
+    assert (reason.message, reason.cure) == ("0 of 1 node: 1 without the label", "never")
 
 
 def test_a_scorer_that_depends_on_the_cluster_is_asked_anew_after_every_placement():

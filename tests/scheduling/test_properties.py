@@ -181,8 +181,7 @@ def test_a_failing_plugin_hurts_only_its_workloads(cluster, queue):
     decisions = Scheduler(cluster, profile=profile).run(queue, NOW).decisions
     unhurt = [decision for decision in decisions if decision.outcome is not Outcome.ERROR]
     assert all(d.workload.region == "moon" and not d.placements for d in decisions if d not in unhurt)
-    alone = Scheduler(cluster).run([decision.workload for decision in unhurt], NOW)
-    assert answers(Pass(tuple(unhurt))) == answers(alone)
+    assert tuple(unhurt) == Scheduler(cluster).run([decision.workload for decision in unhurt], NOW).decisions
 
 
 @st.composite

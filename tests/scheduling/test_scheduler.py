@@ -72,7 +72,7 @@ def test_a_part_is_placed_where_tasks_do_not_belong_together():
     assert decision.outcome is Outcome.PLACED
     assert [placement.task_id for placement in decision.placements] == [task.id for task in decision.workload.tasks[:2]]
     assert decision.reason is not None
-    assert decision.reason.message.startswith("2 of 3 tasks placed; for the next, 0 of 2 nodes fit: ")
+    assert decision.reason.message.startswith("2 of 3 tasks placed; for the next, 0 of 2 nodes: ")
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,13 @@ from mooring.controllers.lifecycle import LifecycleLoop
 from mooring.controllers.nodes import NodesLoop
 from mooring.coordination.leadership import Office
 from mooring.mirror.mirror import Mirror
+from mooring.model.constraints import Constraints, Taint
 from mooring.model.decisions import Decision
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.slots import parse_amounts
 from mooring.model.tenants import Principal
-from mooring.model.workloads import Container, Kind, OnInsufficient, Restart, TaskTemplate
+from mooring.model.workloads import NO_CONSTRAINTS, Container, Kind, OnInsufficient, Restart, TaskTemplate
 from mooring.scheduling import Scheduler
 from mooring.store import leadership, ledger, nodes, pools, slot_types, tenants, transitions, workloads
 from mooring.store.bind import Bound
@@ -75,13 +76,23 @@ class Harbour:
         max_tasks: int | None = None,
         seen_at: datetime | None = None,
         slots: Mapping[str, int | str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        taints: tuple[Taint, ...] = (),
     ) -> UUID:
         """A node of the pool `default` that has connected."""
         capacity = parse_amounts({"cpu": cpu, "memory": memory, **(slots or {})})
 
         async def work(connection: Connection) -> UUID:
             new = nodes.NewNode(
-                name, self.pool.id, capacity, "x86_64", ["process"], simulated=simulated, max_tasks=max_tasks
+                name,
+                self.pool.id,
+                capacity,
+                "x86_64",
+                ["process"],
+                simulated=simulated,
+                labels=labels or {},
+                taints=taints,
+                max_tasks=max_tasks,
             )
             return await nodes.add(connection, new, actor="test", now=LONG_AGO)
 
@@ -127,6 +138,7 @@ class Harbour:
         max_per_node: int | None = None,
         on_insufficient: OnInsufficient = OnInsufficient.WAIT,
         slots: Mapping[str, int | str] | None = None,
+        constraints: Constraints = NO_CONSTRAINTS,
     ) -> UUID:
         request = parse_amounts({"cpu": cpu, "memory": memory, **(slots or {})})
         new = workloads.NewWorkload(
@@ -146,6 +158,7 @@ class Harbour:
             max_per_node=max_per_node,
             on_insufficient=on_insufficient,
             task_ids=tuple(new_id() for _ in range(replicas)),
+            constraints=constraints,
         )
         await self.database.write(lambda c: workloads.submit(c, [new], now()))
         return new.id

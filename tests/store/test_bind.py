@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -118,7 +117,7 @@ async def test_a_workload_has_no_more_tasks_on_a_node_than_it_wants(harbour: Har
     workload_id = await harbour.submit("w", replicas=2, max_per_node=1)
     both = await decision_on(harbour, workload_id, [node_id, node_id])
     assert [why for _, why in (await harbour.bind([both])).conflicts] == ["node n1 has a task of this workload already"]
-    await harbour.bind([replace(both, placements=both.placements[:1])])
+    await harbour.bind([both._replace(placements=both.placements[:1])])
     second = await decision_on(harbour, workload_id, [node_id])
     assert len((await harbour.bind([second])).conflicts) == 1
     assert len((await harbour.bind([await decision_on(harbour, workload_id, [other_id])])).bound) == 1

@@ -89,6 +89,7 @@ async def _join(connection: Connection, asked: wire.JoinRequest) -> wire.JoinAns
             runtimes=asked.facts.runtimes,
             region=grant.region,
             labels=grant.labels,
+            taints=grant.taints,
             joined_by=grant.created_by,
             credential_hash=_hash(credential),
         )

@@ -10,7 +10,7 @@ from mooring.api.errors import error_answer
 from mooring.model.names import shown
 from mooring.store.engine import is_temporary
 from mooring.store.ids import new_id
-from mooring.wire.api import MAX_BODY_BYTES
+from mooring.wire.fields import MAX_BODY_BYTES
 
 REQUEST_ID = "X-Request-Id"
 

@@ -22,7 +22,6 @@ from mooring.store.views import workloads as views
 from mooring.store.views.history import HistoryEntry
 from mooring.store.views.workloads import Order, Selection, TaskRow, WorkloadRow
 from mooring.wire.api import (
-    INT32_MAX,
     ContainerRequest,
     DeploymentAccepted,
     DeploymentHistoryRow,
@@ -35,6 +34,7 @@ from mooring.wire.api import (
     ScaleRequest,
     WorkloadRequest,
 )
+from mooring.wire.fields import INT32_MAX
 
 router = APIRouter(prefix="/api/deployment", tags=["deployment"], responses=problems(401, 422, 503))
 

@@ -273,6 +273,7 @@ def _desired_task(row: Any) -> DesiredTask:
             project_number=row.project_number,
             os_user=row.os_user,
         ),
+        ports=[port for _, port in row.ports or ()],
         containers=[ContainerSpec(**container) for container in template["containers"]],
         restart=template["restart"],
         max_restarts=template["max_restarts"],

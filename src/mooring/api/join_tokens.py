@@ -8,6 +8,7 @@ from fastapi import APIRouter, Response
 
 from mooring.api.access import Admin, Served
 from mooring.api.errors import problems
+from mooring.intake.placing import taints_of
 from mooring.store import join_tokens
 from mooring.wire.api import JoinToken, JoinTokenRequest
 
@@ -29,6 +30,7 @@ async def create(services: Served, admin: Admin, request: JoinTokenRequest, resp
             now=now,
             region=request.region,
             labels=request.labels,
+            taints=taints_of(request.taints),
         )
     )
     response.headers["Cache-Control"] = "no-store"

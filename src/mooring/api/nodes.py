@@ -12,7 +12,8 @@ from mooring.api.services import Services
 from mooring.api.showing import node_view
 from mooring.model.errors import NotFound
 from mooring.store.views import nodes as views
-from mooring.wire.api import Name, NodeList, NodeRequest, NodeView
+from mooring.wire.api import NodeList, NodeRequest, NodeView
+from mooring.wire.fields import Name
 
 router = APIRouter(prefix="/api/nodes", tags=["nodes"], responses=problems(401, 422, 503))
 

@@ -15,6 +15,7 @@ from mooring.api.tokens import Tokens
 from mooring.model.tenants import Principal
 from mooring.store.engine import Database
 from mooring.wire.api import AuditReport, NodeRequest, WorkloadAccepted, WorkloadRequest
+from mooring.wire.explanation import Explanation
 
 
 class Intake(Protocol):
@@ -25,6 +26,14 @@ class Intake(Protocol):
     async def scale(self, principal: Principal, workload_id: UUID, replicas: int) -> None: ...
 
     async def remove(self, principal: Principal, workload_id: UUID) -> None: ...
+
+
+class Questions(Protocol):
+    """What-if questions, answered by the scheduler's own rules; nothing is changed."""
+
+    async def explain(self, workload_id: UUID) -> Explanation: ...
+
+    async def dry_run(self, principal: Principal, request: WorkloadRequest) -> Explanation: ...
 
 
 class Nodes(Protocol):
@@ -99,6 +108,7 @@ class DeploymentLimits:
 class Services:
     database: Database
     intake: Intake
+    questions: Questions
     nodes: Nodes
     logs: Logs
     changes: Changes

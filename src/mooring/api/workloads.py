@@ -1,4 +1,4 @@
-"""Workloads: submit, look, wait, read their output, scale, remove."""
+"""Workloads: submit, try, look, explain, wait, read their output, scale, remove."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ from mooring.store.views import history as history_views
 from mooring.store.views import workloads as views
 from mooring.store.views.workloads import Order, Progress, Selection, SortKey, TaskRow, WorkloadRow
 from mooring.wire.api import (
-    INT32_MAX,
     HistoryList,
-    Name,
     ScaleRequest,
     WorkloadAccepted,
     WorkloadDetail,
@@ -35,6 +33,8 @@ from mooring.wire.api import (
     WorkloadRequest,
     WorkloadView,
 )
+from mooring.wire.explanation import Explanation
+from mooring.wire.fields import INT32_MAX, Name
 
 router = APIRouter(prefix="/api/workloads", tags=["workloads"], responses=problems(401, 422, 503))
 
@@ -59,6 +59,12 @@ async def submit(services: Served, principal: User, request: WorkloadRequest, re
     accepted = await services.intake.submit(principal, request)
     response.headers["Location"] = f"{services.public_url.rstrip('/')}/api/workloads/{accepted.id}"
     return accepted
+
+
+@router.post("/dry-run", operation_id="dry_run_workload", responses=problems(400, 403, 404, 409, 413))
+async def dry_run(services: Served, principal: User, request: WorkloadRequest) -> Explanation:
+    """What would become of a workload: where its tasks would go now and why, or why they would wait."""
+    return await services.questions.dry_run(principal, request)
 
 
 @router.get("", operation_id="list_workloads", responses=problems(403))
@@ -108,6 +114,13 @@ async def get_history(
     async with services.database.read() as connection:
         entries = await history_views.of_workload(connection, row.id, limit=limit)
     return HistoryList(history=[history_row(entry) for entry in entries])
+
+
+@router.get("/{ref}/explanation", operation_id="explain_workload", responses=problems(404))
+async def explain(services: Served, principal: User, ref: str) -> Explanation:
+    """Why a workload waits; of one that is placed, how its nodes compare with the others by now."""
+    row = await find_workload(services, principal, ref)
+    return await services.questions.explain(row.id)
 
 
 @router.get("/{ref}/wait", operation_id="wait_for_workload", responses=problems(404))

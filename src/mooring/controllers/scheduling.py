@@ -16,8 +16,11 @@ from mooring.clock import now
 from mooring.coordination.leadership import Office
 from mooring.mirror.mirror import Mirror
 from mooring.model.decisions import SCORE_ONE, Decision, Outcome
+from mooring.model.errors import InvalidInput
+from mooring.model.reasons import Reason
 from mooring.model.slots import describe_amounts
-from mooring.model.workloads import Kind
+from mooring.model.workloads import Kind, Workload
+from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Pass, Scheduler
 from mooring.store.bind import Bound
 from mooring.store.narration import narrate
@@ -32,15 +35,18 @@ class SchedulingLoop:
         self._mirror = mirror
         self._binder = binder
         self._office = office
+        self._registry = Registry()
+        self._registry.discover()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scheduling-pass")
-        self._scheduler: Scheduler | None = None
+        self._schedulers: dict[str, Scheduler] | None = None
+        """By profile; they share the cluster. None: the mirror must be read first."""
         self.passes = 0
         self.last_pass_at: datetime | None = None
         self.last_pass_ms: float | None = None
 
     async def start(self) -> None:
         await self._mirror.load()
-        self._scheduler = Scheduler(cluster=self._mirror.cluster)
+        self._schedulers = {}
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)
@@ -51,17 +57,16 @@ class SchedulingLoop:
         return longest if due is None else max(0.01, min(longest, due))
 
     async def once(self) -> bool:
-        if self._scheduler is None:
+        if self._schedulers is None:
             await self.start()
         try:
             return await self._turn()
         except BaseException:
             # What the pass assumed may not have come true: the next turn begins from the store.
-            self._scheduler = None
+            self._schedulers = None
             raise
 
     async def _turn(self) -> bool:
-        assert self._scheduler is not None
         await self._mirror.follow()
         at = now()
         waiting = self._mirror.due(at)
@@ -69,11 +74,31 @@ class SchedulingLoop:
         if not waiting:
             return False
         started = perf_counter()
-        decided = await asyncio.get_running_loop().run_in_executor(self._thread, self._scheduler.run, waiting, at)
+        decided = await asyncio.get_running_loop().run_in_executor(self._thread, self._pass, waiting, at)
         pass_seconds = perf_counter() - started
         result = await self._commit(decided, at)
         self._record(decided, pass_seconds, at)
         return bool(result.conflicts)
+
+    def _pass(self, waiting: Sequence[Workload], at: datetime) -> Pass:
+        """One pass over every pool, each with its own profile."""
+        by_profile: dict[str, list[Workload]] = {}
+        for workload in waiting:
+            by_profile.setdefault(self._mirror.profiles[workload.pool], []).append(workload)
+        decisions: list[Decision] = []
+        for profile, workloads in sorted(by_profile.items()):
+            try:
+                decisions += self._scheduler(profile).run(workloads, at).decisions
+            except InvalidInput as error:
+                reason = Reason("invalid-profile", error.message, "profile", "change")
+                decisions += [Decision(workload, Outcome.WAITING, (), reason) for workload in workloads]
+        return Pass(tuple(decisions))
+
+    def _scheduler(self, profile: str) -> Scheduler:
+        assert self._schedulers is not None
+        if profile not in self._schedulers:
+            self._schedulers[profile] = Scheduler(cluster=self._mirror.cluster, profile=self._registry.profile(profile))
+        return self._schedulers[profile]
 
     async def _commit(self, decided: Pass, at: datetime) -> Bound:
         # Said before the commit, so that the lines stand in the order of what happens.

@@ -1,1 +1,1 @@
-"""The one way in: translate a request into a workload, admit it, write it, signal. Imports store, wire and model."""
+"""The one way in: translate a request into a workload, admit it, write it, signal. Questions about it are answered here, too, from the mirror and the core."""

@@ -127,7 +127,7 @@ class Intake:
                 key = (new.principal.user_id, new.name)
                 holder = taken.setdefault(key, new.id)
                 if holder != new.id:
-                    refused[new.id] = _name_taken(new)
+                    refused[new.id] = name_taken(new)
                 elif new.id not in written:
                     accepted.append(new)
             if accepted:
@@ -155,10 +155,10 @@ def _settle(submission: _Submission, error: Exception | None) -> None:
     if error is None:
         submission.written.set_result(None)
     else:
-        submission.written.set_exception(_name_taken(submission.new) if is_taken(error) else error)
+        submission.written.set_exception(name_taken(submission.new) if is_taken(error) else error)
 
 
-def _name_taken(new: NewWorkload) -> Conflict:
+def name_taken(new: NewWorkload) -> Conflict:
     return Conflict(
         f"you have a workload {new.name!r} already; remove it or choose another name",
         code="name-taken",

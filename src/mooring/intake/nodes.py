@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from mooring.clock import now
+from mooring.intake.placing import taints_of
 from mooring.model.errors import Conflict, InvalidInput
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
@@ -47,6 +48,7 @@ class NodeAdmin:
                 simulated=True,
                 region=request.region,
                 labels=request.labels,
+                taints=taints_of(request.taints),
                 max_tasks=request.max_tasks,
             )
             return await nodes.add(connection, new, actor=str(principal.user_id), now=at)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from mooring.intake.placing import constraints_of
+from mooring.model.constraints import check_constraints
 from mooring.model.errors import InvalidInput
 from mooring.model.slots import parse_amounts
 from mooring.model.tenants import Principal
@@ -22,9 +24,18 @@ def translate(request: WorkloadRequest, principal: Principal, pools: Sequence[Po
     template = _template(request, kind)
     pool = choose_pool(request.pool, template.runtime, pools)
     workload_id = new_id()
+    name = request.name or _made_up_name(template, workload_id)
+    constraints = constraints_of(
+        request.placement,
+        name=name,
+        labels=request.labels,
+        project=str(principal.project_id),
+        images=[container.image for container in template.containers if container.image is not None],
+    )
+    check_constraints(constraints)
     new = NewWorkload(
         id=workload_id,
-        name=request.name or _made_up_name(template, workload_id),
+        name=name,
         kind=kind,
         type=request.type if request.type != "batch" or kind is Kind.SESSION else "compute",
         principal=principal,
@@ -34,6 +45,7 @@ def translate(request: WorkloadRequest, principal: Principal, pools: Sequence[Po
         region=request.region,
         priority=request.priority,
         labels=request.labels,
+        constraints=constraints,
         gang=request.gang or request.on_insufficient == "fail",
         spread=request.spread,
         max_per_node=request.max_per_node,

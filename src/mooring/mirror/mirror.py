@@ -12,13 +12,15 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
+from mooring.model.constraints import Constraints
 from mooring.model.decisions import Decision
 from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Cluster
-from mooring.store import events, nodes, workloads
+from mooring.store import events, nodes, pools, workloads
 from mooring.store.engine import Connection, Database
 
 _LOAD_SECONDS = 5.0
+_CONSTRAINTS_KEPT = 100_000
 
 
 class Mirror:
@@ -27,14 +29,21 @@ class Mirror:
         self._position = 0
         self._load_read_at = 0.0
         self.cluster = Cluster()
+        self._constraints: dict[UUID, Constraints] = {}
+        """Of workloads that have, or had, tasks somewhere."""
         self.queue: dict[UUID, Workload] = {}
+        self.profiles: dict[str, str] = {}
+        """Pool to the name of its profile."""
 
     async def load(self) -> None:
         """Read everything. What is committed meanwhile is read again by the next `follow`."""
         async with self._database.read() as connection:
             self._position = await events.position(connection)
             self.cluster = Cluster(await nodes.load(connection))
+            self._constraints = {}
+            await self._tell_tasks(connection, None)
             self.queue = {workload.id: workload for workload in await workloads.waiting(connection)}
+            self.profiles = {pool.name: pool.profile for pool in await pools.all_pools(connection)}
 
     async def follow(self) -> bool:
         """Take in what was committed since; False if nothing was."""
@@ -97,6 +106,22 @@ class Mirror:
             self.cluster.upsert(node)
         for gone in ids - {node.id for node in found}:
             self.cluster.remove(gone)
+        await self._tell_tasks(connection, {node.id for node in found})
+
+    async def _tell_tasks(self, connection: Connection, ids: set[UUID] | None) -> None:
+        """Tell the cluster what runs on nodes (None: on all): tasks with affinity and spread ask about it."""
+        rows = await nodes.tasks_on(connection, None if ids is None else sorted(ids))
+        if len(self._constraints) > _CONSTRAINTS_KEPT:
+            self._constraints = {}
+        unknown = {row.workload_id for row in rows} - self._constraints.keys()
+        self._constraints |= await workloads.constraints_of(connection, sorted(unknown))
+        staying: dict[UUID, list[tuple[Constraints, int]]] = {node_id: [] for node_id in ids or ()}
+        leaving: dict[UUID, list[tuple[Constraints, int]]] = {}
+        for row in rows:
+            told = leaving if row.leaving else staying
+            told.setdefault(row.node_id, []).append((self._constraints[row.workload_id], row.number))
+        for node_id in {**staying, **leaving}:
+            self.cluster.tell_tasks(node_id, staying.get(node_id, ()), leaving=leaving.get(node_id, ()))
 
     async def _read_workloads(self, connection: Connection, ids: set[UUID]) -> None:
         if not ids:
@@ -107,6 +132,8 @@ class Mirror:
                 self.queue[workload_id] = found[workload_id]
             else:
                 self.queue.pop(workload_id, None)
+        if any(workload.pool not in self.profiles for workload in found.values()):
+            self.profiles = {pool.name: pool.profile for pool in await pools.all_pools(connection)}
 
     async def _read_load(self, connection: Connection) -> None:
         time = asyncio.get_running_loop().time()

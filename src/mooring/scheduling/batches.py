@@ -6,37 +6,24 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Protocol
 
 from mooring.model.decisions import Decision, Outcome, Placement
-from mooring.model.reasons import Reason
 from mooring.model.workloads import OnInsufficient, Workload
 from mooring.scheduling.engine import TOO_FEW_SLOTS, Batch, Engine
-from mooring.scheduling.plugins import PluginFailed
+from mooring.scheduling.shortage import Shortage
 
+Short = list[tuple[int, Shortage]]
+"""Which decisions found too few nodes; the reason is said when the pass is through."""
 
-class Shortage(Protocol):
-    """Says why a workload got fewer nodes than tasks; `rows` and `scores` are what it found."""
-
-    def __call__(
-        self, workload: Workload, rows: list[int], scores: list[int], feasible_nodes: int, count: int, *, together: bool
-    ) -> Reason: ...
+OneByOne = Callable[[Workload, datetime], tuple[Decision, Shortage | None]]
 
 
 def decide_in_batches(
-    engine: Engine,
-    ordered: Sequence[Workload],
-    now: datetime,
-    *,
-    one_by_one: Callable[[Workload, datetime], Decision],
-    shortage: Shortage,
-) -> list[Decision]:
-    """Decide for workloads in their order. `one_by_one` decides for those that the kernels cannot place.
-
-    Why a workload waits is said when its batch is through, so that no explanation holds up the decisions behind it.
-    """
+    engine: Engine, ordered: Sequence[Workload], now: datetime, *, one_by_one: OneByOne
+) -> tuple[list[Decision], Short]:
+    """Decide for workloads in their order. `one_by_one` decides for those that the kernels cannot place."""
     with _no_collection():
-        return _decide_all(engine, ordered, now, one_by_one, shortage)
+        return _decide_all(engine, ordered, now, one_by_one)
 
 
 @contextmanager
@@ -52,13 +39,10 @@ def _no_collection() -> Iterator[None]:
 
 
 def _decide_all(
-    engine: Engine,
-    ordered: Sequence[Workload],
-    now: datetime,
-    one_by_one: Callable[[Workload, datetime], Decision],
-    shortage: Shortage,
-) -> list[Decision]:
+    engine: Engine, ordered: Sequence[Workload], now: datetime, one_by_one: OneByOne
+) -> tuple[list[Decision], Short]:
     decisions: list[Decision] = []
+    short: Short = []
     batch = Batch()
     code_of, takes = engine.code_of, engine.takes
     append = batch.entries.append
@@ -74,39 +58,42 @@ def _decide_all(
         else:
             code = code_of(workload) if synced and tasks else None
         if code == TOO_FEW_SLOTS:
-            _decide_batch(engine, batch, decisions, shortage)
+            _decide_batch(engine, batch, decisions, short)
             batch = Batch()
             append = batch.entries.append
             engine.make_room(workload)
             code = code_of(workload)
         limited = workload.spread or workload.max_per_node is not None
         if code is None or (limited and not takes(workload, len(tasks))):
-            _decide_batch(engine, batch, decisions, shortage)
+            _decide_batch(engine, batch, decisions, short)
             batch = Batch()
             append = batch.entries.append
-            decisions.append(one_by_one(workload, now))
+            decision, shortage = one_by_one(workload, now)
+            if shortage is not None:
+                short.append((len(decisions), shortage))
+            decisions.append(decision)
             synced = engine.sync()
             continue
         if limited:
             batch.limited.append(len(batch.entries))
         append((workload, code, len(tasks), together))
-    _decide_batch(engine, batch, decisions, shortage)
-    return decisions
+    _decide_batch(engine, batch, decisions, short)
+    return decisions, short
 
 
-def _decide_batch(engine: Engine, batch: Batch, decisions: list[Decision], shortage: Shortage) -> None:
+def _decide_batch(engine: Engine, batch: Batch, decisions: list[Decision], short: Short) -> None:
     if not len(batch):
         return
     first = len(decisions)
     answers = engine.place(batch)
     rows, scores, nodes = answers.rows, answers.scores, engine.cluster.nodes
     placed, nothing, new = Outcome.PLACED, (), tuple.__new__
-    short: list[int] = []
+    lacking: list[int] = []
     for index, ((workload, _, count, _), start, found, feasible) in enumerate(
         zip(batch.entries, answers.start, answers.found, answers.feasible, strict=False)
     ):
         if found < count:
-            short.append(index)
+            lacking.append(index)
         if found == 1:
             node = nodes[rows[start]]
             assert node is not None
@@ -123,31 +110,11 @@ def _decide_batch(engine: Engine, batch: Batch, decisions: list[Decision], short
                 ]
             )
             decisions.append(new(Decision, (workload, placed, placements, None, feasible)))
-    for index in short:
+    for index in lacking:
+        workload, _, count, together = batch.entries[index]
         start, found = answers.start[index], answers.found[index]
-        mine = rows[start : start + found], scores[start : start + found]
-        decisions[first + index] = _short(engine, batch, index, decisions[first + index], *mine, shortage)
-
-
-def _short(
-    engine: Engine,
-    batch: Batch,
-    index: int,
-    decision: Decision,
-    rows: list[int],
-    scores: list[int],
-    shortage: Shortage,
-) -> Decision:
-    """The decision for a workload that found too few nodes, with the reason."""
-    workload, _, count, together = batch.entries[index]
-    feasible = decision.feasible_nodes
-    try:
-        reason = shortage(workload, rows, scores, feasible, count, together=together)
-    except PluginFailed as failure:
-        if not together:
-            engine.forget(workload, rows)
-        return Decision(workload, Outcome.ERROR, reason=failure.reason)
-    if rows and not together:
-        return Decision(workload, Outcome.PLACED, decision.placements, reason, feasible)
-    fails = workload.on_insufficient is OnInsufficient.FAIL and not workload.placed_before
-    return Decision(workload, Outcome.IMPOSSIBLE if fails else Outcome.WAITING, (), reason, feasible)
+        short.append((first + index, Shortage(rows[start : start + found], count, together)))
+        if together or not found:
+            fails = workload.on_insufficient is OnInsufficient.FAIL and not workload.placed_before
+            outcome = Outcome.IMPOSSIBLE if fails else Outcome.WAITING
+            decisions[first + index] = Decision(workload, outcome, (), None, answers.feasible[index])

@@ -1,16 +1,22 @@
 """Compiling the kernels beside everything else: until they are ready, the NumPy face decides, and decides the same.
 
 One thread per process, started by the first scheduler. The compiled code is kept between processes (`kernels` says
-where), so that this takes long only once.
+where), so that this takes long only once. That once happens in a process of its own with a low priority: the compiler
+holds the interpreter's lock for a tenth of a second at a time, and its memory would stay.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 
 _done = threading.Event()
 _started = threading.Lock()
 _failure: list[BaseException] = []
+
+_LOWER_PRIORITY = 10
 
 
 def start() -> None:
@@ -36,12 +42,56 @@ def failure() -> BaseException | None:
     return _failure[0] if _failure else None
 
 
+def fill_cache() -> None:
+    """What the other process does: compile into the cache. It ends with the process that waits for it."""
+    threading.Thread(target=_end_with_standard_input, daemon=True).start()
+    os.nice(_LOWER_PRIORITY)
+    from mooring.scheduling.engine import warm_up
+
+    warm_up()
+
+
 def _compile() -> None:
     try:
-        from mooring.scheduling.engine import warm_up
+        # Imported here, since the compiler itself takes a while to import.
+        from mooring.scheduling import engine, kernels
 
-        warm_up()
+        if kernels.CACHE_FOLDER is not None and not kernels.cache_is_filled():
+            _fill_cache_apart()
+        try:
+            engine.warm_up()
+        except OSError:
+            # The cache cannot be written any more: what is compiled is for this process alone.
+            kernels.leave_cache()
+            engine.warm_up()
+        kernels.mark_cache_filled()
     except BaseException as error:
         _failure.append(error)
     finally:
         _done.set()
+
+
+def _fill_cache_apart() -> None:
+    """Wait for another process to compile. If it cannot, this one compiles by itself and meets the reason."""
+    if not sys.executable or getattr(sys, "frozen", False):
+        return
+    command = [sys.executable, "-c", "from mooring.scheduling.compilation import fill_cache; fill_cache()"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folder for folder in sys.path if folder)}
+    try:
+        # Nothing is written to its standard input: that it closes tells the other process that this one is gone.
+        with subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
+            process.wait()
+    except OSError:
+        return
+
+
+def _end_with_standard_input() -> None:
+    sys.stdin.buffer.read()
+    os._exit(1)

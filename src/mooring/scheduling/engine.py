@@ -493,13 +493,6 @@ class Engine:
         cluster.changes.note(placed.tolist())
         self._mark_seen()
 
-    def forget(self, workload: Workload, rows: list[int]) -> None:
-        """Undo the placement of a workload's tasks on these rows."""
-        shape = shape_of(workload, self.cluster)
-        demand = self.cluster.demand(shape.request, shape.uncounted)
-        for row in rows:
-            self.cluster.forget(np.array([row], dtype=np.intp), demand, workload.constraints)
-
     def takes(self, workload: Workload, count: int) -> bool:
         """Whether a workload that limits or spreads its own tasks per node can be placed by the kernels."""
         assert self.lowered is not None

@@ -1,154 +1,251 @@
-"""Why a workload waits or fails: which filter turned how many nodes down, what they lack, and what would cure it."""
+"""Why a decision came out as it did: one record for people and programs. Made on demand, never in a pass."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from mooring.model.quantity import INT64_MAX
+from mooring.model.constraints import HostPort
+from mooring.model.decisions import SCORE_ONE, Decision, Outcome, Placement
 from mooring.model.reasons import Cure, Reason
-from mooring.model.workloads import Task, Workload
-from mooring.scheduling.columns import Amount, Rows
-from mooring.scheduling.evaluation import Evaluation
-from mooring.scheduling.plugins import Rejection, ask_filter, ask_why
-from mooring.scheduling.selection import Selection, own_tasks
-from mooring.scheduling.shapes import Shape
-
-_SURVEYS_KEPT = 256
+from mooring.model.workloads import Workload
+from mooring.scheduling.columns import Cluster, Rows
+from mooring.scheduling.evaluation import INFEASIBLE, Evaluation
+from mooring.scheduling.plugins import PluginFailed, Rejection, ask_filter, ask_scorer, ask_why
+from mooring.scheduling.profiles import Profile
+from mooring.scheduling.selection import first_choices, own_tasks
+from mooring.scheduling.shapes import shape_of
+from mooring.scheduling.survey import Survey, look, summary, with_own_limit
 
 
 @dataclass(frozen=True, slots=True)
-class _Rejected:
-    """Rows with the first filter that turned them down."""
+class Removed:
+    """The nodes that one filter turned down, with the amounts that they lack."""
 
     by: str
-    rows: Rows
-    why: Rejection
+    nodes: int
+    code: str
+    words: str
+    """For people; begins with the number of nodes."""
+    cure: Cure
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "by": self.by,
+            "nodes": self.nodes,
+            "code": self.code,
+            "words": self.words,
+            "cure": self.cure,
+            "details": dict(self.details),
+        }
 
 
 @dataclass(frozen=True, slots=True)
-class _Survey:
-    """All nodes of a pool, sorted by what is said about them."""
+class Scored:
+    """A node that may take the task, with what each scorer says; all scores run from 0 to SCORE_ONE."""
 
-    nodes: int
-    feasible: Rows
-    rejected: tuple[_Rejected, ...]
+    node: str
+    score: int
+    """The weighted mean."""
+    scores: Mapping[str, int]
+
+    def as_dict(self) -> dict[str, Any]:
+        scores = {name: score / SCORE_ONE for name, score in self.scores.items()}
+        return {"node": self.node, "score": self.score / SCORE_ONE, "scores": scores}
 
 
-class Explanations:
-    """Makes reasons. What it learns of a shape serves all workloads of that shape until the columns change."""
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A node that was turned down, with every filter that did so."""
 
-    def __init__(self) -> None:
-        self._surveys: dict[Shape, tuple[int, _Survey]] = {}
+    node: str
+    rejections: tuple[Removed, ...]
 
-    def of_shortage(
-        self, evaluation: Evaluation, workload: Workload, selection: Selection, count: int, *, together: bool
-    ) -> Reason:
-        """Why `selection` has fewer than `count` nodes. `together`: all or none were wanted."""
-        survey = _with_own_limit(self._survey(evaluation), workload, selection.own)
-        ranked = sorted(survey.rejected, key=lambda rejected: -len(rejected.rows))
-        found = len(selection.rows)
-        details: dict[str, Any] = {}
-        for rejected in ranked:
-            details.update(rejected.why.details)
-        details["nodes"] = survey.nodes
-        details["rejected"] = {rejected.by: len(rejected.rows) for rejected in ranked}
-        details["tasks"] = {"need": count, "found": found}
-        code, by = (ranked[0].why.code, ranked[0].by) if ranked else ("no-nodes", "pool")
-        message = _message(workload, survey, ranked, found, count, together=together)
-        if together and workload.max_per_node == 1:
-            code = "insufficient-nodes"
-            message = f"Insufficient nodes: need {count}, found {found}"
-        return Reason(code, message, by, _cure(evaluation, workload, survey, count), details)
+    def as_dict(self) -> dict[str, Any]:
+        return {"node": self.node, "rejections": [rejection.as_dict() for rejection in self.rejections]}
 
-    def _survey(self, evaluation: Evaluation) -> _Survey:
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One decision: the nodes, what removed them, and how the best of the others compare.
+
+    It holds amounts, counts and names of nodes, and nothing of other tenants.
+    """
+
+    pool: str
+    outcome: Outcome
+    summary: str
+    """In one line: `0 of 5,000 nodes: 3,100 lack 2 gpu (best has 1), 1,900 not ready`."""
+    reason: Reason | None = None
+    """Why all or some of its tasks wait."""
+    nodes: int = 0
+    candidates: int = 0
+    """Nodes that may take the first task."""
+    removed: tuple[Removed, ...] = ()
+    """By the first filter that turned them down; most nodes first."""
+    weights: Mapping[str, int] = field(default_factory=dict)
+    """Of the scorers that have something to say about this workload."""
+    winner: Scored | None = None
+    runner_up: Scored | None = None
+    nearest_misses: tuple[Miss, ...] = ()
+    """By the fewest filters first, then by what they lack."""
+    placements: tuple[Placement, ...] = ()
+    """Where the tasks would go."""
+    placed_on: tuple[Scored, ...] = ()
+    """The nodes that it is on, scored as if it were placed there now; none for nodes that would not take it again."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "pool": self.pool,
+            "outcome": self.outcome.value,
+            "summary": self.summary,
+            "reason": None if self.reason is None else self.reason.as_dict(),
+            "nodes": self.nodes,
+            "candidates": self.candidates,
+            "removed": [removed.as_dict() for removed in self.removed],
+            "weights": dict(self.weights),
+            "winner": None if self.winner is None else self.winner.as_dict(),
+            "runner_up": None if self.runner_up is None else self.runner_up.as_dict(),
+            "nearest_misses": [miss.as_dict() for miss in self.nearest_misses],
+            "placements": [
+                {"node": p.node_name, "score": p.score / SCORE_ONE, "ports": list(p.ports)} for p in self.placements
+            ],
+            "placed_on": [scored.as_dict() for scored in self.placed_on],
+        }
+
+
+def explain(cluster: Cluster, profile: Profile, decision: Decision, *, nearest: int) -> Explanation:
+    """The record of a decision about the columns as they are now, without its placements."""
+    workload = decision.workload
+    known = Explanation(workload.pool, decision.outcome, "", decision.reason, placements=decision.placements)
+    try:
+        evaluation = Evaluation(shape_of(workload, cluster), cluster, profile)
         evaluation.refresh()
-        known = self._surveys.get(evaluation.shape)
-        if known is not None and known[0] == evaluation.revision:
-            return known[1]
-        survey = _look(evaluation)
-        if len(self._surveys) >= _SURVEYS_KEPT:
-            self._surveys.clear()
-        self._surveys[evaluation.shape] = (evaluation.revision, survey)
-        return survey
-
-
-def backing_off(workload: Workload, later: Iterable[Task], *, together: bool) -> Reason:
-    """Why tasks are not placed yet although they wait: an error came before, and its delay has not passed."""
-    times: list[datetime] = [task.not_before for task in later if task.not_before is not None]
-    until = max(times) if together else min(times)
-    return Reason(
-        code="backing-off",
-        message=f"{len(times)} of {len(workload.tasks)} tasks back off until {until.isoformat(timespec='seconds')}",
-        by="backoff",
-        cure="change",
-        details={"not_before": until.isoformat(), "tasks": len(times)},
+        own = own_tasks(workload, cluster)
+        survey = with_own_limit(look(evaluation), workload, own)
+        choices = _scored(evaluation, first_choices(evaluation, workload, own, 2))
+        misses = _nearest_misses(evaluation, survey, nearest)
+    except PluginFailed as failure:
+        return replace(known, outcome=Outcome.ERROR, summary=failure.reason.message, reason=failure.reason)
+    return replace(
+        _of_survey(known, evaluation, survey),
+        winner=choices[0] if choices else None,
+        runner_up=choices[1] if len(choices) > 1 else None,
+        nearest_misses=misses,
     )
 
 
-def _look(evaluation: Evaluation) -> _Survey:
+def explain_placed(cluster: Cluster, profile: Profile, workload: Workload, *, nearest: int) -> Explanation:
+    """How the nodes of a placed workload compare with the others, were its tasks not there yet."""
+    known = Explanation(workload.pool, Outcome.PLACED, "")
+    shape = shape_of(workload, cluster)
+    demand = cluster.demand(shape.request, shape.uncounted)
+    constraints = workload.constraints
+    taken_away: list[tuple[Rows, bool]] = []
+    for node_id, count in workload.occupied.items():
+        row = cluster.row_of(node_id)
+        if row is None:
+            continue
+        for _ in range(count):
+            told = cluster.placed.has(row, constraints)
+            rows: Rows = np.array([row], dtype=np.intp)
+            cluster.forget(rows, demand, constraints if told else None)
+            taken_away.append((rows, told))
+    try:
+        evaluation = Evaluation(shape, cluster, profile)
+        evaluation.refresh()
+        survey = look(evaluation)
+        own = sorted({int(rows[0]) for rows, _ in taken_away}, key=lambda row: -int(evaluation.keys[row]))
+        placed_on = _scored(evaluation, (row for row in own if evaluation.keys[row] != INFEASIBLE))
+        others = survey.feasible[~np.isin(survey.feasible, own)]
+        best = others[np.argsort(-evaluation.keys[others])][:1]
+        return replace(
+            _of_survey(known, evaluation, survey),
+            winner=placed_on[0] if placed_on else None,
+            runner_up=next(iter(_scored(evaluation, best.tolist())), None),
+            nearest_misses=_nearest_misses(evaluation, survey, nearest),
+            placed_on=placed_on,
+        )
+    except PluginFailed as failure:
+        return replace(known, summary=failure.reason.message, reason=failure.reason)
+    finally:
+        for rows, told in reversed(taken_away):
+            cluster.assume(rows, demand, constraints if told else None)
+
+
+def forget(cluster: Cluster, decision: Decision) -> None:
+    """Undo what a decision counts in the columns."""
+    shape = shape_of(decision.workload, cluster)
+    demand = cluster.demand(shape.request, shape.uncounted)
+    constraints = shape.constraints
+    for placement in decision.placements:
+        row = cluster.row_of(placement.node_id)
+        if row is not None:
+            given = tuple(HostPort(port) for port in placement.ports)
+            resolved = replace(constraints, host_ports=(*constraints.host_ports, *given), ports_wanted=0)
+            cluster.forget(np.array([row], dtype=np.intp), demand, resolved if given else constraints)
+
+
+def _of_survey(known: Explanation, evaluation: Evaluation, survey: Survey) -> Explanation:
+    return replace(
+        known,
+        summary=summary(survey, known.pool),
+        nodes=survey.nodes,
+        candidates=len(survey.feasible),
+        removed=tuple(_removed(rejected.by, len(rejected.rows), rejected.why) for rejected in survey.ranked),
+        weights={scorer.name: weight for scorer, weight in evaluation.active.scorers},
+    )
+
+
+def _removed(by: str, nodes: int, why: Rejection) -> Removed:
+    return Removed(by, nodes, why.code, why.words, why.cure, why.details)
+
+
+def _scored(evaluation: Evaluation, rows: Iterable[int]) -> tuple[Scored, ...]:
+    """The rows with what each scorer says. Scorers are asked about all candidates, since some compare these."""
+    wanted = list(rows)
+    if not wanted:
+        return ()
+    feasible = np.flatnonzero(evaluation.keys != INFEASIBLE)
+    at = np.searchsorted(feasible, wanted)
     shape, cluster = evaluation.shape, evaluation.cluster
-    members = passing = cluster.rows_of_pool(shape.pool)
-    rejected: list[_Rejected] = []
-    for plugin in evaluation.active.filters:
-        if not len(passing):
-            break
-        mask = ask_filter(plugin, shape, cluster, passing)
-        refused = passing[~mask]
-        if len(refused):
-            rejected.append(_Rejected(plugin.name, refused, ask_why(plugin, shape, cluster, refused)))
-        passing = passing[mask]
-    return _Survey(len(members), passing, tuple(rejected))
+    by_scorer = {
+        scorer.name: ask_scorer(scorer, shape, cluster, feasible)[at].tolist()
+        for scorer, _ in evaluation.active.scorers
+    }
+    return tuple(
+        Scored(
+            cluster.node(row).name,
+            evaluation.score_of(row),
+            {name: scores[number] for name, scores in by_scorer.items()},
+        )
+        for number, row in enumerate(wanted)
+    )
 
 
-def _with_own_limit(survey: _Survey, workload: Workload, own: Amount) -> _Survey:
-    """The survey with the workload's own limit per node as one more filter, the last."""
-    limit = workload.max_per_node
-    if limit is None:
-        return survey
-    full = own[survey.feasible] >= limit
-    if not full.any():
-        return survey
-    rows = survey.feasible[full]
-    verb = "has" if len(rows) == 1 else "have"
-    why = Rejection("max-per-node", f"{len(rows)} {verb} {limit} of its tasks, the most allowed on one node", "release")
-    return _Survey(survey.nodes, survey.feasible[~full], (*survey.rejected, _Rejected("max_per_node", rows, why)))
-
-
-def _message(
-    workload: Workload, survey: _Survey, ranked: list[_Rejected], found: int, count: int, *, together: bool
-) -> str:
-    if survey.nodes == 0:
-        return f"pool {workload.pool!r} has no nodes"
-    nodes = "1 node fits" if survey.nodes == 1 else f"{survey.nodes} nodes fit"
-    message = f"{len(survey.feasible)} of {nodes}: {', '.join(rejected.why.words for rejected in ranked)}"
-    if not found:
-        return message
-    if together:
-        return f"room for {found} of {count} tasks, which start together; for the next, {message}"
-    return f"{found} of {count} tasks placed; for the next, {message}"
-
-
-def _cure(evaluation: Evaluation, workload: Workload, survey: _Survey, count: int) -> Cure:
-    """`release` if all tasks would find room once others had left the nodes; if not, other nodes are needed."""
-    curable = [rejected.rows for rejected in survey.rejected if rejected.why.cure == "release"]
-    rows = np.concatenate((survey.feasible, *curable))
-    if _room_without_others(evaluation, workload, rows, count) >= count:
-        return "release"
-    never = bool(survey.rejected) and all(rejected.why.cure == "never" for rejected in survey.rejected)
-    return "never" if never else "change"
-
-
-def _room_without_others(evaluation: Evaluation, workload: Workload, rows: Rows, count: int) -> int:
-    """How many more tasks of the workload these nodes could take, up to `count` on each, had they none but its own."""
-    cluster, demand = evaluation.cluster, evaluation.demand
-    wanted = demand.amounts[:, 0] > 0
-    most = cluster.allocatable[demand.slots[wanted], rows] // demand.amounts[wanted]
-    room = np.minimum(most.min(axis=0, initial=INT64_MAX), cluster.max_tasks[rows])
-    if workload.max_per_node is not None:
-        room = np.minimum(room, workload.max_per_node)
-    return int((room - own_tasks(workload, cluster)[rows]).clip(0, count).sum())
+def _nearest_misses(evaluation: Evaluation, survey: Survey, number: int) -> tuple[Miss, ...]:
+    if not survey.rejected or number <= 0:
+        return ()
+    shape, cluster, demand = evaluation.shape, evaluation.cluster, evaluation.demand
+    missed = np.concatenate([rejected.rows for rejected in survey.rejected])
+    refusals = [(plugin, ~ask_filter(plugin, shape, cluster, missed)) for plugin in evaluation.active.filters]
+    filters = np.sum([refused for _, refused in refusals], axis=0, dtype=np.int64)
+    wanted = np.maximum(demand.amounts, 1)
+    short = (np.maximum(demand.amounts - cluster.free(demand, missed), 0) / wanted).sum(axis=0)
+    order = np.lexsort((-cluster.precedence[missed], short, filters))[:number]
+    own_limit = {rejected.by: rejected for rejected in survey.rejected if rejected.by == "max_per_node"}
+    misses: list[Miss] = []
+    for place in order.tolist():
+        one: Rows = missed[place : place + 1]
+        rejections = [
+            _removed(plugin.name, 1, ask_why(plugin, shape, cluster, one))
+            for plugin, refused in refusals
+            if refused[place]
+        ]
+        rejections += [_removed(by, 1, limit.why) for by, limit in own_limit.items() if one[0] in limit.rows]
+        misses.append(Miss(cluster.node(int(one[0])).name, tuple(rejections)))
+    return tuple(misses)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -64,20 +63,6 @@ class Inspection:
     def of(self, node: str) -> Verdict:
         return next(verdict for verdict in self.verdicts if verdict.node == node)
 
-    def as_dict(self, *, nearest: int = 3) -> dict[str, Any]:
-        """Counts, scores and the nearest misses, without what a filter knows about other tasks."""
-        return {
-            "nodes": len(self.verdicts),
-            "candidates": len(self.candidates),
-            "removed": dict(self.removed),
-            "winner": _shown(self.winner),
-            "runner_up": _shown(self.runner_up),
-            "nearest_misses": [
-                {"node": miss.node, "rejections": {by: why.code for by, why in miss.rejections.items()}}
-                for miss in self.nearest_misses[:nearest]
-            ],
-        }
-
 
 def inspect(evaluation: Evaluation) -> Inspection:
     evaluation.refresh()
@@ -110,9 +95,3 @@ def inspect(evaluation: Evaluation) -> Inspection:
     others = [Verdict(cluster.node(row).name, why) for row, why in rejections.items() if why]
     others.sort(key=lambda verdict: len(verdict.rejections))
     return Inspection((*fitting, *others))
-
-
-def _shown(verdict: Verdict | None) -> dict[str, Any] | None:
-    if verdict is None:
-        return None
-    return {"node": verdict.node, "score": verdict.score, "scores": dict(verdict.scores or {})}

@@ -18,6 +18,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -33,21 +35,57 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _cache_folder() -> str | None:
-    """Where compiled code is kept between processes, by the hash of this file; None: nowhere."""
+    """Where compiled code is kept between processes, by the hash of this file; None: nowhere.
+
+    What lies there is run when it is loaded, so nobody else may be able to write it: every folder from the one with
+    the user's number down is the user's own, and closed. A service without a home gets one among the temporary files.
+    """
     source = hashlib.blake2b(Path(__file__).read_bytes(), digest_size=8).hexdigest()
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    caches = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    given, caches = os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME")
+    with contextlib.suppress(RuntimeError):
+        caches = caches or str(Path("~/.cache").expanduser())
     for parent in (given, caches, tempfile.gettempdir()):
         if parent:
-            folder = Path(parent) / f"mooring-{os.getuid()}" / f"kernels-{source}"
+            own = Path(parent) / f"mooring-{os.getuid()}"
+            folder = own / f"kernels-{source}"
             with contextlib.suppress(OSError):
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
+                Path(parent).mkdir(parents=True, exist_ok=True)
+                if _made_private(own) and _made_private(folder):
                     return str(folder)
     return None
 
 
+def _made_private(folder: Path) -> bool:
+    """Make a folder that only its owner can write, or find it so; whoever made it otherwise is not trusted."""
+    folder.mkdir(exist_ok=True, mode=0o700)
+    found = folder.lstat()
+    closed = not stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and closed and os.access(folder, os.W_OK)
+
+
 CACHE_FOLDER = _cache_folder()
+_DISPATCHERS: list[Any] = []
+
+
+def cache_is_filled() -> bool:
+    """Some process has compiled everything with this interpreter and compiler before."""
+    return CACHE_FOLDER is not None and _mark().exists()
+
+
+def mark_cache_filled() -> None:
+    if CACHE_FOLDER is not None:
+        with contextlib.suppress(OSError):
+            _mark().touch()
+
+
+def leave_cache() -> None:
+    """Neither read nor write compiled code from now on."""
+    for dispatcher in _DISPATCHERS:
+        dispatcher._cache.disable()
+
+
+def _mark() -> Path:
+    return Path(CACHE_FOLDER or "") / f"filled-{sys.implementation.cache_tag}-numba-{numba.__version__}"
 
 
 def _compiled(function: _Function, *, inlined: bool = False) -> _Function:
@@ -62,6 +100,7 @@ def _compiled(function: _Function, *, inlined: bool = False) -> _Function:
         compiled: _Function = numba.njit(**options)(function)
     finally:
         settings.CACHE_DIR = others
+    _DISPATCHERS.append(compiled)
     return compiled
 
 

@@ -28,7 +28,7 @@ DEPENDENCIES: tuple[str, ...] = get_args(DependsOn)
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a filter turned nodes down. `words` reads after "0 of 5 nodes fit: " and begins with the number of nodes."""
+    """Why a filter turned nodes down. `words` reads after "0 of 5 nodes: " and begins with the number of nodes."""
 
     code: str
     words: str
@@ -98,7 +98,10 @@ class Selector(Protocol):
 
 
 class Binder(Protocol):
-    """Makes a decision so: a reason why not refuses it, and its placements are forgotten."""
+    """Makes a decision so: a reason why not refuses it, and its placements are forgotten.
+
+    Why tasks beyond its placements wait is not said yet: that comes when the pass is through.
+    """
 
     def bind(self, decision: Decision) -> Reason | None: ...
 

@@ -12,26 +12,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.nodes import Node
-from mooring.model.reasons import Reason
 from mooring.model.workloads import OnInsufficient, Task, Workload
 from mooring.scheduling import compilation
 from mooring.scheduling.columns import Cluster
 from mooring.scheduling.evaluation import Evaluations
-from mooring.scheduling.explanation import Explanations, backing_off
+from mooring.scheduling.explanation import Explanation, explain, explain_placed, forget
 from mooring.scheduling.inspection import Inspection, inspect
 from mooring.scheduling.ordering.fifo import FifoSequencer
 from mooring.scheduling.plugins import Binder, Filter, PluginFailed, Scorer, Selector, Sequencer
 from mooring.scheduling.profiles import Profile, Registry
-from mooring.scheduling.selection import Selection, own_tasks, select
+from mooring.scheduling.selection import Selection, select
 from mooring.scheduling.shapes import shape_of
+from mooring.scheduling.shortage import Shortage, Shortages, backing_off
 from mooring.scheduling.trial import Trial
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ class Scheduler:
         )
         self.binder = binder
         self._evaluations = Evaluations(self.cluster, self.profile)
-        self._explanations = Explanations()
+        self._shortages = Shortages()
         self._engine: Engine | None = None
         self._compiled = compiled is not False and binder is None
         if self._compiled:
@@ -109,8 +108,12 @@ class Scheduler:
         """
         ordered = self.sequencer.order(workloads)
         if self._compiled and compilation.ready():
-            return Pass(tuple(self._decide_in_batches(ordered, now)))
-        return Pass(tuple(self._decide(workload, now) for workload in ordered))
+            decisions, short = self._decide_in_batches(ordered, now)
+        else:
+            decisions, short = self._decide_one_by_one(ordered, now)
+        for position, shortage in short:
+            decisions[position] = self._with_reason(decisions[position], shortage)
+        return Pass(tuple(decisions))
 
     def decide(self, workload: Workload, now: datetime = END_OF_TIME) -> Decision:
         """A pass of one workload."""
@@ -120,70 +123,93 @@ class Scheduler:
         """What every filter and scorer says about every node of the workload's pool; nothing is placed."""
         return inspect(self._evaluations.of(shape_of(workload, self.cluster)))
 
-    def _decide_in_batches(self, ordered: Sequence[Workload], now: datetime) -> list[Decision]:
+    def explain(self, workload: Workload, now: datetime = END_OF_TIME, *, nearest: int = 3) -> Explanation:
+        """What a pass of this workload alone would decide, and why, with so many of the nearest misses.
+
+        Nothing stays placed.
+        """
+        apart = Scheduler(cluster=self.cluster, profile=self._copied_profile(), compiled=False)
+        decision = apart.decide(workload, now)
+        forget(self.cluster, decision)
+        return explain(self.cluster, self._copied_profile(), decision, nearest=nearest)
+
+    def explain_placed(self, workload: Workload, *, nearest: int = 3) -> Explanation:
+        """How the nodes that a workload is on (its `occupied`) compare with all others, were it placed there now."""
+        return explain_placed(self.cluster, self._copied_profile(), workload, nearest=nearest)
+
+    def _copied_profile(self) -> Profile:
+        """The profile with a selector for questions: answering them moves nothing that a selector remembers."""
+        return replace(self.profile, selector=deepcopy(self.profile.selector))
+
+    def _decide_in_batches(
+        self, ordered: Sequence[Workload], now: datetime
+    ) -> tuple[list[Decision], list[tuple[int, Shortage]]]:
         # Imported here, since the kernels may not be compiled when this module is.
         from mooring.scheduling.batches import decide_in_batches
         from mooring.scheduling.engine import Engine
 
         if self._engine is None:
             self._engine = Engine(self.cluster, self.profile)
-        return decide_in_batches(self._engine, ordered, now, one_by_one=self._decide, shortage=self._shortage)
+        return decide_in_batches(self._engine, ordered, now, one_by_one=self._decide)
 
-    def _shortage(
-        self, workload: Workload, rows: list[int], scores: list[int], feasible_nodes: int, count: int, *, together: bool
-    ) -> Reason:
-        """Why the engine found fewer nodes than tasks. What it undid of tasks that start together counts for this."""
-        evaluation = self._evaluations.of(shape_of(workload, self.cluster))
-        trial = Trial(self.cluster)
-        own = own_tasks(workload, self.cluster)
-        if not (together and workload.max_per_node == 1 and evaluation.node_local):
-            for row in rows:
-                own[row] += 1
-                if together:
-                    trial.assume(np.array([row], dtype=np.intp), evaluation.demand, workload.constraints)
-        selection = Selection(rows, scores, feasible_nodes, [()] * len(rows), own)
+    def _decide_one_by_one(
+        self, ordered: Sequence[Workload], now: datetime
+    ) -> tuple[list[Decision], list[tuple[int, Shortage]]]:
+        decisions: list[Decision] = []
+        short: list[tuple[int, Shortage]] = []
+        for position, workload in enumerate(ordered):
+            decision, shortage = self._decide(workload, now)
+            decisions.append(decision)
+            if shortage is not None:
+                short.append((position, shortage))
+        return decisions, short
+
+    def _with_reason(self, decision: Decision, shortage: Shortage) -> Decision:
+        """The decision with the reason why some or all of its tasks found no node."""
+        workload = decision.workload
+        shape = shape_of(workload, self.cluster)
         try:
-            return self._explanations.of_shortage(evaluation, workload, selection, count, together=together)
-        finally:
-            trial.revert()
+            return decision._replace(reason=self._shortages.reason(self._evaluations.of(shape), workload, shortage))
+        except PluginFailed as failure:
+            self._evaluations.drop(shape)
+            if decision.placements:
+                return decision._replace(reason=failure.reason)
+            return Decision(workload, Outcome.ERROR, reason=failure.reason)
 
-    def _decide(self, workload: Workload, now: datetime) -> Decision:
+    def _decide(self, workload: Workload, now: datetime) -> tuple[Decision, Shortage | None]:
         due, later = _split(workload.tasks, now)
         together = _all_or_nothing(workload)
         if later and (together or not due):
-            return Decision(workload, Outcome.WAITING, reason=backing_off(workload, later, together=together))
-        decision = self._place(workload, due, together=together)
-        if later and decision.outcome is Outcome.PLACED and decision.reason is None:
-            reason = backing_off(workload, later, together=together)
-            return Decision(workload, decision.outcome, decision.placements, reason, decision.feasible_nodes)
-        return decision
+            return Decision(workload, Outcome.WAITING, reason=backing_off(workload, later, together=together)), None
+        decision, shortage = self._place(workload, due, together=together)
+        if later and decision.outcome is Outcome.PLACED and shortage is None:
+            return decision._replace(reason=backing_off(workload, later, together=together)), None
+        return decision, shortage
 
-    def _place(self, workload: Workload, tasks: Sequence[Task], *, together: bool) -> Decision:
-        """Choose nodes for the tasks; where not all find one, say why and, if they belong together, undo."""
+    def _place(self, workload: Workload, tasks: Sequence[Task], *, together: bool) -> tuple[Decision, Shortage | None]:
+        """Choose nodes for the tasks; where not all find one, they are undone if they belong together."""
         shape = shape_of(workload, self.cluster)
         trial = Trial(self.cluster)
-        reason = None
         try:
             evaluation = self._evaluations.of(shape)
             selection = select(evaluation, trial, workload, len(tasks), together=together)
-            short = len(selection.rows) < len(tasks)
-            if short:
-                reason = self._explanations.of_shortage(evaluation, workload, selection, len(tasks), together=together)
         except PluginFailed as failure:
             trial.revert()
             self._evaluations.drop(shape)
-            return Decision(workload, Outcome.ERROR, reason=failure.reason)
+            return Decision(workload, Outcome.ERROR, reason=failure.reason), None
+        short = len(selection.rows) < len(tasks)
+        shortage = Shortage(selection.rows, len(tasks), together) if short else None
+        feasible = selection.feasible_nodes
         if short and (together or not selection.rows):
             trial.revert()
             outcome = Outcome.IMPOSSIBLE if _fails_at_once(workload) else Outcome.WAITING
-            return Decision(workload, outcome, reason=reason, feasible_nodes=selection.feasible_nodes)
-        placements = self._placements(tasks, selection)
-        decision = Decision(workload, Outcome.PLACED, placements, reason, selection.feasible_nodes)
+            return Decision(workload, outcome, feasible_nodes=feasible), shortage
+        decision = Decision(workload, Outcome.PLACED, self._placements(tasks, selection), None, feasible)
         refused = None if self.binder is None else self.binder.bind(decision)
         if refused is not None:
             trial.revert()
-            return Decision(workload, Outcome.WAITING, reason=refused, feasible_nodes=selection.feasible_nodes)
-        return decision
+            return Decision(workload, Outcome.WAITING, reason=refused, feasible_nodes=feasible), None
+        return decision, shortage
 
     def _placements(self, tasks: Sequence[Task], selection: Selection) -> tuple[Placement, ...]:
         nodes = map(self.cluster.node, selection.rows)

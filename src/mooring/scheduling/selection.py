@@ -95,6 +95,20 @@ def _choice(evaluation: Evaluation, workload: Workload, keys: Scores, own: Amoun
     return int(rows[ask_selector(selector, candidates)])
 
 
+def first_choices(evaluation: Evaluation, workload: Workload, own: Amount, number: int) -> list[int]:
+    """The row that the first task would get, and those it would get were the rows before not there."""
+    rows: list[int] = []
+    left = _within_limit(evaluation.keys, own, workload.max_per_node).copy()
+    while len(rows) < number:
+        keys = _fewest_own_tasks(left, own, evaluation.tiers) if workload.spread else left
+        row = _choice(evaluation, workload, keys, own)
+        if row is None:
+            break
+        rows.append(row)
+        left[row] = INFEASIBLE
+    return rows
+
+
 def own_tasks(workload: Workload, cluster: Cluster) -> Amount:
     """How many tasks of the workload each row has from earlier passes."""
     own = np.zeros(cluster.capacity, dtype=np.int64)

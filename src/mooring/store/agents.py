@@ -21,6 +21,7 @@ async def desired(connection: AsyncConnection, node_id: UUID) -> list[AnyRow]:
             tasks.c.task_index,
             tasks.c.attempt,
             tasks.c.status,
+            tasks.c.ports,
             workloads.c.name,
             workloads.c.template,
             workloads.c.user_id,

@@ -11,14 +11,14 @@ from uuid import UUID
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.decisions import Decision
+from mooring.model.decisions import Decision, Placement
 from mooring.model.lifecycle import OCCUPYING, ON_THE_WAY_OUT, NodeStatus, TaskStatus
 from mooring.model.slots import fits
 from mooring.store import transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks
 from mooring.store.loading import Loaded, load
-from mooring.store.tables import node_resources, nodes, tasks
+from mooring.store.tables import node_resources, nodes, port_allocations, tasks
 from mooring.store.types import AnyRow
 
 
@@ -41,7 +41,7 @@ async def bind(connection: AsyncConnection, decisions: Sequence[Decision], *, no
     statuses = {task_id: task["status"] for task_id, task in loaded.tasks.items()}
     occupied = _occupied(loaded)
     node_ids = sorted({p.node_id for decision in decisions for p in decision.placements})
-    guard = await _Guard.read(connection, node_ids)
+    guard = await _Guard.read(connection, node_ids, ports=any(_wants_ports(decision) for decision in decisions))
     changes: list[Change] = []
     for decision in decisions:
         workload = loaded.workloads.get(decision.workload.id)
@@ -59,7 +59,14 @@ async def bind(connection: AsyncConnection, decisions: Sequence[Decision], *, no
             continue
         result.bound.append(decision)
         changes.extend(
-            Change(p.task_id, TaskStatus.SCHEDULED, node_id=p.node_id, node_name=p.node_name, score=p.score)
+            Change(
+                p.task_id,
+                TaskStatus.SCHEDULED,
+                node_id=p.node_id,
+                node_name=p.node_name,
+                score=p.score,
+                ports=_ports(decision, p),
+            )
             for p in decision.placements
         )
     result.applied = await transitions.apply(connection, changes, actor="scheduler", now=now, term=term, loaded=loaded)
@@ -75,17 +82,35 @@ def _occupied(loaded: Loaded) -> dict[UUID, Counter[UUID]]:
     return occupied
 
 
+def _wants_ports(decision: Decision) -> bool:
+    constraints = decision.workload.constraints
+    return bool(constraints.host_ports or constraints.ports_wanted)
+
+
+def _ports(decision: Decision, placement: Placement) -> tuple[tuple[str, int], ...]:
+    """The ports that become the task's: those it named, and those that were picked for it."""
+    named = tuple((port.protocol, port.port) for port in decision.workload.constraints.host_ports)
+    return named + tuple(("TCP", port) for port in placement.ports)
+
+
 class _Guard:
     """The nodes of a batch as they are now, and what the batch has taken of them so far."""
 
-    def __init__(self, rows: dict[UUID, AnyRow], slots: dict[tuple[UUID, str], AnyRow], counts: Counter[UUID]) -> None:
+    def __init__(
+        self,
+        rows: dict[UUID, AnyRow],
+        slots: dict[tuple[UUID, str], AnyRow],
+        counts: Counter[UUID],
+        ports: set[tuple[UUID, str, int]],
+    ) -> None:
         self.nodes = rows
         self.slots = slots
         self.counts = counts
+        self.ports = ports
         self.taken: Counter[tuple[UUID, str]] = Counter()
 
     @classmethod
-    async def read(cls, connection: AsyncConnection, ids: Sequence[UUID]) -> _Guard:
+    async def read(cls, connection: AsyncConnection, ids: Sequence[UUID], *, ports: bool) -> _Guard:
         rows: dict[UUID, AnyRow] = {}
         slots: dict[tuple[UUID, str], AnyRow] = {}
         for part in chunks(ids):
@@ -114,12 +139,21 @@ class _Guard:
                 .group_by(tasks.c.node_id)
             )
             counts.update({row.node_id: row.number for row in numbers})
-        return cls(rows, slots, counts)
+        open_ports: set[tuple[UUID, str, int]] = set()
+        for part in chunks(ids) if ports else ():
+            taken = await connection.execute(
+                select(port_allocations.c.node_id, port_allocations.c.protocol, port_allocations.c.port).where(
+                    port_allocations.c.node_id.in_(part)
+                )
+            )
+            open_ports.update((row.node_id, row.protocol, row.port) for row in taken)
+        return cls(rows, slots, counts, open_ports)
 
     def take(self, decision: Decision, own: Counter[UUID], max_per_node: int | None) -> str | None:
         """Count the decision in, wholly or not at all; what stands in the way, if anything does."""
         taken: Counter[tuple[UUID, str]] = Counter()
         arriving: Counter[UUID] = Counter()
+        opened: set[tuple[UUID, str, int]] = set()
         for placement in decision.placements:
             node = self.nodes.get(placement.node_id)
             if node is None:
@@ -131,6 +165,10 @@ class _Guard:
                 return f"node {node.name} has all the tasks that it may have"
             if max_per_node is not None and own[node.id] + arriving[node.id] > max_per_node:
                 return f"node {node.name} has a task of this workload already"
+            for protocol, port in _ports(decision, placement):
+                if (node.id, protocol, port) in self.ports or (node.id, protocol, port) in opened:
+                    return f"port {port} of node {node.name} is taken"
+                opened.add((node.id, protocol, port))
             for slot, request in decision.workload.request.items():
                 key = (node.id, slot)
                 counter = self.slots.get(key)
@@ -144,4 +182,5 @@ class _Guard:
                 taken[key] += request
         self.taken.update(taken)
         self.counts.update(arriving)
+        self.ports |= opened
         return None

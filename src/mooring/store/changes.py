@@ -19,6 +19,8 @@ class Change:
     node_id: UUID | None = None
     node_name: str | None = None
     score: int | None = None
+    ports: tuple[tuple[str, int], ...] = ()
+    """Ports of the node, by protocol and number, that are the task's from now on."""
     exit_code: int | None = None
     restarts: int | None = None
     freed: bool = True

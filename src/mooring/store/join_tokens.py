@@ -12,7 +12,9 @@ from uuid import UUID
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mooring.model.constraints import Taint
 from mooring.model.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from mooring.store.constraints import decode_taints, encode_taints
 from mooring.store.tables import join_tokens, pools
 
 # How long a token that is over still gets an answer that says why.
@@ -28,6 +30,7 @@ class JoinGrant:
     pool: str
     region: str | None
     labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
     created_by: UUID
 
 
@@ -41,6 +44,7 @@ async def create(
     now: datetime,
     region: str | None = None,
     labels: Mapping[str, str] | None = None,
+    taints: tuple[Taint, ...] = (),
 ) -> str:
     """A new token's text, which is shown once and cannot be read again."""
     found = (await connection.execute(select(pools.c.id, pools.c.simulated).where(pools.c.name == pool))).one_or_none()
@@ -59,6 +63,7 @@ async def create(
             pool_id=found.id,
             region=region,
             labels=dict(labels or {}),
+            taints=encode_taints(taints),
             created_by=created_by,
             created_at=now,
             expires_at=expires_at,
@@ -92,7 +97,9 @@ async def consume(connection: AsyncConnection, token: str, now: datetime, *, nod
             "this join token was used before; each lets one node join, once: ask an admin for a new one",
             code="join-token-used",
         )
-    return JoinGrant(row.node_name, row.pool_id, row.pool, row.region, row.labels, row.created_by)
+    return JoinGrant(
+        row.node_name, row.pool_id, row.pool, row.region, row.labels, decode_taints(row.taints), row.created_by
+    )
 
 
 def _hash(token: str) -> str:

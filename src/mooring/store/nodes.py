@@ -12,12 +12,14 @@ from uuid import UUID
 from sqlalchemy import bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mooring.model.constraints import Taint
 from mooring.model.errors import Conflict, NotFound
 from mooring.model.lifecycle import OCCUPYING, NodeStatus, TaskStatus
 from mooring.model.nodes import Node
 from mooring.model.slots import Amounts
 from mooring.store import events
 from mooring.store.chunks import chunks
+from mooring.store.constraints import decode_taints, encode_taints
 from mooring.store.ids import new_id
 from mooring.store.tables import node_resources, nodes, pools, status_history, tasks
 from mooring.store.types import AnyRow
@@ -33,6 +35,7 @@ class NewNode:
     simulated: bool = False
     region: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
     max_tasks: int | None = None
     joined_by: UUID | None = None
     credential_hash: str | None = None
@@ -55,6 +58,7 @@ async def add(connection: AsyncConnection, new: NewNode, *, actor: str, now: dat
             architecture=new.architecture,
             runtimes=sorted(new.runtimes),
             labels=dict(new.labels),
+            taints=encode_taints(new.taints),
             enforces={},
             joined_by=new.joined_by,
             max_tasks=new.max_tasks,
@@ -295,7 +299,8 @@ async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -
                     runtimes=frozenset(row.runtimes),
                     architecture=row.architecture,
                     region=row.region,
-                    labels=row.labels,
+                    labels=row.labels | _own_labels(row),
+                    taints=decode_taints(row.taints),
                     simulated=row.simulated,
                     owner=row.owner_id,
                     max_tasks=row.max_tasks,
@@ -309,6 +314,26 @@ async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -
                     memory_percent=row.memory_percent,
                 )
             )
+    return found
+
+
+def _own_labels(row: AnyRow) -> dict[str, str]:
+    """What every node has as labels, so that topology and selectors can name it."""
+    labels = {"node": row.name, "architecture": row.architecture, "pool": row.pool_name}
+    return labels | {"region": row.region} if row.region else labels
+
+
+async def tasks_on(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[AnyRow]:
+    """Which workloads have how many tasks on which node, those that are about to end apart."""
+    leaving = (tasks.c.status == TaskStatus.TERMINATING).label("leaving")
+    query = (
+        select(tasks.c.node_id, tasks.c.workload_id, leaving, func.count().label("number"))
+        .where(tasks.c.status.in_(list(OCCUPYING)), tasks.c.node_id.is_not(None))
+        .group_by(tasks.c.node_id, tasks.c.workload_id, leaving)
+    )
+    found: list[AnyRow] = []
+    for part in [None] if ids is None else list(chunks(ids)):
+        found += await connection.execute(query if part is None else query.where(tasks.c.node_id.in_(part)))
     return found
 
 

@@ -171,6 +171,7 @@ nodes = Table(
     Column("architecture", String(63), nullable=False),
     Column("runtimes", json_type(), nullable=False),
     Column("labels", json_type(), nullable=False),
+    Column("taints", json_type(), nullable=False),
     Column("enforces", json_type(), nullable=False),
     Column("joined_by", Uuid, ForeignKey("users.id")),
     # Set while the agent can run only the tasks of the one who let it join.
@@ -221,6 +222,7 @@ join_tokens = Table(
     Column("pool_id", Uuid, ForeignKey("pools.id"), nullable=False),
     Column("region", String(63)),
     Column("labels", json_type(), nullable=False),
+    Column("taints", json_type(), nullable=False),
     Column("created_by", Uuid, ForeignKey("users.id"), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("expires_at", UtcDateTime, nullable=False),
@@ -258,6 +260,8 @@ workloads = Table(
     Column("template", json_type(), nullable=False),
     Column("requested_slots", json_type(), nullable=False),
     Column("labels", json_type(), nullable=False),
+    # What its tasks demand of their place: a `model.constraints.Constraints`.
+    Column("constraints", json_type(), nullable=False),
     # Why it waits or failed: a `model.reasons.Reason`.
     Column("reason", json_type()),
     Column("next_index", Integer, nullable=False),
@@ -296,6 +300,8 @@ tasks = Table(
     Column("score", Integer),
     Column("requested_slots", json_type(), nullable=False),
     Column("occupied_slots", json_type(), nullable=False),
+    # Ports of its node that are its own: [protocol, number] each; `port_allocations` is what guards them.
+    Column("ports", json_type()),
     Column("exit_code", Integer),
     Column("restarts", Integer, nullable=False, server_default=text("0")),
     Column("reason", json_type()),
@@ -343,6 +349,7 @@ port_allocations = Table(
     "port_allocations",
     metadata,
     Column("node_id", Uuid, ForeignKey("nodes.id", ondelete="CASCADE"), primary_key=True),
+    Column("protocol", String(8), primary_key=True),
     Column("port", Integer, primary_key=True),
     Column("task_id", Uuid, ForeignKey("tasks.id"), nullable=False, index=True),
 )

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BindParameter, bindparam, select, update
+from sqlalchemy import BindParameter, bindparam, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model import lifecycle
@@ -25,7 +25,7 @@ from mooring.store.chunks import chunks
 from mooring.store.derivation import derive_workloads
 from mooring.store.history import Journal
 from mooring.store.loading import Loaded, load, load_ended
-from mooring.store.tables import node_resources, resource_allocations, tasks
+from mooring.store.tables import node_resources, port_allocations, resource_allocations, tasks
 
 _ledger = resource_allocations.c
 _counters = node_resources.c
@@ -37,6 +37,7 @@ _WRITTEN = (
     "node_name",
     "score",
     "occupied_slots",
+    "ports",
     "exit_code",
     "restarts",
     "reason",
@@ -59,6 +60,8 @@ _at = bindparam("at", type_=_ledger.created_at.type)
 _RESERVE = _ROWS.values(reserved=_ledger.requested, reserved_at=_at)
 _USE = _ROWS.values(used=_ledger.held + _ledger.reserved, held=0, reserved=0, used_at=_at)
 _FREE = _ROWS.values(freed_at=_at)
+_TAKE_PORTS = insert(port_allocations)
+_FREE_PORTS = delete(port_allocations).where(port_allocations.c.task_id.in_(_ids))
 _MOVE = (
     update(node_resources)
     .where(_counters.node_id == bindparam("node"), _counters.slot_name == bindparam("slot"))
@@ -148,6 +151,7 @@ async def _change_tasks(
             row["reason"] = change.reason.as_dict()
         if change.new is TaskStatus.SCHEDULED:
             row["scheduled_at"] = journal.now
+            row["ports"] = [list(port) for port in change.ports] or None
             moves.reserve(row)
         elif change.new is TaskStatus.RUNNING:
             row["started_at"] = journal.now
@@ -188,6 +192,8 @@ class _Moves:
     _reserved: list[UUID] = field(default_factory=list)
     _used: list[UUID] = field(default_factory=list)
     _freed: list[UUID] = field(default_factory=list)
+    _ports_taken: list[dict[str, Any]] = field(default_factory=list)
+    _ports_freed: list[UUID] = field(default_factory=list)
     _deltas: dict[tuple[UUID, str], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0, 0]))
 
     def reserve(self, task: dict[str, Any]) -> None:
@@ -195,6 +201,10 @@ class _Moves:
         rows = self.ledger[task["id"]]
         task["occupied_slots"] = {row.slot: row.requested for row in rows}
         self._replace(task, [_Row(row.slot, row.requested, row.held, row.requested, row.used) for row in rows])
+        self._ports_taken += [
+            {"node_id": task["node_id"], "task_id": task["id"], "protocol": protocol, "port": port}
+            for protocol, port in task["ports"] or ()
+        ]
 
     def use(self, task: dict[str, Any]) -> None:
         self._used.append(task["id"])
@@ -206,6 +216,9 @@ class _Moves:
         task["freed_at"] = now
         task["occupied_slots"] = {}
         self._replace(task, [])
+        if task["ports"]:
+            self._ports_freed.append(task["id"])
+            task["ports"] = None
 
     def _replace(self, task: dict[str, Any], rows: list[_Row]) -> None:
         for sign, side in ((-1, self.ledger[task["id"]]), (1, rows)):
@@ -221,6 +234,10 @@ class _Moves:
         for statement, ids in ((_RESERVE, self._reserved), (_USE, self._used), (_FREE, self._freed)):
             for part in chunks(ids):
                 await connection.execute(statement, {"ids": part, "at": now})
+        for part in chunks(self._ports_freed):
+            await connection.execute(_FREE_PORTS, {"ids": part})
+        if self._ports_taken:
+            await connection.execute(_TAKE_PORTS, self._ports_taken)
         moved = [(key, delta) for key, delta in sorted(self._deltas.items()) if any(delta)]
         if moved:
             await connection.execute(

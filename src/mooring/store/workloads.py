@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -12,6 +12,7 @@ from uuid import UUID
 from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mooring.model.constraints import Constraints
 from mooring.model.lifecycle import OCCUPYING, ON_THE_WAY_OUT, TaskStatus, WorkloadStatus, is_end
 from mooring.model.reasons import Reason
 from mooring.model.tenants import Principal
@@ -19,6 +20,7 @@ from mooring.model.workloads import Kind, OnInsufficient, Task, TaskTemplate, Wo
 from mooring.store import events, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks
+from mooring.store.constraints import decode_constraints, encode_constraints
 from mooring.store.history import Journal
 from mooring.store.ids import new_id
 from mooring.store.loading import lock_workloads
@@ -41,6 +43,7 @@ class NewWorkload:
     region: str | None
     priority: int
     labels: Mapping[str, str]
+    constraints: Constraints
     gang: bool
     spread: bool
     max_per_node: int | None
@@ -149,6 +152,7 @@ def _workload_row(w: NewWorkload, now: datetime) -> dict[str, Any]:
         },
         "requested_slots": w.template.request,
         "labels": dict(w.labels),
+        "constraints": encode_constraints(w.constraints),
         "next_index": w.replicas,
         "created_at": now,
         "updated_at": now,
@@ -167,15 +171,19 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
     found: list[Workload] = []
     for waiting_ids in chunks(list(waits)):
         occupied: dict[UUID, dict[UUID, int]] = defaultdict(lambda: defaultdict(int))
+        failed_on: dict[UUID, set[UUID]] = defaultdict(set)
         placed = await connection.execute(
-            select(tasks.c.workload_id, tasks.c.node_id).where(
+            select(tasks.c.workload_id, tasks.c.node_id, tasks.c.status).where(
                 tasks.c.workload_id.in_(waiting_ids),
-                tasks.c.status.in_(list(OCCUPYING)),
+                tasks.c.status.in_([*OCCUPYING, TaskStatus.FAILED]),
                 tasks.c.node_id.is_not(None),
             )
         )
         for row in placed:
-            occupied[row.workload_id][row.node_id] += 1
+            if row.status == TaskStatus.FAILED:
+                failed_on[row.workload_id].add(row.node_id)
+            else:
+                occupied[row.workload_id][row.node_id] += 1
         rows = await connection.execute(
             select(workloads, pools.c.name.label("pool_name"))
             .join(pools, pools.c.id == workloads.c.pool_id)
@@ -185,11 +193,15 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
                 workloads.c.status.not_in(list(ON_THE_WAY_OUT)),
             )
         )
-        found.extend(_waiting_workload(row, waits[row.id], occupied[row.id]) for row in rows)
+        found.extend(
+            _waiting_workload(row, waits[row.id], occupied[row.id], frozenset(failed_on[row.id])) for row in rows
+        )
     return found
 
 
-def _waiting_workload(row: AnyRow, waits: Sequence[Task], occupied: Mapping[UUID, int]) -> Workload:
+def _waiting_workload(
+    row: AnyRow, waits: Sequence[Task], occupied: Mapping[UUID, int], failed_on: frozenset[UUID]
+) -> Workload:
     return Workload(
         id=row.id,
         name=row.name,
@@ -211,6 +223,7 @@ def _waiting_workload(row: AnyRow, waits: Sequence[Task], occupied: Mapping[UUID
         occupied=dict(occupied),
         version=row.version,
         waiting_reason=(row.reason or {}).get("message"),
+        constraints=replace(decode_constraints(row.constraints), failed_on=failed_on),
     )
 
 
@@ -388,3 +401,12 @@ async def half_stopped(connection: AsyncConnection) -> list[tuple[UUID, TaskStat
         .order_by(tasks.c.id)
     )
     return [(row.id, TaskStatus(row.status)) for row in rows]
+
+
+async def constraints_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, Constraints]:
+    """What the tasks of these workloads demand of their place, and show to others."""
+    found: dict[UUID, Constraints] = {}
+    for part in chunks(ids):
+        rows = await connection.execute(select(workloads.c.id, workloads.c.constraints).where(workloads.c.id.in_(part)))
+        found.update((row.id, decode_constraints(row.constraints)) for row in rows)
+    return found

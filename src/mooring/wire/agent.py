@@ -75,6 +75,8 @@ class DesiredTask(msgspec.Struct, frozen=True, kw_only=True):
     started: bool = False
     """It was reported as running before: whoever has no record of it must not start it a second time."""
     owner: Owner
+    ports: list[int] = []
+    """Ports of the node that are the task's own."""
     containers: list[ContainerSpec]
     restart: Literal["never", "on-failure", "always"]
     max_restarts: int

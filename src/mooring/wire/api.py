@@ -6,37 +6,28 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
-from mooring.model.names import NAME_PATTERN
-
-MAX_BODY_BYTES = 256 * 1024
-MAX_TASKS = 1000
-MAX_CONTAINERS = 16
-MAX_LABELS = 64
-MAX_ENVIRONMENT = 256
-MAX_COMMAND = 1024
-MAX_TEXT = 32 * 1024
-INT32_MAX = 2**31 - 1
-
-Name = Annotated[str, StringConstraints(pattern=f"^{NAME_PATTERN}$", max_length=63)]
-# No NUL: neither a database's text nor a process's environment can hold it.
-Text = Annotated[str, StringConstraints(max_length=MAX_TEXT, pattern=r"^[^\x00]*$")]
-ShortText = Annotated[str, StringConstraints(max_length=255, pattern=r"^[^\x00]*$")]
-EnvironmentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")]
-LabelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_./]{0,125}[A-Za-z0-9])?$")]
-SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-A-Za-z0-9./]{0,61}[A-Za-z0-9])?$")]
-Quantity = Annotated[str, StringConstraints(min_length=1, max_length=64)] | Annotated[int, Field(ge=0, le=2**63 - 1)]
-Password = Annotated[str, StringConstraints(min_length=8, max_length=256)]
-Image = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
-
-
-class Request(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-
-class Answer(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+from mooring.wire.fields import (
+    INT32_MAX,
+    MAX_COMMAND,
+    MAX_CONTAINERS,
+    MAX_ENVIRONMENT,
+    MAX_LABELS,
+    MAX_TASKS,
+    Answer,
+    EnvironmentName,
+    Image,
+    LabelName,
+    Name,
+    Password,
+    Quantity,
+    Request,
+    ShortText,
+    SlotName,
+    Text,
+)
+from mooring.wire.placement import PlacementRequest, TaintRequest
 
 
 class ErrorBody(Answer):
@@ -136,6 +127,8 @@ class WorkloadRequest(Request):
     spread: bool = True
     max_per_node: Annotated[int, Field(ge=1, le=MAX_TASKS)] | None = None
     on_insufficient: Literal["wait", "fail"] = "wait"
+    placement: PlacementRequest | None = None
+    """Where its tasks may and should run; task affinity sees the workload's labels on its tasks."""
 
 
 class WorkloadAccepted(Answer):
@@ -334,6 +327,7 @@ class NodeRequest(Request):
     architecture: ShortText = "x86_64"
     labels: Annotated[dict[LabelName, ShortText], Field(max_length=MAX_LABELS)] = {}
     max_tasks: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    taints: Annotated[list[TaintRequest], Field(max_length=32)] = []
 
 
 class SlotView(Answer):
@@ -376,6 +370,7 @@ class JoinTokenRequest(Request):
     expires_in_seconds: Annotated[int, Field(ge=10, le=7 * 86400)] = 3600
     region: Name | None = None
     labels: Annotated[dict[LabelName, ShortText], Field(max_length=MAX_LABELS)] = {}
+    taints: Annotated[list[TaintRequest], Field(max_length=32)] = []
 
 
 class JoinToken(Answer):

@@ -22,6 +22,6 @@ class ArchitectureFilter:
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
         return Rejection(
             "architecture-mismatch",
-            f"{len(rows)} of another architecture (needs {shape.architecture})",
+            f"{len(rows):,} of another architecture (needs {shape.architecture})",
             details={"architecture": shape.architecture},
         )

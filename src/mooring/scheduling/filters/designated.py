@@ -27,6 +27,6 @@ class DesignatedFilter:
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
         return Rejection(
             "node-not-designated",
-            f"{len(rows)} not among the {len(shape.constraints.designated)} designated",
+            f"{len(rows):,} not among the {len(shape.constraints.designated)} designated",
             details={"designated": sorted(shape.constraints.designated)},
         )

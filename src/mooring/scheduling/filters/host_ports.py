@@ -28,10 +28,10 @@ class HostPortsFilter:
         words = []
         if short < len(rows):
             named = ", ".join(f"{port.port}/{port.protocol}" for port in shape.constraints.host_ports)
-            words.append(f"{len(rows) - short} with a port in use that it needs ({named})")
+            words.append(f"{len(rows) - short:,} with a port in use that it needs ({named})")
         if short:
             most = int((cluster.ports_offered[rows] - cluster.placed.range_used[rows]).max())
-            words.append(f"{short} with too few free ports (needs {wanted}; the most on one node is {most})")
+            words.append(f"{short:,} with too few free ports (needs {wanted}; the most on one node is {most})")
         possible = short < len(rows) or bool((cluster.ports_offered[rows] >= wanted).any())
         return Rejection("ports-in-use", ", ".join(words), cure="release" if possible else "change")
 

@@ -30,9 +30,9 @@ class LicenceFilter:
         busy = int(_covered(shape, cluster, rows).sum())
         words = []
         if busy:
-            words.append(f"{busy} without a session left of the licence")
+            words.append(f"{busy:,} without a session left of the licence")
         if busy < len(rows):
-            words.append(f"{len(rows) - busy} without the licence (needs {wanted})")
+            words.append(f"{len(rows) - busy:,} without the licence (needs {wanted})")
         return Rejection(
             "licence-sessions-used" if busy else "licence-missing",
             ", ".join(words),

@@ -35,7 +35,7 @@ class MachineImageFilter:
         shown = wanted.name if wanted.version == "*" else f"{wanted.name} {wanted.version}"
         return Rejection(
             "machine-image-mismatch",
-            f"{len(rows)} of another machine image (needs {shown})",
+            f"{len(rows):,} of another machine image (needs {shown})",
             details={"machine_image": wanted.name, "version": wanted.version},
         )
 

@@ -31,5 +31,5 @@ class NodeAffinityFilter:
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
         if self._added_terms is not None and not matching_any(self._added_terms, cluster, rows).any():
-            return Rejection("node-affinity-mismatch", f"{len(rows)} outside of what this profile may use")
-        return Rejection("node-affinity-mismatch", f"{len(rows)} not matching the node affinity")
+            return Rejection("node-affinity-mismatch", f"{len(rows):,} outside of what this profile may use")
+        return Rejection("node-affinity-mismatch", f"{len(rows):,} not matching the node affinity")

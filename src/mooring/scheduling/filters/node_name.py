@@ -27,5 +27,5 @@ class NodeNameFilter:
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
         name = shape.constraints.node_name
         return Rejection(
-            "node-name-mismatch", f"{len(rows)} not the node asked for ({name})", details={"node_name": name}
+            "node-name-mismatch", f"{len(rows):,} not the node asked for ({name})", details={"node_name": name}
         )

@@ -22,6 +22,6 @@ class NodeSelectorFilter:
         wanted = ", ".join(f"{key}={value}" for key, value in shape.constraints.node_selector)
         return Rejection(
             "node-selector-mismatch",
-            f"{len(rows)} without the labels asked for ({wanted})",
+            f"{len(rows):,} without the labels asked for ({wanted})",
             details={"node_selector": dict(shape.constraints.node_selector)},
         )

@@ -18,4 +18,4 @@ class OwnerFilter:
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
         verb = "belongs" if len(rows) == 1 else "belong"
-        return Rejection("node-owned", f"{len(rows)} {verb} to another user")
+        return Rejection("node-owned", f"{len(rows):,} {verb} to another user")

@@ -22,4 +22,4 @@ class ReadyFilter:
         return ready
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
-        return Rejection("node-not-ready", f"{len(rows)} not ready")
+        return Rejection("node-not-ready", f"{len(rows):,} not ready")

@@ -95,15 +95,12 @@ def _names(slot: str) -> tuple[str, str]:
 
 
 def _words(name: str, count: int, needs: int, most_free: int, largest: int) -> str:
-    have = "has" if count == 1 else "have"
+    lack = "lacks" if count == 1 else "lack"
     shown = {units: _readable(name, units) for units in (needs, most_free, largest)}
     if len(set(shown.values())) < len(shown):
         shown = {units: slot_type(name).format(units) for units in shown}
     empty = f", {shown[largest]} when empty" if most_free < largest < needs else ""
-    return (
-        f"{count} {have} too little {name} "
-        f"(needs {shown[needs]}; the most free on one node is {shown[most_free]}{empty})"
-    )
+    return f"{count:,} {lack} {shown[needs]} {name} (best has {shown[most_free]}{empty})"
 
 
 def _readable(name: str, units: int) -> str:

@@ -20,6 +20,6 @@ class RuntimeFilter:
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
         return Rejection(
             "runtime-missing",
-            f"{len(rows)} without the {shape.runtime} runtime",
+            f"{len(rows):,} without the {shape.runtime} runtime",
             details={"runtime": shape.runtime},
         )

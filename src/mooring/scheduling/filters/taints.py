@@ -26,10 +26,10 @@ class TaintsFilter:
         first: Counter[Taint] = Counter()
         for code, count in Counter(cluster.taints[rows].tolist()).items():
             first[untolerated(cluster.taint_sets.values[code], shape.constraints.tolerations, HARD)[0]] += count
-        words = [f"{count} not tolerated taint {_shown(taint)}" for taint, count in first.most_common(3)]
+        words = [f"{count:,} not tolerated taint {_shown(taint)}" for taint, count in first.most_common(3)]
         rest = len(rows) - sum(count for _, count in first.most_common(3))
         if rest:
-            words.append(f"{rest} other taints not tolerated")
+            words.append(f"{rest:,} other taints not tolerated")
         return Rejection(
             "taint-not-tolerated",
             ", ".join(words),

@@ -44,7 +44,7 @@ class TaskAffinityFilter:
         keys = sorted({term.topology_key for term in shape.constraints.affinity})
         return Rejection(
             "task-affinity",
-            f"{len(rows)} away from the tasks that it must be with (by {', '.join(keys)})",
+            f"{len(rows):,} away from the tasks that it must be with (by {', '.join(keys)})",
             details={"topology_keys": keys},
         )
 

@@ -36,7 +36,7 @@ class TaskAntiAffinityFilter:
         keys |= {term.topology_key for term, _ in _against(shape, cluster)}
         return Rejection(
             "task-anti-affinity",
-            f"{len(rows)} beside tasks that it must be apart from (by {', '.join(sorted(keys))})",
+            f"{len(rows):,} beside tasks that it must be apart from (by {', '.join(sorted(keys))})",
             cure="release",
             details={"topology_keys": sorted(keys)},
         )

@@ -19,7 +19,7 @@ class TasksPerNodeFilter:
         verb = "has as many tasks as it" if len(rows) == 1 else "have as many tasks as they"
         return Rejection(
             "tasks-per-node",
-            f"{len(rows)} {verb} may (at most {most})",
+            f"{len(rows):,} {verb} may (at most {most})",
             cure="release" if most > 0 else "change",
             details={"max_tasks": most},
         )

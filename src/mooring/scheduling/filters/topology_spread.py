@@ -40,9 +40,9 @@ class TopologySpreadFilter:
         words = []
         if unlabelled < len(rows):
             skews = ", ".join(f"{spread.topology_key} at most {spread.max_skew}" for spread in spreads)
-            words.append(f"{len(rows) - unlabelled} where the spread would be too uneven ({skews})")
+            words.append(f"{len(rows) - unlabelled:,} where the spread would be too uneven ({skews})")
         if unlabelled:
-            words.append(f"{unlabelled} without a label that the spread needs")
+            words.append(f"{unlabelled:,} without a label that the spread needs")
         return Rejection(
             "topology-spread",
             ", ".join(words),

@@ -27,4 +27,6 @@ class VolumeZoneFilter:
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
         zones = {key: sorted(values) for key, values in shape.constraints.volume_zones}
         wanted = "; ".join(f"{key} {' or '.join(values)}" for key, values in zones.items())
-        return Rejection("volume-zone", f"{len(rows)} wrong zone for its volumes ({wanted})", details={"zones": zones})
+        return Rejection(
+            "volume-zone", f"{len(rows):,} wrong zone for its volumes ({wanted})", details={"zones": zones}
+        )

@@ -182,6 +182,7 @@ def upgrade() -> None:
         sa.Column("pool_id", sa.Uuid(), nullable=False),
         sa.Column("region", sa.String(length=63), nullable=True),
         sa.Column("labels", _json, nullable=False),
+        sa.Column("taints", _json, nullable=False),
         sa.Column("created_by", sa.Uuid(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("expires_at", sa.DateTime(timezone=True), nullable=False),
@@ -219,6 +220,7 @@ def upgrade() -> None:
         sa.Column("architecture", sa.String(length=63), nullable=False),
         sa.Column("runtimes", _json, nullable=False),
         sa.Column("labels", _json, nullable=False),
+        sa.Column("taints", _json, nullable=False),
         sa.Column("enforces", _json, nullable=False),
         sa.Column("joined_by", sa.Uuid(), nullable=True),
         sa.Column("owner_id", sa.Uuid(), nullable=True),
@@ -313,6 +315,7 @@ def upgrade() -> None:
         sa.Column("template", _json, nullable=False),
         sa.Column("requested_slots", _json, nullable=False),
         sa.Column("labels", _json, nullable=False),
+        sa.Column("constraints", _json, nullable=False),
         sa.Column("reason", _json, nullable=True),
         sa.Column("next_index", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
@@ -352,6 +355,7 @@ def upgrade() -> None:
         sa.Column("score", sa.Integer(), nullable=True),
         sa.Column("requested_slots", _json, nullable=False),
         sa.Column("occupied_slots", _json, nullable=False),
+        sa.Column("ports", _json, nullable=True),
         sa.Column("exit_code", sa.Integer(), nullable=True),
         sa.Column("restarts", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("reason", _json, nullable=True),
@@ -408,13 +412,14 @@ def upgrade() -> None:
     op.create_table(
         "port_allocations",
         sa.Column("node_id", sa.Uuid(), nullable=False),
+        sa.Column("protocol", sa.String(length=8), nullable=False),
         sa.Column("port", sa.Integer(), nullable=False),
         sa.Column("task_id", sa.Uuid(), nullable=False),
         sa.ForeignKeyConstraint(
             ["node_id"], ["nodes.id"], name=op.f("fk_port_allocations_node_id"), ondelete="CASCADE"
         ),
         sa.ForeignKeyConstraint(["task_id"], ["tasks.id"], name=op.f("fk_port_allocations_task_id")),
-        sa.PrimaryKeyConstraint("node_id", "port", name=op.f("pk_port_allocations")),
+        sa.PrimaryKeyConstraint("node_id", "protocol", "port", name=op.f("pk_port_allocations")),
     )
     with op.batch_alter_table("port_allocations", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_port_allocations_task_id"), ["task_id"], unique=False)

@@ -1,0 +1,81 @@
+"""A request's wishes for the place of its tasks, as the constraints that placement understands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mooring.model.constraints import (
+    Constraints,
+    Effect,
+    HostPort,
+    NodeTerm,
+    PreferredNodes,
+    PreferredTasks,
+    Spread,
+    Taint,
+    TaskTerm,
+    Toleration,
+)
+from mooring.model.labels import Operator, Requirement, Selector, equal_to
+from mooring.wire.placement import (
+    PlacementRequest,
+    RequirementRequest,
+    SpreadRequest,
+    TaintRequest,
+    TasksRequest,
+)
+
+OWN_LABEL = "workload"
+
+
+def constraints_of(
+    asked: PlacementRequest | None, *, name: str, labels: Mapping[str, str], project: str, images: Sequence[str]
+) -> Constraints:
+    """`labels` are the workload's: its tasks carry them, and spreading without a selector means them."""
+    if asked is None:
+        return Constraints(labels=tuple(sorted(labels.items())), project=project, images=tuple(images))
+    if not labels and any(not (term.labels or term.match) for term in asked.spread):
+        # Spread over its own tasks, which must then be known by something.
+        labels = {OWN_LABEL: name}
+    return Constraints(
+        labels=tuple(sorted(labels.items())),
+        project=project,
+        images=tuple(images),
+        node_selector=tuple(sorted(asked.node_selector.items())),
+        node_terms=tuple(NodeTerm(_requirements(term.match)) for term in asked.node_affinity) or None,
+        preferred_nodes=tuple(
+            PreferredNodes(p.weight, NodeTerm(_requirements(p.match))) for p in asked.preferred_nodes
+        ),
+        tolerations=tuple(
+            Toleration(t.key, t.operator == "Exists", t.value, Effect(t.effect) if t.effect else None)
+            for t in asked.tolerations
+        ),
+        affinity=tuple(_term(term) for term in asked.affinity),
+        anti_affinity=tuple(_term(term) for term in asked.anti_affinity),
+        preferred_tasks=tuple(PreferredTasks(term.weight, _term(term)) for term in asked.preferred_tasks),
+        spread=tuple(_spread(term, labels) for term in asked.spread),
+        host_ports=tuple(HostPort(p.port, p.protocol) for p in asked.host_ports),
+        ports_wanted=asked.ports,
+        designated=frozenset(asked.nodes),
+    )
+
+
+def taints_of(asked: Sequence[TaintRequest]) -> tuple[Taint, ...]:
+    return tuple(Taint(taint.key, taint.value, Effect(taint.effect)) for taint in asked)
+
+
+def _requirements(asked: Sequence[RequirementRequest]) -> tuple[Requirement, ...]:
+    return tuple(Requirement(r.key, Operator(r.operator), tuple(r.values)) for r in asked)
+
+
+def _selector(asked: TasksRequest) -> Selector:
+    return Selector(equal_to(asked.labels).requirements + _requirements(asked.match))
+
+
+def _term(asked: TasksRequest) -> TaskTerm:
+    return TaskTerm(asked.topology_key, _selector(asked))
+
+
+def _spread(asked: SpreadRequest, labels: Mapping[str, str]) -> Spread:
+    selector = _selector(asked) if asked.labels or asked.match else equal_to(labels)
+    return Spread(asked.topology_key, asked.max_skew, selector, hard=asked.hard, min_domains=asked.min_domains)

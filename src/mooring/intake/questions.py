@@ -1,0 +1,172 @@
+"""What-if questions: why a workload waits or is where it is, and where a request would go. Nothing is changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from uuid import UUID
+
+from mooring.clock import now
+from mooring.intake.intake import name_taken
+from mooring.intake.translation import translate
+from mooring.mirror.mirror import Mirror
+from mooring.model.decisions import SCORE_ONE
+from mooring.model.errors import NotFound
+from mooring.model.tenants import Principal
+from mooring.model.workloads import Task, Workload
+from mooring.scheduling.explanation import Explanation as Explained
+from mooring.scheduling.profiles import Registry
+from mooring.scheduling.scheduler import Scheduler
+from mooring.store import pools, workloads
+from mooring.store.engine import Database
+from mooring.store.pools import Pool
+from mooring.store.views import workloads as views
+from mooring.store.views.placed import placed
+from mooring.store.views.workloads import TaskRow, WorkloadRow
+from mooring.store.workloads import NewWorkload
+from mooring.wire.api import WorkloadRequest
+from mooring.wire.explanation import Explanation, TaskPlace
+
+_IDLE_SECONDS = 300.0
+"""After this long without a question everything is read anew: the feed may have been purged meanwhile."""
+
+
+class Questions:
+    """Answers from a mirror of its own, one question at a time and in a thread, so that nobody waits for it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._registry = Registry()
+        self._registry.discover()
+        self._one_at_a_time = asyncio.Lock()
+        self._mirror: Mirror | None = None
+        self._schedulers: dict[str, Scheduler] = {}
+        self._followed_at = 0.0
+
+    async def explain(self, workload_id: UUID) -> Explanation:
+        """Of what waits: why. Of what is placed: how its nodes compare with the others by now."""
+        async with self._one_at_a_time:
+            mirror = await self._current()
+            async with self._database.read() as connection:
+                row = await views.by_id(connection, workload_id, user_id=None)
+                if row is None:
+                    raise NotFound("the workload was purged meanwhile")
+                tasks = [task for task in await views.tasks_of(connection, workload_id) if task.current]
+                there = await placed(connection, workload_id)
+            waiting = mirror.queue.get(workload_id)
+            if waiting is not None:
+                explained = await asyncio.to_thread(self._scheduler(waiting.pool).explain, waiting, now())
+            elif there is not None:
+                explained = await asyncio.to_thread(self._scheduler(there.pool).explain_placed, there)
+            else:
+                return _ended(row, tasks)
+        return _shown(row, tasks, explained)
+
+    async def dry_run(self, principal: Principal, request: WorkloadRequest) -> Explanation:
+        """What would become of a request: it is checked as a submission is, and placed on a trial."""
+        async with self._one_at_a_time:
+            await self._current()
+            async with self._database.read() as connection:
+                new, pool = translate(request, principal, await pools.all_pools(connection))
+                taken = await workloads.names_in_use(connection, [new])
+            if (principal.user_id, new.name) in taken:
+                raise name_taken(new)
+            workload = _as_workload(new, pool)
+            explained = await asyncio.to_thread(self._scheduler(pool.name).explain, workload, now())
+        return _tried(workload, explained)
+
+    async def _current(self) -> Mirror:
+        time = asyncio.get_running_loop().time()
+        if self._mirror is None or time - self._followed_at > _IDLE_SECONDS:
+            # Kept only when it is complete, so that a read that fails leaves no half of a mirror.
+            mirror = Mirror(self._database)
+            await mirror.load()
+            self._mirror, self._schedulers = mirror, {}
+        await self._mirror.follow()
+        self._followed_at = time
+        return self._mirror
+
+    def _scheduler(self, pool: str) -> Scheduler:
+        assert self._mirror is not None
+        profile = self._mirror.profiles[pool]
+        if profile not in self._schedulers:
+            self._schedulers[profile] = Scheduler(
+                cluster=self._mirror.cluster, profile=self._registry.profile(profile), compiled=False
+            )
+        return self._schedulers[profile]
+
+
+def _as_workload(new: NewWorkload, pool: Pool) -> Workload:
+    """A submission as placement would see it once it is written."""
+    return Workload(
+        id=new.id,
+        name=new.name,
+        kind=new.kind,
+        pool=pool.name,
+        user_id=new.principal.user_id,
+        runtime=new.template.runtime,
+        request=new.template.request,
+        tasks=tuple(Task(task_id, index) for index, task_id in enumerate(new.task_ids)),
+        created_at=now(),
+        priority=new.priority,
+        architecture=new.template.architecture,
+        region=new.region,
+        gang=new.gang,
+        max_per_node=new.max_per_node,
+        spread=new.spread,
+        on_insufficient=new.on_insufficient,
+        constraints=new.constraints,
+    )
+
+
+def _shown(row: WorkloadRow, tasks: Sequence[TaskRow], explained: Explained) -> Explanation:
+    return _answer(row.id, row.name, row.status, explained, [_place(task) for task in tasks])
+
+
+def _tried(workload: Workload, explained: Explained) -> Explanation:
+    places = {placement.task_id: placement for placement in explained.placements}
+    tasks = [
+        TaskPlace(
+            index=task.index,
+            node=place.node_name if (place := places.get(task.id)) else None,
+            status="PLACED" if place else "PENDING",
+            score=place.score / SCORE_ONE if place else None,
+            ports=list(place.ports) if place else [],
+        )
+        for task in workload.tasks
+    ]
+    return _answer(None, workload.name, None, explained, tasks)
+
+
+def _answer(
+    workload_id: UUID | None, name: str, status: str | None, explained: Explained, tasks: list[TaskPlace]
+) -> Explanation:
+    record = explained.as_dict()
+    return Explanation.model_validate({**record, "id": workload_id, "name": name, "status": status, "tasks": tasks})
+
+
+def _ended(row: WorkloadRow, tasks: Sequence[TaskRow]) -> Explanation:
+    """Nothing of it waits or is on a node: what is left to say is why it is over."""
+    return Explanation(
+        id=row.id,
+        name=row.name,
+        status=row.status,
+        pool=row.pool,
+        outcome="ended",
+        summary=f"it is {row.status.lower()}",
+        reason=None if row.reason is None else dict(row.reason),
+        nodes=0,
+        candidates=0,
+        removed=[],
+        weights={},
+        winner=None,
+        runner_up=None,
+        nearest_misses=[],
+        placed_on=[],
+        tasks=[_place(task) for task in tasks],
+    )
+
+
+def _place(task: TaskRow) -> TaskPlace:
+    score = None if task.score is None else task.score / SCORE_ONE
+    return TaskPlace(index=task.task_index, node=task.node_name, status=task.status, score=score)

@@ -1,0 +1,50 @@
+"""A workload with the nodes that its tasks are on, as placement would see it were it to place them now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.lifecycle import OCCUPYING
+from mooring.model.workloads import Kind, Workload
+from mooring.store.tables import pools, tasks, workloads
+from mooring.store.workloads import constraints_of
+
+
+async def placed(connection: AsyncConnection, workload_id: UUID) -> Workload | None:
+    """None if no task of it is on a node."""
+    on_nodes = await connection.execute(
+        select(tasks.c.node_id).where(
+            tasks.c.workload_id == workload_id,
+            tasks.c.status.in_(list(OCCUPYING)),
+            tasks.c.node_id.is_not(None),
+        )
+    )
+    occupied = Counter(on_nodes.scalars())
+    if not occupied:
+        return None
+    row = (
+        await connection.execute(
+            select(workloads, pools.c.name.label("pool_name"))
+            .join(pools, pools.c.id == workloads.c.pool_id)
+            .where(workloads.c.id == workload_id)
+        )
+    ).one()
+    return Workload(
+        id=row.id,
+        name=row.name,
+        kind=Kind(row.kind),
+        pool=row.pool_name,
+        user_id=row.user_id,
+        runtime=row.runtime,
+        request=row.requested_slots,
+        architecture=row.architecture,
+        region=row.region,
+        max_per_node=row.max_per_node,
+        spread=row.spread,
+        occupied=dict(occupied),
+        constraints=(await constraints_of(connection, [workload_id]))[workload_id],
+    )

@@ -1,0 +1,77 @@
+"""Why a workload waits, or is where it is, and what a dry run would do: the one record of all three."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import Field
+
+from mooring.wire.fields import Answer
+
+Score = Annotated[float, Field(ge=0, le=1)]
+
+
+class Removed(Answer):
+    """Nodes that one filter turned down before any other did."""
+
+    by: str
+    nodes: int
+    code: str
+    words: str
+    """For people: `3,100 lack 2 gpu (best has 1)`."""
+    cure: Literal["release", "change", "never"]
+    """What would cure it: others leave, nodes or the request change, nothing."""
+    details: dict[str, Any]
+    """The amounts, in base units."""
+
+
+class ScoredNode(Answer):
+    node: str
+    score: Score
+    """The mean of the scores by their weights."""
+    scores: dict[str, Score]
+    """By scorer."""
+
+
+class NearMiss(Answer):
+    node: str
+    rejections: list[Removed]
+    """Every filter that turns it down."""
+
+
+class TaskPlace(Answer):
+    index: int
+    node: str | None
+    status: str
+    score: float | None
+    """What its node was, or would be, chosen with."""
+    ports: list[int] = []
+
+
+class Explanation(Answer):
+    id: UUID | None
+    """None: a dry run."""
+    name: str
+    status: str | None
+    pool: str
+    outcome: Literal["placed", "waiting", "impossible", "error", "ended"]
+    """Of a pass over this workload alone with the nodes as they are now."""
+    summary: str
+    """`0 of 5,000 nodes: 3,100 lack 2 gpu (best has 1), 1,900 not ready`."""
+    reason: dict[str, Any] | None
+    """Why all or some of its tasks wait: code, message, by, cure, details."""
+    nodes: int
+    candidates: int
+    removed: list[Removed]
+    """The most nodes first."""
+    weights: dict[str, int]
+    """By scorer."""
+    winner: ScoredNode | None
+    """The node that the first task would get; of a placed workload the best of its own."""
+    runner_up: ScoredNode | None
+    nearest_misses: list[NearMiss]
+    placed_on: list[ScoredNode]
+    """The nodes that it is on, with the scores that they would have for it now."""
+    tasks: list[TaskPlace]
+    """Where its tasks are, or would go."""

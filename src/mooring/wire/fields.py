@@ -1,0 +1,37 @@
+"""The fields that requests share, with their bounds, and the two kinds of schemas: strict requests, lenient answers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from mooring.model.names import NAME_PATTERN
+
+MAX_BODY_BYTES = 256 * 1024
+MAX_TASKS = 1000
+MAX_CONTAINERS = 16
+MAX_LABELS = 64
+MAX_ENVIRONMENT = 256
+MAX_COMMAND = 1024
+MAX_TEXT = 32 * 1024
+INT32_MAX = 2**31 - 1
+
+Name = Annotated[str, StringConstraints(pattern=f"^{NAME_PATTERN}$", max_length=63)]
+# No NUL: neither a database's text nor a process's environment can hold it.
+Text = Annotated[str, StringConstraints(max_length=MAX_TEXT, pattern=r"^[^\x00]*$")]
+ShortText = Annotated[str, StringConstraints(max_length=255, pattern=r"^[^\x00]*$")]
+EnvironmentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")]
+LabelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_./]{0,125}[A-Za-z0-9])?$")]
+SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-A-Za-z0-9./]{0,61}[A-Za-z0-9])?$")]
+Quantity = Annotated[str, StringConstraints(min_length=1, max_length=64)] | Annotated[int, Field(ge=0, le=2**63 - 1)]
+Password = Annotated[str, StringConstraints(min_length=8, max_length=256)]
+Image = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
+
+
+class Request(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class Answer(BaseModel):
+    model_config = ConfigDict(extra="ignore")

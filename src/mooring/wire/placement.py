@@ -1,0 +1,86 @@
+"""What a request says about the place of its tasks, beyond amounts. Words are Kubernetes' where Kubernetes has them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from mooring.wire.fields import INT32_MAX, LabelName, Name, Request
+
+_MANY = 32
+Weight = Annotated[int, Field(ge=1, le=100)]
+TopologyKey = LabelName
+LabelValue = Annotated[str, StringConstraints(max_length=255, pattern=r"^[^\x00]*$")]
+
+
+class RequirementRequest(Request):
+    key: LabelName
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    values: Annotated[list[LabelValue], Field(max_length=_MANY)] = []
+
+
+class NodeTermRequest(Request):
+    """All of them hold."""
+
+    match: Annotated[list[RequirementRequest], Field(min_length=1, max_length=_MANY)]
+
+
+class PreferredNodesRequest(NodeTermRequest):
+    weight: Weight = 1
+
+
+class TaintRequest(Request):
+    key: LabelName
+    value: LabelValue = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
+
+
+class TolerationRequest(Request):
+    key: LabelName | Literal[""] = ""
+    operator: Literal["Equal", "Exists"] = "Equal"
+    value: LabelValue = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+
+
+class TasksRequest(Request):
+    """Tasks with these labels, seen from a domain of the topology key (`node`, or any label of nodes)."""
+
+    topology_key: TopologyKey = "node"
+    labels: Annotated[dict[LabelName, LabelValue], Field(max_length=_MANY)] = {}
+    match: Annotated[list[RequirementRequest], Field(max_length=_MANY)] = []
+
+
+class PreferredTasksRequest(TasksRequest):
+    weight: Annotated[int, Field(ge=-100, le=100)]
+    """Below zero: rather apart."""
+
+
+class SpreadRequest(TasksRequest):
+    """Without labels and match: the workload's own tasks."""
+
+    max_skew: Annotated[int, Field(ge=1, le=INT32_MAX)] = 1
+    hard: bool = True
+    min_domains: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+
+
+class HostPortRequest(Request):
+    port: Annotated[int, Field(ge=1, le=65535)]
+    protocol: Literal["TCP", "UDP", "SCTP"] = "TCP"
+
+
+class PlacementRequest(Request):
+    node_selector: Annotated[dict[LabelName, LabelValue], Field(max_length=_MANY)] = {}
+    node_affinity: Annotated[list[NodeTermRequest], Field(max_length=_MANY)] = []
+    """Any of them holds."""
+    preferred_nodes: Annotated[list[PreferredNodesRequest], Field(max_length=_MANY)] = []
+    tolerations: Annotated[list[TolerationRequest], Field(max_length=_MANY)] = []
+    affinity: Annotated[list[TasksRequest], Field(max_length=_MANY)] = []
+    anti_affinity: Annotated[list[TasksRequest], Field(max_length=_MANY)] = []
+    preferred_tasks: Annotated[list[PreferredTasksRequest], Field(max_length=_MANY)] = []
+    spread: Annotated[list[SpreadRequest], Field(max_length=_MANY)] = []
+    host_ports: Annotated[list[HostPortRequest], Field(max_length=_MANY)] = []
+    ports: Annotated[int, Field(ge=0, le=_MANY)] = 0
+    """How many ports of the node's range each task needs; their numbers come in its environment (MOORING_PORTS)."""
+    nodes: Annotated[list[Name], Field(max_length=_MANY)] = []
+    """Preferred before every score."""
