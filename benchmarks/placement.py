@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import truediv
+from statistics import median
 from uuid import UUID
 
 import numpy as np
@@ -36,7 +38,7 @@ from mooring.model.workloads import Task, Workload
 from mooring.scheduling import Cluster, Profile, Registry, Scheduler, compilation, kernels
 from mooring.scheduling.columns import Rows, Scores
 from mooring.scheduling.engine import Batch, Engine
-from mooring.scheduling.plugins import DependsOn
+from mooring.scheduling.plugins import DependsOn, Scorer
 from mooring.scheduling.shapes import Shape
 
 NODES = 5000
@@ -168,32 +170,26 @@ def flood(nodes: int) -> dict[str, float]:
         return [each for _, each in sorted(places, key=lambda entry: entry[0])]
 
     floods = {"alone": good, "one_shape": mixed_in([same] * 5000), "different": mixed_in(different)}
-    best = dict.fromkeys(floods, float("inf"))
-    for _ in range(7):
+    spent: dict[str, list[float]] = {name: [] for name in floods}
+    for _ in range(25):
         for name, some in floods.items():
             engine = new_engine(nodes)
             asked = engine.queue(batch_of(engine, some))
             gc.collect()
             started = time.thread_time()
             engine.run(asked)
-            best[name] = min(best[name], time.thread_time() - started)
-    return {f"flood_{name}_percent": 100 * (best[name] / best["alone"] - 1) for name in ("one_shape", "different")}
+            spent[name].append(time.thread_time() - started)
+    # Each is compared with its neighbour in time: on a shared machine the best of many runs may be luck of one side.
+    return {
+        f"flood_{name}_percent": 100 * (median(map(truediv, spent[name], spent["alone"])) - 1)
+        for name in ("one_shape", "different")
+    }
 
 
 def from_objects(nodes: int) -> dict[str, float]:
-    """From workloads with one task each to decisions, a thousand at a time."""
-    workloads = queue(basic_forms(20), 20_000)
-    best: dict[str, float] = {}
-    for _ in range(3):
-        scheduler = Scheduler(make_nodes(nodes), compiled=True)
-        scheduler.run(workloads[:1000], NOW)
-        gc.collect()
-        started = time.thread_time()
-        for first in range(1000, len(workloads), 1000):
-            scheduler.run(workloads[first : first + 1000], NOW)
-        rate = (len(workloads) - 1000) / (time.thread_time() - started)
-        best["objects_to_decisions"] = max(best.get("objects_to_decisions", 0.0), rate)
-    return best
+    """From workloads to decisions, the whole way through a scheduler."""
+    rates = [rate_of_passes(Scheduler(make_nodes(nodes), compiled=True), 20) for _ in range(5)]
+    return {"objects_to_decisions": max(rates)}
 
 
 class WarmNodes:
@@ -226,20 +222,32 @@ class StaticPlugin(WarmNodes):
 
 
 def plugins(nodes: int) -> dict[str, float]:
-    """Whole passes of a thousand on basic work, with one plugin of each kind beside the built-in ones."""
+    """Whole passes of a thousand on basic work: without a plugin, and with one of each kind beside the built-in."""
     given = Registry().profile()
-    figures: dict[str, float] = {}
-    kinds = {"static": (StaticPlugin(), 20), "compiled": (CompiledWarmNodes(), 20), "numpy": (WarmNodes(), 1)}
-    for name, (scorer, passes) in kinds.items():
-        profile = Profile("own", given.filters, (*given.scorers, (scorer, 30)))
-        scheduler = Scheduler(make_nodes(nodes), profile=profile, compiled=True)
-        workloads = queue(basic_forms(20), 1000 * (passes + 1))
-        scheduler.run(workloads[:1000], NOW)
-        started = time.thread_time()
-        for first in range(1000, len(workloads), 1000):
-            scheduler.run(workloads[first : first + 1000], NOW)
-        figures[f"plugin_{name}"] = 1000 * passes / (time.thread_time() - started)
+    kinds: dict[str, tuple[tuple[tuple[Scorer, int], ...], int]] = {
+        "none": ((), 20),
+        "static": (((StaticPlugin(), 30),), 20),
+        "compiled": (((CompiledWarmNodes(), 30),), 20),
+        "numpy": (((WarmNodes(), 30),), 1),
+    }
+    figures = {f"plugin_{name}": 0.0 for name in kinds}
+    for _ in range(3):
+        for name, (scorers, passes) in kinds.items():
+            profile = Profile("own", given.filters, (*given.scorers, *scorers))
+            rate = rate_of_passes(Scheduler(make_nodes(nodes), profile=profile, compiled=True), passes)
+            figures[f"plugin_{name}"] = max(figures[f"plugin_{name}"], rate)
     return figures
+
+
+def rate_of_passes(scheduler: Scheduler, passes: int) -> float:
+    """Decisions per second from workloads with one task each, a thousand at a time, after a first thousand."""
+    workloads = queue(basic_forms(20), 1000 * (passes + 1))
+    scheduler.run(workloads[:1000], NOW)
+    gc.collect()
+    started = time.thread_time()
+    for first in range(1000, len(workloads), 1000):
+        scheduler.run(workloads[first : first + 1000], NOW)
+    return 1000 * passes / (time.thread_time() - started)
 
 
 def new_engine(nodes: int, profile: str = "locality", *, mode: int = kernels.AUTOMATIC) -> Engine:
@@ -405,4 +413,3 @@ def _app(number: int) -> tuple[tuple[str, str], ...]:
 
 def _where(key: str, *values: str) -> NodeTerm:
     return NodeTerm((Requirement(key, Operator.IN, values),))
-

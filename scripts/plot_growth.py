@@ -1,4 +1,6 @@
-"""Draw the figures of the benchmark `growth` as an SVG: python -m benchmarks growth --json | python scripts/plot_growth.py
+"""Draw the figures of the benchmark `growth`:
+
+    python -m benchmarks growth --json | python scripts/plot_growth.py > docs/growth.svg
 
 Both axes are logarithmic: a straight line that does not rise is a cost that does not grow.
 """
@@ -56,14 +58,19 @@ def panel(left: float, top: float, of: str, shown: Mapping[str, Line]) -> list[s
         y = up(10.0**power)
         parts.append(f'<line x1="{left}" x2="{left + WIDTH}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
         parts.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:g} µs</text>')
-    for size in sorted(set(sizes)):
-        parts.append(f'<text x="{across(size):.1f}" y="{top + HEIGHT + 18}" text-anchor="middle">{size:,.0f}</text>')
+    parts += [
+        f'<text x="{across(size):.1f}" y="{top + HEIGHT + 18}" text-anchor="middle">{size:,.0f}</text>'
+        for size in sorted(set(sizes))
+    ]
     parts.append(f'<text x="{left + WIDTH / 2}" y="{top + HEIGHT + 38}" text-anchor="middle">{of}</text>')
-    for (name, line), colour in zip(shown.items(), COLOURS, strict=False):
+    coloured = sorted(zip(shown.items(), COLOURS, strict=False), key=lambda entry: entry[0][1][-1][1])
+    lowest_label = math.inf
+    for (name, line), colour in coloured:
         points = " ".join(f"{across(size):.1f},{up(cost):.1f}" for size, cost in line)
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        x, y = across(line[-1][0]), up(line[-1][1])
-        parts.append(f'<text x="{x + 4:.1f}" y="{y + 4:.1f}" fill="{colour}">{name}</text>')
+        # From the cheapest up: a name that would cover the one below it moves up.
+        lowest_label = min(up(line[-1][1]) + 4, lowest_label - 13)
+        parts.append(f'<text x="{left + WIDTH + 4}" y="{lowest_label:.1f}" fill="{colour}">{name}</text>')
     return parts
 
 

@@ -187,6 +187,7 @@ def test_status_shows_the_tasks_and_the_reason(server: FakeServer, mooring: Moor
     assert "reason:    no-nodes: pool 'x' has no nodes" in text
     assert "hint: choose another with --pool" in text
     assert "TASK  STATUS" in text
+    assert "`mooring explain web` shows which nodes lack what" in text
     missing = mooring("status", "nothing")
     assert missing.exit_code == 3
     assert missing.stderr.startswith("error: not-found: there is no workload 'nothing'\nhint: ")
@@ -300,3 +301,26 @@ def _on_terminal(*arguments: str) -> str:
     with run_on_terminal(*arguments) as terminal:
         assert terminal.exit_code() == 0
     return terminal.text
+
+
+def test_wishes_for_the_place_travel_as_they_were_typed(server: FakeServer, mooring: Mooring) -> None:
+    result = mooring(
+        "deploy", "web", "--image", "x", "--no-wait", "--select", "disk=ssd", "--tolerate", "gpu", "--tolerate",
+        "team=a", "--spread-over", "zone", "--ports", "2",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert server.last("POST", "/api/workloads").body["placement"] == {
+        "node_selector": {"disk": "ssd"},
+        "tolerations": [
+            {"key": "gpu", "operator": "Exists", "value": ""},
+            {"key": "team", "operator": "Equal", "value": "a"},
+        ],
+        "spread": [{"topology_key": "zone"}],
+        "ports": 2,
+    }
+    taints = ("--taint", "dedicated=db", "--taint", "old:PreferNoSchedule")
+    assert mooring("nodes", "add", "n", "--cpu", "1", "--memory", "1Gi", *taints).exit_code == 0
+    assert server.last("POST", "/api/nodes").body["taints"] == [
+        {"key": "dedicated", "value": "db"},
+        {"key": "old", "value": "", "effect": "PreferNoSchedule"},
+    ]

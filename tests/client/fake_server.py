@@ -16,6 +16,7 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from mooring.wire import api
+from mooring.wire.explanation import Explanation
 
 Step = Callable[["FakeWorkload"], None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -95,6 +96,7 @@ class FakeServer:
         self.plan: list[Step] = [running]
         self.prepare: Callable[[FakeWorkload], None] = lambda workload: None
         self.report = api.AuditReport(clean=True, checked={"nodes": 1}, findings=[])
+        self.explanation = explanation()
         self.ready = True
         self.refuse: dict[tuple[str, str], Refusal] = {}
         self.simulated = False
@@ -187,8 +189,10 @@ class FakeServer:
             web.get("/api/users", self._users),
             web.patch("/api/users/{name}", self._change_user),
             web.post("/api/workloads", self._submit),
+            web.post("/api/workloads/dry-run", self._dry_run),
             web.get("/api/workloads", self._list),
             web.get("/api/workloads/{ref}", self._get),
+            web.get("/api/workloads/{ref}/explanation", self._explain),
             web.get("/api/workloads/{ref}/history", self._history),
             web.get("/api/workloads/{ref}/logs", self._logs),
             web.get("/api/workloads/{ref}/wait", self._wait),
@@ -273,6 +277,14 @@ class FakeServer:
             id=view.id, name=view.name, status="PENDING", pool="default", simulated=view.simulated, message="accepted"
         )
         return _json(accepted, 202)
+
+    async def _dry_run(self, request: web.Request) -> web.Response:
+        asked = api.WorkloadRequest.model_validate(request[BODY])
+        return _json(self.explanation.model_copy(update={"id": None, "status": None, "name": asked.name or "made-up"}))
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        view = self.find(request.match_info["ref"]).view
+        return _json(self.explanation.model_copy(update={"id": view.id, "status": view.status, "name": view.name}))
 
     async def _list(self, request: web.Request) -> web.Response:
         views = [workload.view for workload in self.workloads.values() if not workload.view.removed]
@@ -452,6 +464,35 @@ def workload_view(name: str, **fields: Any) -> api.WorkloadDetail:
         **fields,
     }
     return api.WorkloadDetail(**values)
+
+
+def explanation(**fields: Any) -> Explanation:
+    """Of a workload that one of three nodes could take."""
+    values: dict[str, Any] = {
+        "id": None,
+        "name": "",
+        "status": None,
+        "pool": "default",
+        "simulated": False,
+        "outcome": "placed",
+        "summary": "1 of 3 nodes: 1 lacks 2 cpu (best has 1), 1 not ready",
+        "reason": None,
+        "nodes": 3,
+        "candidates": 1,
+        "removed": [removed("resources", "1 lacks 2 cpu (best has 1)"), removed("ready", "1 not ready")],
+        "weights": {"resources": 40, "load": 30},
+        "winner": {"node": "node-1", "score": 0.875, "scores": {"resources": 0.75, "load": 1.0}},
+        "runner_up": None,
+        "nearest_misses": [{"node": "node-2", "rejections": [removed("resources", "1 lacks 2 cpu (best has 1)")]}],
+        "placed_on": [],
+        "tasks": [{"index": 0, "node": "node-1", "status": "PLACED", "score": 0.875, "ports": [2000]}],
+        **fields,
+    }
+    return Explanation.model_validate(values)
+
+
+def removed(by: str, words: str) -> dict[str, Any]:
+    return {"by": by, "nodes": 1, "code": by, "words": words, "cure": "release", "details": {}}
 
 
 def task_view(index: int, **fields: Any) -> api.TaskView:

@@ -87,6 +87,13 @@ async def test_a_workload_goes_from_submission_to_its_end(server: FakeServer, bo
     assert (await both.call("remove", "hello")).removed
 
 
+async def test_questions_are_asked_without_submitting(server: FakeServer, both: Both) -> None:
+    assert (await both.call("dry_run", PROCESS)).name == "hello"
+    assert server.workloads == {}
+    server.add("web")
+    assert (await both.call("explanation", "web")).status == "RUNNING"
+
+
 async def test_a_request_holds_only_what_was_set(server: FakeServer, both: Both) -> None:
     await both.call("submit", PROCESS)
     assert server.last("POST", "/api/workloads").body == {

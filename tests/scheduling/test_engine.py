@@ -201,7 +201,7 @@ def answers(decisions: Sequence[Decision]) -> list[tuple[object, ...]]:
             decision.outcome,
             decision.placements,
             decision.feasible_nodes,
-            decision.reason is None,
+            decision.reason,
         )
         for decision in decisions
     ]
@@ -345,6 +345,30 @@ def test_a_plugin_with_a_kernel_of_its_own_is_placed_by_the_kernels(mode: int) -
     quick._engine = Engine(quick.cluster, quick.profile, mode=mode)
     assert answers(quick.run(waiting, NOW).decisions) == answers(plain.decisions)
     assert sum(quick._engine.statistics) > 0
+
+
+class _PerApplication:
+    """A static plugin that looks at the labels of the task: each application has a node of its own choice."""
+
+    name = "per_application"
+    depends_on: DependsOn = "static"
+
+    def score(self, shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
+        favourite = dict(shape.constraints.labels)["app"]
+        return np.array([1000 * cluster.node(row).name.endswith(favourite) for row in rows], dtype=np.int64)
+
+
+def test_a_static_plugin_may_look_at_everything_in_a_shape() -> None:
+    profile = Profile("mine", Registry().profile().filters, ((_PerApplication(), 1),))
+    waiting = [work(f"work-{app}", constraints=Constraints(labels=(("app", app),))) for app in "210"]
+    quick = Scheduler(machines(3, allocatable={"cpu": 4000}), profile=profile, compiled=True)
+    placed = {decision.workload.name: decision.placements[0] for decision in quick.run(waiting, NOW).decisions}
+    assert quick._engine is not None
+    assert {name: placement.node_name[-1] for name, placement in placed.items()} == {
+        "work-0": "0",
+        "work-1": "1",
+        "work-2": "2",
+    }
 
 
 def test_until_the_kernels_are_ready_the_numpy_face_decides(monkeypatch: pytest.MonkeyPatch) -> None:

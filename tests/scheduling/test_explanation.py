@@ -1,8 +1,19 @@
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mooring.model.constraints import NODE_NAME_FIELD, Constraints, TaskTerm
 from mooring.model.decisions import Decision, Outcome
+from mooring.model.labels import equal_to
 from mooring.model.reasons import Reason
-from tests.scheduling.builders import decide, node, run, scheduler, workload
+from mooring.scheduling import Cluster, Scheduler
+from mooring.scheduling.selectors.round_robin import RoundRobin
+from tests.scheduling.builders import NOW, chosen, decide, id_of, node, run, scheduler, workload
+from tests.scheduling.test_plugins import Gives, with_filter
 
 
 def reason_of(decision: Decision) -> Reason:
@@ -123,3 +134,138 @@ def test_every_built_in_filter_says_why():
     )
     assert reason.details["rejected"] == {"owner": 2, "runtime": 1, "architecture": 1, "tasks_per_node": 1}
     assert reason.cure == "release"
+
+
+def test_numbers_of_nodes_are_readable():
+    nodes = [node(f"n{number}").cpu(8).slot("gpu", 1) for number in range(1200)]
+    reason = reason_of(decide(nodes, workload("w").slot("gpu", 2)))
+    assert reason.message == "0 of 1,200 nodes: 1,200 lack 2 gpu (best has 1)"
+
+
+def test_a_workload_that_others_of_the_pass_made_room_for_says_so():
+    near_web = Constraints(affinity=(TaskTerm(NODE_NAME_FIELD, equal_to({"app": "web"})),))
+    follower = replace(workload("follower").cpu(1).priority(90).workload, constraints=near_web)
+    web = replace(workload("web").cpu(1).priority(10).workload, constraints=Constraints(labels=(("app", "web"),)))
+    first, second = Scheduler([node("a").cpu(4).node]).run([follower, web], NOW).decisions
+    assert (first.outcome, second.outcome) == (Outcome.WAITING, Outcome.PLACED)
+    assert reason_of(first).code == "room-since"
+    assert reason_of(first).message == "1 of 1 node; there is room since others of the same pass were placed"
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_why_is_said_of_the_nodes_as_they_are_after_the_pass(compiled):
+    lab = Scheduler([node("a").cpu(4).node], compiled=compiled)
+    large, small = workload("large").cpu(8).priority(90), workload("small").cpu(3).priority(10)
+    decision = run(lab, large, small).decisions[0]
+    assert reason_of(decision).message == "0 of 1 node: 1 lacks 8 cpu (best has 1, 4 when empty)"
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_was_placed_can_be_bound_before_the_reasons_are_said(compiled):
+    lab = Scheduler([node("a").cpu(4).node], compiled=compiled)
+    queue = [workload("large").cpu(8).priority(90).workload, workload("two").cpu(3).replicas(2).workload]
+    placed = lab.place(queue, NOW)
+    assert [(decision.outcome, decision.reason) for decision in placed.decisions] == [
+        (Outcome.WAITING, None),
+        (Outcome.PLACED, None),
+    ]
+    assert [position for position, _ in placed.short] == [0, 1]
+    result = lab.explained(placed)
+    assert result == Scheduler([node("a").cpu(4).node], compiled=compiled).run(queue, NOW)
+    assert result.decisions[1].placements == placed.decisions[1].placements
+    assert all(decision.reason is not None for decision in result.decisions)
+    assert (result.short, lab.explained(result)) == ((), result)
+
+
+def test_workloads_that_are_alike_have_one_reason_until_the_nodes_change():
+    lab = scheduler([node("a").cpu(4)])
+    first, second = (decision.reason for decision in run(lab, workload("v").cpu(8), workload("w").cpu(8)).decisions)
+    assert first is second
+    gang = workload("x").cpu(8).replicas(2).gang()
+    assert reason_of(run(lab, gang).decisions[0]).details["tasks"] == {"need": 2, "found": 0}
+    lab.cluster.upsert(node("b").cpu(2).node)
+    assert reason_of(run(lab, workload("v").cpu(8)).decisions[0]).details["nodes"] == 2
+
+
+def test_an_explanation_shows_the_candidates_what_was_removed_the_winner_and_the_runner_up():
+    nodes = [
+        node("best").cpu(16).memory("16Gi"),
+        node("second").cpu(8).memory("8Gi"),
+        node("full").cpu(8).memory("8Gi").used(cpu=7),
+        node("fuller").cpu(8).memory("8Gi").used(cpu=8),
+        node("closed").cpu(8).memory("8Gi").unschedulable().used(cpu=8),
+    ]
+    lab = scheduler(nodes)
+    work = workload("w").cpu(4).memory("1Gi").workload
+    found = lab.explain(work, NOW)
+    assert (found.outcome, found.nodes, found.candidates) == (Outcome.PLACED, 5, 2)
+    assert found.summary == "2 of 5 nodes: 2 lack 4 cpu (best has 1), 1 not ready"
+    assert [(removed.by, removed.nodes, removed.cure) for removed in found.removed] == [
+        ("resources", 2, "release"),
+        ("ready", 1, "change"),
+    ]
+    assert found.removed[0].details["lacking"]["cpu"]["most_free"] == 1000
+    assert found.winner is not None
+    assert found.runner_up is not None
+    assert (found.winner.node, found.runner_up.node) == ("best", "second")
+    # The total is the weighted mean of the parts.
+    parts = sum(found.weights[name] * score for name, score in found.winner.scores.items())
+    assert found.winner.score == parts // sum(found.weights.values())
+    assert found.winner.score == found.placements[0].score == lab.decide(work, NOW).placements[0].score
+    # Two filters turn the closed one down; of the others the one that lacks less comes first.
+    assert [miss.node for miss in found.nearest_misses] == ["full", "fuller", "closed"]
+    assert [rejection.by for rejection in found.nearest_misses[2].rejections] == ["ready", "resources"]
+
+
+def test_an_explanation_places_nothing_and_moves_no_selector():
+    lab = Scheduler([node(name).cpu(4).node for name in "abc"], selector=RoundRobin(), compiled=False)
+    ported = replace(workload("w").cpu(1).replicas(2).workload, constraints=Constraints(ports_wanted=2))
+    before = lab.cluster.taken.copy()
+    for _ in range(2):
+        found = lab.explain(ported, NOW)
+        assert [placement.node_name for placement in found.placements] == ["a", "b"]
+        assert found.placements[0].ports == (2000, 2001)
+        assert (found.winner and found.winner.node, found.runner_up and found.runner_up.node) == ("a", "b")
+    assert np.array_equal(lab.cluster.taken, before)
+    assert lab.cluster.tasks.sum() == 0
+    assert not lab.cluster.placed.ports(0)
+    assert chosen(lab.decide(ported, NOW)) == ["a", "b"]
+
+
+def test_an_explanation_of_what_waits_has_the_reason_of_the_pass():
+    lab = scheduler([node("a").cpu(4), node("b").cpu(4)])
+    gang = workload("w").cpu(3).replicas(3).gang()
+    found = lab.explain(gang.workload, NOW)
+    assert found.outcome is Outcome.WAITING
+    assert found.reason == run(lab, gang).decisions[0].reason
+    # What is counted is the first task; the reason is about the one that finds no room.
+    assert (found.candidates, found.placements) == (2, ())
+    shown = found.as_dict()
+    assert shown["reason"]["code"] == "insufficient-resources"
+    assert json.loads(json.dumps(shown)) == shown
+
+
+def test_an_explanation_names_the_plugin_that_fails():
+    lab = scheduler([node("a")], profile=with_filter(Gives(lambda count: 1 // 0)))
+    found = lab.explain(workload("w").workload, NOW)
+    assert found.outcome is Outcome.ERROR
+    assert found.reason is not None
+    assert found.reason.code == "constraint-evaluation-failed"
+
+
+def test_the_nodes_of_a_placed_workload_are_compared_as_if_it_were_not_there():
+    alone = Constraints(labels=(("app", "web"),), anti_affinity=(TaskTerm(NODE_NAME_FIELD, equal_to({"app": "web"})),))
+    cluster = Cluster([node("own").cpu(4).used(cpu=4).tasks(1).node, node("other").cpu(8).node])
+    cluster.tell_tasks(id_of("own"), [(alone, 1)])
+    lab = Scheduler(cluster=cluster)
+    work = replace(workload("w").cpu(4).workload, occupied={id_of("own"): 1}, constraints=alone)
+    taken = cluster.taken.copy()
+    found = lab.explain_placed(work)
+    assert [scored.node for scored in found.placed_on] == ["own"]
+    assert found.winner == found.placed_on[0]
+    assert found.runner_up is not None
+    assert found.runner_up.node == "other"
+    assert found.candidates == 2
+    assert np.array_equal(cluster.taken, taken)
+    # It is there again: nobody else of its kind may come.
+    assert chosen(lab.decide(replace(work, name="second", id=id_of("second"), occupied={}), NOW)) == ["other"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from fractions import Fraction
 from importlib.metadata import EntryPoint, EntryPoints
 from typing import Any
 
@@ -10,6 +11,8 @@ from mooring.model.decisions import SCORE_ONE, Outcome
 from mooring.model.errors import InvalidInput
 from mooring.scheduling import Profile, Registry, profiles
 from mooring.scheduling.plugins import Candidates, Rejection
+from mooring.scheduling.profiles import PRESETS
+from mooring.scheduling.weights import Weight
 from tests.scheduling.builders import chosen, decide, decision_of, node, run, scheduler, workload
 
 
@@ -107,15 +110,56 @@ def test_the_preset_locality_weighs_40_30_30():
         (lambda registry: registry.profile(extra_filters=["x"]), "there is no filter 'x'; known are architecture, "),
         (lambda registry: registry.profile(weights={"x": 1}), "there is no scorer 'x'; known are balanced, images, "),
         (lambda registry: registry.profile(selector="x"), "there is no selector 'x'; known are concentrated, "),
-        (lambda registry: registry.profile(weights={"load": 0.5}), "it must be a whole number"),
         (lambda registry: registry.profile(weights={}), "needs scorers with weights above 0"),
-        (lambda registry: registry.profile(weights={"load": 0}), "needs scorers with weights above 0"),
+        *(
+            (
+                lambda registry, weight=weight: registry.profile(weights={"load": weight}),
+                f"the weight of 'load' is {weight!r}; it must be a whole number above 0",
+            )
+            for weight in (0, -1, 0.5, float("nan"), "3", None, True)
+        ),
+        (
+            lambda registry: registry.profile(weights={"load": Weight(-1, Fraction(1, 2))}),
+            "the weight of 'load' is Fraction(-1, 2); it must be a whole number above 0",
+        ),
+        (
+            lambda registry: registry.profile(weights={"load": 1_000_000, "resources": 1}),
+            "sum up to 1,000,001 in whole numbers; the most is 1,000,000",
+        ),
     ],
 )
 def test_what_cannot_be_composed_is_an_error_that_says_why(compose, message):
     with pytest.raises(InvalidInput) as error:
         compose(Registry())
     assert message in error.value.message
+
+
+@pytest.mark.parametrize(
+    ("compose", "known"),
+    [
+        (lambda registry: registry.profile("x"), {"locality", "kubernetes", "pack", "lab"}),
+        (lambda registry: registry.profile(extra_filters=["x"]), {"resources", "taints", "topology_spread"}),
+        (lambda registry: registry.profile(weights={"load": 1, "x": 1}), {"load", "resources", "spreading"}),
+        (lambda registry: registry.profile(selector="x"), {"highest", "round_robin", "highest_random"}),
+    ],
+)
+def test_a_wrong_name_is_refused_with_all_that_are_known(compose, known):
+    registry = Registry()
+    labelled: Any = OnlyLabelled()
+    registry.add_filter(labelled)
+    with pytest.raises(InvalidInput) as error:
+        compose(registry)
+    told = error.value.details["known"]
+    assert known <= set(told)
+    assert error.value.message.endswith(f"known are {', '.join(told)}")
+    assert error.value.code in {"unknown-profile", "unknown-filter", "unknown-scorer", "unknown-selector"}
+    # What a user added is known, too.
+    assert ("labelled" in told) == (error.value.code == "unknown-filter")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_can_be_composed(preset):
+    assert Registry().profile(preset).name == preset
 
 
 def test_other_weights_make_other_choices():

@@ -184,6 +184,26 @@ def test_a_failing_plugin_hurts_only_its_workloads(cluster, queue):
     assert tuple(unhurt) == Scheduler(cluster).run([decision.workload for decision in unhurt], NOW).decisions
 
 
+@settings(max_examples=60, deadline=None)
+@given(clusters(), queues())
+def test_an_explanation_is_the_decision_with_its_grounds_and_changes_nothing(cluster, queue):
+    lab = Scheduler(cluster)
+    lab.run(queue[1:], NOW)
+    taken, tasks = lab.cluster.taken.copy(), lab.cluster.tasks.copy()
+    found = lab.explain(queue[0], NOW)
+    assert np.array_equal(lab.cluster.taken, taken)
+    assert np.array_equal(lab.cluster.tasks, tasks)
+    assert found.candidates + sum(removed.nodes for removed in found.removed) == found.nodes
+    assert (found.winner is None) == (found.candidates == 0)
+    decision = lab.decide(queue[0], NOW)
+    assert (found.outcome, found.placements, found.reason) == (decision.outcome, decision.placements, decision.reason)
+    assert found.candidates == decision.feasible_nodes
+    if found.placements:
+        assert found.winner is not None
+        assert found.winner.node == found.placements[0].node_name
+        assert (found.runner_up is None) == (found.candidates == 1)
+
+
 @st.composite
 def changes(draw: st.DrawFn) -> Sequence[tuple[str, Node]]:
     """Nodes that come, change, go, or are measured, one after the other."""

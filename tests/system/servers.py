@@ -258,10 +258,15 @@ def running_server(
 
 
 def clean_environment(home: Path) -> dict[str, str]:
-    """The environment without anything that Mooring or a proxy would read from it."""
+    """The environment without anything that Mooring or a proxy would read from it.
+
+    Compiled kernels are shared with the tests: every server would spend its first seconds on compiling them otherwise.
+    """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TZ", "TMPDIR") if name in os.environ}
-    return {**kept, "HOME": str(home), "NO_COLOR": "1"}
+    names = ("PATH", "LANG", "TZ", "TMPDIR", "NUMBA_CACHE_DIR")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
+    caches = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    return {**kept, "HOME": str(home), "XDG_CACHE_HOME": caches, "NO_COLOR": "1"}
 
 
 def _end_processes_in(folder: Path) -> None:

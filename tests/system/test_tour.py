@@ -89,6 +89,20 @@ def test_a_deployment_on_simulated_nodes_lives_from_deploy_to_rm(mooring: Cli, s
     assert "tour" not in mooring.out("ps")
 
 
+def test_a_dry_run_tells_where_the_deployment_then_goes_and_explain_says_why_it_waits(mooring: Cli) -> None:
+    words = ("deploy", "foretold", "--image", "nginx", "--replicas", "3", "--cpu", "2")
+    would = shown(mooring, *words, "--dry-run")
+    assert (would["outcome"], would["simulated"]) == ("placed", True)
+    became = shown(mooring, *words)
+    assert sorted(task["node"] for task in would["tasks"]) == sorted(task["node"] for task in became["tasks"])
+    placed = shown(mooring, "explain", "foretold")
+    assert placed["winner"]["node"] in {task["node"] for task in became["tasks"]}
+    assert "runner-up" in mooring.out("explain", "foretold")
+    mooring.out("deploy", "huge", "--image", "nginx", "--cpu", "1000", "--no-wait")
+    assert "0 of 5 nodes: 5 lack 1000 cpu (best has " in mooring.out("explain", "huge")
+    mooring.out("rm", "foretold", "huge", "--yes")
+
+
 def _current_nodes(detail: WorkloadDetail) -> set[str]:
     return {task.node for task in detail.tasks if task.current and task.node}
 

@@ -7,7 +7,21 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from mooring.cli.commands import account, deploy, history, logs, nodes, ps, run, serve, tokens, upkeep, users, workloads
+from mooring.cli.commands import (
+    account,
+    deploy,
+    explain,
+    history,
+    logs,
+    nodes,
+    ps,
+    run,
+    serve,
+    tokens,
+    upkeep,
+    users,
+    workloads,
+)
 from mooring.cli.commands import wait as waits
 from mooring.cli.exits import EPILOG, report
 from mooring.model.errors import MooringError
@@ -31,7 +45,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (deploy, run, waits, ps, logs, history, workloads, nodes, tokens, account, users, serve, upkeep):
+for module in (deploy, run, waits, ps, explain, logs, history, workloads, nodes, tokens, account, users, serve, upkeep):
     app.add_typer(module.app)
 
 

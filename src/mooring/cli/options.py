@@ -51,4 +51,24 @@ LabelOption = Annotated[
 ArchitectureOption = Annotated[
     str | None, typer.Option("--arch", metavar="ARCH", help="The processor family, such as x86_64 or aarch64.")
 ]
+SelectOption = Annotated[
+    list[str] | None,
+    typer.Option("--select", metavar="NAME=VALUE", help="Only nodes with this label; may be repeated."),
+]
+TolerateOption = Annotated[
+    list[str] | None,
+    typer.Option("--tolerate", metavar="KEY[=VALUE]", help="Nodes with this taint are fine; may be repeated."),
+]
+PortsOption = Annotated[
+    int, typer.Option("--ports", metavar="N", min=0, help="So many ports of its node, named in MOORING_PORTS.")
+]
+TaintOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--taint", metavar="KEY[=VALUE][:EFFECT]", help="Keeps away work that does not tolerate it; may be repeated."
+    ),
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Submit nothing; show where it would go now, or why it would wait.")
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

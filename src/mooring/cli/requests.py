@@ -11,6 +11,8 @@ from mooring.model.errors import InvalidInput
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from mooring.wire.placement import PlacementRequest, TaintRequest
+
     Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -67,4 +69,40 @@ def environment(written: Iterable[str] | None) -> dict[str, str]:
         if not separator and name not in os.environ:
             raise InvalidInput(f"--env {name}: there is no such variable here to pass on; write {name}=VALUE")
         result[name] = value if separator else os.environ[name]
+    return result
+
+
+def placement(
+    *,
+    select: Iterable[str] | None,
+    tolerate: Iterable[str] | None,
+    ports: int,
+    spread_over: Iterable[str] | None = None,
+) -> PlacementRequest | None:
+    """What was said about the place; None if nothing was."""
+    from mooring.wire.placement import PlacementRequest, SpreadRequest, TolerationRequest
+
+    tolerations = []
+    for text in tolerate or ():
+        key, separator, value = text.partition("=")
+        operator = "Equal" if separator else "Exists"
+        tolerations.append(build(TolerationRequest, key=key, operator=operator, value=value))
+    fields = {
+        "node_selector": assignments(select, option="--select"),
+        "tolerations": tolerations,
+        "ports": ports,
+        "spread": [build(SpreadRequest, topology_key=key) for key in spread_over or ()],
+    }
+    return build(PlacementRequest, **fields) if any(fields.values()) else None
+
+
+def taints(written: Iterable[str] | None) -> list[TaintRequest]:
+    """`KEY[=VALUE][:EFFECT]` texts, NoSchedule where no effect is named."""
+    from mooring.wire.placement import TaintRequest
+
+    result = []
+    for text in written or ():
+        rest, _, effect = text.partition(":")
+        key, _, value = rest.partition("=")
+        result.append(build(TaintRequest, key=key, value=value, effect=effect or None))
     return result

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from mooring.model.errors import InvalidInput
 from mooring.wire import api
+from mooring.wire.explanation import Explanation
 
 T = TypeVar("T")
 
@@ -91,6 +92,11 @@ def submit(request: api.WorkloadRequest) -> Operation[api.WorkloadAccepted]:
     return Operation("POST", "/api/workloads", api.WorkloadAccepted, body=request)
 
 
+def dry_run(request: api.WorkloadRequest) -> Operation[Explanation]:
+    """What would become of a workload now; nothing is submitted."""
+    return Operation("POST", "/api/workloads/dry-run", Explanation, body=request)
+
+
 def workloads(
     *,
     status: str | None = None,
@@ -119,6 +125,11 @@ def workloads(
 def workload(ref: str) -> Operation[api.WorkloadDetail]:
     """One workload by id or name, with its tasks."""
     return Operation("GET", _workload_path(ref), api.WorkloadDetail)
+
+
+def explanation(ref: str) -> Operation[Explanation]:
+    """Why a workload waits, or how its nodes compare with the others."""
+    return Operation("GET", _workload_path(ref, "explanation"), Explanation)
 
 
 def history(ref: str) -> Operation[api.HistoryList]:

@@ -81,8 +81,10 @@ class Client:
     change_user = _sent(operations.change_user)
 
     submit = _sent(operations.submit)
+    dry_run = _sent(operations.dry_run)
     workloads = _sent(operations.workloads)
     workload = _sent(operations.workload)
+    explanation = _sent(operations.explanation)
     history = _sent(operations.history)
     wait = _sent(operations.wait)
     scale = _sent(operations.scale)

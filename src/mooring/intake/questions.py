@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from uuid import UUID
 
 from mooring.clock import now
@@ -53,11 +54,13 @@ class Questions:
                     raise NotFound("the workload was purged meanwhile")
                 tasks = [task for task in await views.tasks_of(connection, workload_id) if task.current]
                 there = await placed(connection, workload_id)
+                profiles = {pool.name: pool.profile for pool in await pools.all_pools(connection)}
+            scheduler = self._scheduler(mirror, profiles[row.pool])
             waiting = mirror.queue.get(workload_id)
             if waiting is not None:
-                explained = await asyncio.to_thread(self._scheduler(waiting.pool).explain, waiting, now())
+                explained = await self._ask(partial(scheduler.explain, waiting, now()))
             elif there is not None:
-                explained = await asyncio.to_thread(self._scheduler(there.pool).explain_placed, there)
+                explained = await self._ask(partial(scheduler.explain_placed, there))
             else:
                 return _ended(row, tasks)
         return _shown(row, tasks, explained)
@@ -65,15 +68,16 @@ class Questions:
     async def dry_run(self, principal: Principal, request: WorkloadRequest) -> Explanation:
         """What would become of a request: it is checked as a submission is, and placed on a trial."""
         async with self._one_at_a_time:
-            await self._current()
+            mirror = await self._current()
             async with self._database.read() as connection:
                 new, pool = translate(request, principal, await pools.all_pools(connection))
                 taken = await workloads.names_in_use(connection, [new])
             if (principal.user_id, new.name) in taken:
                 raise name_taken(new)
             workload = _as_workload(new, pool)
-            explained = await asyncio.to_thread(self._scheduler(pool.name).explain, workload, now())
-        return _tried(workload, explained)
+            scheduler = self._scheduler(mirror, pool.profile)
+            explained = await self._ask(partial(scheduler.explain, workload, now()))
+        return _tried(workload, pool, explained)
 
     async def _current(self) -> Mirror:
         time = asyncio.get_running_loop().time()
@@ -86,14 +90,20 @@ class Questions:
         self._followed_at = time
         return self._mirror
 
-    def _scheduler(self, pool: str) -> Scheduler:
-        assert self._mirror is not None
-        profile = self._mirror.profiles[pool]
+    def _scheduler(self, mirror: Mirror, profile: str) -> Scheduler:
         if profile not in self._schedulers:
             self._schedulers[profile] = Scheduler(
-                cluster=self._mirror.cluster, profile=self._registry.profile(profile), compiled=False
+                cluster=mirror.cluster, profile=self._registry.profile(profile), compiled=False
             )
         return self._schedulers[profile]
+
+    async def _ask(self, question: Callable[[], Explained]) -> Explained:
+        try:
+            return await asyncio.to_thread(question)
+        except asyncio.CancelledError:
+            # The thread goes on with these columns, so they are left to it.
+            self._mirror = None
+            raise
 
 
 def _as_workload(new: NewWorkload, pool: Pool) -> Workload:
@@ -120,10 +130,11 @@ def _as_workload(new: NewWorkload, pool: Pool) -> Workload:
 
 
 def _shown(row: WorkloadRow, tasks: Sequence[TaskRow], explained: Explained) -> Explanation:
-    return _answer(row.id, row.name, row.status, explained, [_place(task) for task in tasks])
+    known = {"id": row.id, "name": row.name, "status": row.status, "simulated": row.simulated}
+    return Explanation.model_validate({**explained.as_dict(), **known, "tasks": [_place(task) for task in tasks]})
 
 
-def _tried(workload: Workload, explained: Explained) -> Explanation:
+def _tried(workload: Workload, pool: Pool, explained: Explained) -> Explanation:
     places = {placement.task_id: placement for placement in explained.placements}
     tasks = [
         TaskPlace(
@@ -135,14 +146,8 @@ def _tried(workload: Workload, explained: Explained) -> Explanation:
         )
         for task in workload.tasks
     ]
-    return _answer(None, workload.name, None, explained, tasks)
-
-
-def _answer(
-    workload_id: UUID | None, name: str, status: str | None, explained: Explained, tasks: list[TaskPlace]
-) -> Explanation:
-    record = explained.as_dict()
-    return Explanation.model_validate({**record, "id": workload_id, "name": name, "status": status, "tasks": tasks})
+    known = {"id": None, "name": workload.name, "status": None, "simulated": pool.simulated}
+    return Explanation.model_validate({**explained.as_dict(), **known, "tasks": tasks})
 
 
 def _ended(row: WorkloadRow, tasks: Sequence[TaskRow]) -> Explanation:
@@ -152,6 +157,7 @@ def _ended(row: WorkloadRow, tasks: Sequence[TaskRow]) -> Explanation:
         name=row.name,
         status=row.status,
         pool=row.pool,
+        simulated=row.simulated,
         outcome="ended",
         summary=f"it is {row.status.lower()}",
         reason=None if row.reason is None else dict(row.reason),

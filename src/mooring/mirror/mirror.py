@@ -104,8 +104,13 @@ class Mirror:
         found = await nodes.load(connection, sorted(ids))
         for node in found:
             self.cluster.upsert(node)
-        for gone in ids - {node.id for node in found}:
-            self.cluster.remove(gone)
+        gone = ids - {node.id for node in found}
+        for node_id in gone:
+            self.cluster.remove(node_id)
+        # The store forgets on which node a task failed when that node is removed.
+        await self._read_workloads(
+            connection, {w.id for w in self.queue.values() if not gone.isdisjoint(w.constraints.failed_on)}
+        )
         await self._tell_tasks(connection, {node.id for node in found})
 
     async def _tell_tasks(self, connection: Connection, ids: set[UUID] | None) -> None:

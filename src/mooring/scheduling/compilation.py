@@ -16,13 +16,13 @@ _done = threading.Event()
 _started = threading.Lock()
 _failure: list[BaseException] = []
 
-_LOWER_PRIORITY = 10
+_NICER_BY = 10
 
 
-def start() -> None:
-    """Begin to compile, unless that was begun before."""
+def start(*, urgent: bool = False) -> None:
+    """Begin to compile, unless that was begun before. What is not urgent leaves the processor to others."""
     if _started.acquire(blocking=False):
-        threading.Thread(target=_compile, name="mooring-kernels", daemon=True).start()
+        threading.Thread(target=_compile, args=(urgent,), name="mooring-kernels", daemon=True).start()
 
 
 def ready() -> bool:
@@ -32,7 +32,7 @@ def ready() -> bool:
 
 def wait(timeout_seconds: float | None = None) -> bool:
     """Begin if need be, and wait for the end. False: it takes longer, or this machine cannot compile."""
-    start()
+    start(urgent=True)
     _done.wait(timeout_seconds)
     return ready()
 
@@ -42,22 +42,22 @@ def failure() -> BaseException | None:
     return _failure[0] if _failure else None
 
 
-def fill_cache() -> None:
+def fill_cache(nicer_by: int) -> None:
     """What the other process does: compile into the cache. It ends with the process that waits for it."""
     threading.Thread(target=_end_with_standard_input, daemon=True).start()
-    os.nice(_LOWER_PRIORITY)
+    os.nice(nicer_by)
     from mooring.scheduling.engine import warm_up
 
     warm_up()
 
 
-def _compile() -> None:
+def _compile(urgent: bool) -> None:
     try:
         # Imported here, since the compiler itself takes a while to import.
         from mooring.scheduling import engine, kernels
 
         if kernels.CACHE_FOLDER is not None and not kernels.cache_is_filled():
-            _fill_cache_apart()
+            _fill_cache_apart(0 if urgent else _NICER_BY)
         try:
             engine.warm_up()
         except OSError:
@@ -71,16 +71,16 @@ def _compile() -> None:
         _done.set()
 
 
-def _fill_cache_apart() -> None:
+def _fill_cache_apart(nicer_by: int) -> None:
     """Wait for another process to compile. If it cannot, this one compiles by itself and meets the reason."""
     if not sys.executable or getattr(sys, "frozen", False):
         return
-    command = [sys.executable, "-c", "from mooring.scheduling.compilation import fill_cache; fill_cache()"]
+    program = f"from mooring.scheduling.compilation import fill_cache; fill_cache({nicer_by})"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folder for folder in sys.path if folder)}
     try:
         # Nothing is written to its standard input: that it closes tells the other process that this one is gone.
         with subprocess.Popen(
-            command,
+            [sys.executable, "-c", program],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,

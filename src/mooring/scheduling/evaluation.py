@@ -87,11 +87,6 @@ class Evaluation:
     def demand(self) -> Demand:
         return self.cluster.demand(self.shape.request, self.shape.uncounted)
 
-    @property
-    def revision(self) -> int:
-        """Of the columns at the last refresh; while it stays, so do all answers."""
-        return self._seen
-
     def refresh(self) -> None:
         """Ask the plugins again about the rows that changed since the last refresh."""
         cluster = self.cluster

@@ -88,11 +88,9 @@ def _mark() -> Path:
     return Path(CACHE_FOLDER or "") / f"filled-{sys.implementation.cache_tag}-numba-{numba.__version__}"
 
 
-def _compiled(function: _Function, *, inlined: bool = False) -> _Function:
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False, "_nrt": False}
+def _compiled(function: _Function, **further: Any) -> _Function:
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False, "_nrt": False, **further}
     options["cache"] = CACHE_FOLDER is not None
-    if inlined:
-        options["forceinline"] = True
     # The folder is looked up when a function is made; other users of the compiler keep theirs.
     settings: Any = numba.config
     others, settings.CACHE_DIR = settings.CACHE_DIR, CACHE_FOLDER or ""
@@ -105,7 +103,12 @@ def _compiled(function: _Function, *, inlined: bool = False) -> _Function:
 
 
 def _inlined(function: _Function) -> _Function:
-    return _compiled(function, inlined=True)
+    return _compiled(function, forceinline=True)
+
+
+def _merged(function: _Function) -> _Function:
+    """For large functions with one caller: the compiler meets them as a part of it, and does not compile them twice."""
+    return _compiled(function, inline="always")
 
 
 ONE = 1_000_000
@@ -700,7 +703,7 @@ def set_leaf(tree: Int64s, start: Number, leaf: Number, key: Number) -> None:
         node >>= 1
 
 
-@_inlined
+@_merged
 def refresh(
     nodes: Nodes,
     shapes: Shapes,
@@ -833,7 +836,7 @@ def slot_for(shapes: Shapes, slots: Slots, shape: Number) -> Number:
     return chosen
 
 
-@_inlined
+@_merged
 def pick(
     nodes: Nodes,
     shapes: Shapes,

@@ -193,8 +193,8 @@ class LoweredProfile:
     unused: int = 0
     filters: frozenset[type] = frozenset()
     """The filters that are asked by counting."""
-    request_is_static: bool = False
-    """A static plugin may look at the request."""
+    shape_is_static: bool = False
+    """A static plugin of the user may look at everything in a shape; the built-in ones look at what is named below."""
     reads_load: bool = False
 
     normalised: Normalised | None = None
@@ -228,7 +228,7 @@ class LoweredProfile:
             shape.architecture,
             shape.region,
             shape.owner,
-            shape.request if self.request_is_static else None,
+            shape if self.shape_is_static else None,
             constraints.node_name,
             constraints.node_selector,
             constraints.node_terms,
@@ -331,7 +331,7 @@ def lower_profile(profile: Profile) -> LoweredProfile | None:
         counted_scorers=tuple(counted_scorers),
         normalised=normalised,
         filters=frozenset(counted),
-        request_is_static=any(not type(plugin).__module__.startswith("mooring.scheduling.") for plugin in static),
+        shape_is_static=any(not type(plugin).__module__.startswith("mooring.scheduling.") for plugin in static),
     )
 
 

@@ -93,7 +93,7 @@ class Placed:
         self._codes: dict[_Class, int] = {}
         self._classes: list[_Class] = []
         self._by_constraints: dict[tuple[Constraints, bool], int] = {}
-        self._rows: list[dict[int, int]] = []
+        self._rows: list[Counter[int]] = []
         """Per class how many tasks are on which row."""
         self._of_row: defaultdict[int, set[int]] = defaultdict(set)
         self._matchers: dict[Matcher, Counts] = {}
@@ -140,9 +140,9 @@ class Placed:
         code = self._code(constraints, False)
         each = rows.tolist()
         self.changes.note(each)
-        on_rows, of_row = self._rows[code], self._of_row
+        self._rows[code].update(each)
+        of_row = self._of_row
         for row in each:
-            on_rows[row] = on_rows.get(row, 0) + 1
             of_row[row].add(code)
         for counts in self._matched[code]:
             np.add.at(counts, rows, 1)
@@ -260,7 +260,7 @@ class Placed:
             if code is None:
                 code = self._codes[kind] = len(self._classes)
                 self._classes.append(kind)
-                self._rows.append({})
+                self._rows.append(Counter())
                 self._matched.append([counts for m, counts in self._matchers.items() if self._is_meant(m, kind)])
                 self._matched[code].extend(self._carried_by(kind))
             if len(self._by_constraints) >= 1 << 16:

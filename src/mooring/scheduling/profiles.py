@@ -24,6 +24,9 @@ DEFAULT_PROFILE = "locality"
 _WISHES = {"node_affinity": 30, "task_affinity": 30, "topology_spread": 30, "taints": 30, "images": 10}
 """What tasks and nodes ask for; none of it weighs anything for a task that it does not concern."""
 
+MOST_WEIGHT = 1_000_000
+"""Of all scorers together: a weighted score has to share 64 bits with the tiers and the order of names."""
+
 PRESETS: Mapping[str, Mapping[str, int]] = {
     "locality": {"resources": 40, "load": 30, "locality": 30, **_WISHES},
     "balanced": {"resources": 40, "balanced": 30, "load": 20, "unused_capability": 10, **_WISHES},
@@ -79,6 +82,13 @@ class Profile:
     def __post_init__(self) -> None:
         if not self.scorers or any(weight <= 0 for _, weight in self.scorers):
             raise InvalidInput(f"profile {self.name!r} needs scorers with weights above 0", code="invalid-profile")
+        total = sum(weight for _, weight in self.scorers)
+        if total > MOST_WEIGHT:
+            raise InvalidInput(
+                f"the weights of profile {self.name!r} sum up to {total:,} in whole numbers; "
+                f"the most is {MOST_WEIGHT:,}: use smaller ones in the same proportion",
+                code="invalid-weight",
+            )
 
     def concerning(self, shape: Shape, cluster: Cluster) -> Active:
         """The filters and scorers that have something to say about a shape."""

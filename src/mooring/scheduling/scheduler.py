@@ -44,6 +44,8 @@ class Pass:
     """What a pass decided, in the order in which it decided."""
 
     decisions: tuple[Decision, ...]
+    short: tuple[tuple[int, Shortage], ...] = ()
+    """Which decisions found too few nodes, where the reasons are not said yet."""
 
     @property
     def outcomes(self) -> Mapping[Outcome, int]:
@@ -93,25 +95,36 @@ class Scheduler:
         )
         self.binder = binder
         self._evaluations = Evaluations(self.cluster, self.profile)
-        self._shortages = Shortages()
+        self._shortages = Shortages(self.cluster, self.profile)
         self._engine: Engine | None = None
         self._compiled = compiled is not False and binder is None
-        if self._compiled:
-            compilation.start()
         if compiled:
             compilation.wait()
+        elif self._compiled:
+            compilation.start()
 
     def run(self, workloads: Sequence[Workload], now: datetime = END_OF_TIME) -> Pass:
         """One pass: decide for every workload, best first. One that does not fit does not block those behind it.
 
         Without a time no task is too early.
         """
+        return self.explained(self.place(workloads, now))
+
+    def place(self, workloads: Sequence[Workload], now: datetime = END_OF_TIME) -> Pass:
+        """A pass that leaves the reasons of shortages to `explained`: a caller may bind what was placed before that."""
         ordered = self.sequencer.order(workloads)
         if self._compiled and compilation.ready():
             decisions, short = self._decide_in_batches(ordered, now)
         else:
             decisions, short = self._decide_one_by_one(ordered, now)
-        for position, shortage in short:
+        return Pass(tuple(decisions), tuple(short))
+
+    def explained(self, result: Pass) -> Pass:
+        """The pass with every reason, said of the nodes as they are now."""
+        if not result.short:
+            return result
+        decisions = list(result.decisions)
+        for position, shortage in result.short:
             decisions[position] = self._with_reason(decisions[position], shortage)
         return Pass(tuple(decisions))
 
@@ -167,11 +180,9 @@ class Scheduler:
     def _with_reason(self, decision: Decision, shortage: Shortage) -> Decision:
         """The decision with the reason why some or all of its tasks found no node."""
         workload = decision.workload
-        shape = shape_of(workload, self.cluster)
         try:
-            return decision._replace(reason=self._shortages.reason(self._evaluations.of(shape), workload, shortage))
+            return decision._replace(reason=self._shortages.reason(workload, shortage))
         except PluginFailed as failure:
-            self._evaluations.drop(shape)
             if decision.placements:
                 return decision._replace(reason=failure.reason)
             return Decision(workload, Outcome.ERROR, reason=failure.reason)

@@ -12,11 +12,15 @@ import numpy as np
 from mooring.model.quantity import INT64_MAX
 from mooring.model.reasons import Cure, Reason
 from mooring.model.workloads import Task, Workload
-from mooring.scheduling.columns import Amount, Rows
+from mooring.scheduling.columns import Amount, Cluster, Rows
 from mooring.scheduling.evaluation import Evaluation
+from mooring.scheduling.profiles import Profile
 from mooring.scheduling.selection import own_tasks
+from mooring.scheduling.shapes import shape_of
 from mooring.scheduling.survey import Survey, Surveys, summary, with_own_limit
 from mooring.scheduling.trial import Trial
+
+_REASONS_KEPT = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +35,33 @@ class Shortage:
 class Shortages:
     """Makes reasons of shortages when a pass is through, so that no explanation holds up the decisions behind it."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: Cluster, profile: Profile) -> None:
+        self._cluster = cluster
+        self._profile = profile
         self._surveys = Surveys()
+        self._known: dict[tuple[object, ...], Reason] = {}
+        """Of workloads that found nothing and are nowhere yet: those that are alike have one reason."""
+        self._revision = -1
 
-    def reason(self, evaluation: Evaluation, workload: Workload, shortage: Shortage) -> Reason:
+    def reason(self, workload: Workload, shortage: Shortage) -> Reason:
         """Why there are no more nodes. What was undone of tasks that start together counts for this."""
-        cluster = evaluation.cluster
+        if self._revision != self._cluster.changes.revision or len(self._known) >= _REASONS_KEPT:
+            self._known = {}
+            self._revision = self._cluster.changes.revision
+        shape = shape_of(workload, self._cluster)
+        alike = (shape, shortage.count, shortage.together, workload.max_per_node)
+        nowhere = not shortage.rows and not workload.occupied
+        known = self._known.get(alike) if nowhere else None
+        if known is not None:
+            return known
+        # Not refreshed: what the filters say is asked for here, and the scores of nodes that are short do not matter.
+        reason = self._of(Evaluation(shape, self._cluster, self._profile), workload, shortage)
+        if nowhere:
+            self._known[alike] = reason
+        return reason
+
+    def _of(self, evaluation: Evaluation, workload: Workload, shortage: Shortage) -> Reason:
+        cluster = self._cluster
         own = own_tasks(workload, cluster)
         trial = Trial(cluster)
         try:

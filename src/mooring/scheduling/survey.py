@@ -43,19 +43,19 @@ class Surveys:
         self._known: dict[Shape, tuple[int, Survey]] = {}
 
     def of(self, evaluation: Evaluation) -> Survey:
-        evaluation.refresh()
+        revision = evaluation.cluster.changes.revision
         known = self._known.get(evaluation.shape)
-        if known is not None and known[0] == evaluation.revision:
+        if known is not None and known[0] == revision:
             return known[1]
         survey = look(evaluation)
         if len(self._known) >= _SURVEYS_KEPT:
             self._known.clear()
-        self._known[evaluation.shape] = (evaluation.revision, survey)
+        self._known[evaluation.shape] = (revision, survey)
         return survey
 
 
 def look(evaluation: Evaluation) -> Survey:
-    """Ask every filter about the nodes that those before it let pass."""
+    """Ask every filter about the nodes that those before it let pass. The evaluation need not be refreshed."""
     shape, cluster = evaluation.shape, evaluation.cluster
     members = passing = cluster.rows_of_pool(shape.pool)
     rejected: list[Rejected] = []

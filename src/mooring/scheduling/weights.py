@@ -32,11 +32,16 @@ def weighted_sum(scores: Iterable[tuple[int, Weight]]) -> Fraction:
 
 def whole_weights(weights: Mapping[str, int | Weight]) -> dict[str, int]:
     """The same proportions in whole numbers."""
-    for name, weight in weights.items():
-        if not isinstance(weight, (int, Weight)):
-            raise InvalidInput(
-                f"the weight of {name!r} is {weight!r}; it must be a whole number", code="invalid-weight"
-            )
-    exact = {name: weight.value if isinstance(weight, Weight) else Fraction(weight) for name, weight in weights.items()}
+    exact = {name: _exact(name, weight) for name, weight in weights.items()}
     scale = lcm(*(value.denominator for value in exact.values()))
     return {name: int(value * scale) for name, value in exact.items()}
+
+
+def _exact(name: str, weight: object) -> Fraction:
+    value = weight.value if isinstance(weight, Weight) else weight
+    if isinstance(value, bool) or not isinstance(value, (int, Fraction)) or value <= 0:
+        told = value if isinstance(weight, Weight) else weight
+        raise InvalidInput(
+            f"the weight of {name!r} is {told!r}; it must be a whole number above 0, or a Weight", code="invalid-weight"
+        )
+    return Fraction(value)

@@ -55,6 +55,8 @@ class Explanation(Answer):
     name: str
     status: str | None
     pool: str
+    simulated: bool
+    """True: nothing really runs there."""
     outcome: Literal["placed", "waiting", "impossible", "error", "ended"]
     """Of a pass over this workload alone with the nodes as they are now."""
     summary: str

@@ -11,16 +11,20 @@ from mooring.cli.options import (
     WORK,
     ArchitectureOption,
     CpuOption,
+    DryRunOption,
     EnvironmentOption,
     GpuOption,
     LabelOption,
     MemoryOption,
     OutputOption,
     PoolOption,
+    PortsOption,
     RegionOption,
+    SelectOption,
     ServerOption,
     SlotOption,
     StorageOption,
+    TolerateOption,
 )
 from mooring.cli.output import Format
 from mooring.model.errors import InvalidInput, MooringError
@@ -54,12 +58,20 @@ def deploy(
     arch: ArchitectureOption = None,
     env: EnvironmentOption = None,
     label: LabelOption = None,
+    select: SelectOption = None,
+    tolerate: TolerateOption = None,
+    spread_over: Annotated[
+        list[str] | None,
+        typer.Option("--spread-over", metavar="LABEL", help="As many here as there, by this label of nodes."),
+    ] = None,
+    ports: PortsOption = 0,
     max_per_node: Annotated[int | None, typer.Option(min=1, help="At most so many on one node.")] = None,
     gang: Annotated[bool, typer.Option("--gang", help="Start all replicas together or none.")] = False,
     on_insufficient: Annotated[OnInsufficient, typer.Option(help="What to do when there is no room.")] = (
         OnInsufficient.WAIT
     ),
     priority: Annotated[int | None, typer.Option(min=0, max=100, help="Higher is placed earlier.")] = None,
+    dry_run: DryRunOption = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs.")] = True,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="How long to wait.")] = 300.0,
     output: OutputOption = Format.TABLE,
@@ -70,9 +82,10 @@ def deploy(
         raise InvalidInput("there is nothing to run: give --image IMAGE, or a command after --")
 
     from mooring.cli.connection import connect
+    from mooring.cli.explaining import show_explanation
     from mooring.cli.output import show_json, show_line
     from mooring.cli.progress import Progress
-    from mooring.cli.requests import assignments, build, checked_name, environment, resources
+    from mooring.cli.requests import assignments, build, checked_name, environment, placement, resources
     from mooring.cli.waiting import is_up, wait_until
     from mooring.cli.words import status_text
     from mooring.wire.api import ContainerRequest, WorkloadRequest
@@ -100,8 +113,12 @@ def deploy(
         spread=True,
         max_per_node=max_per_node,
         on_insufficient=on_insufficient.value,
+        placement=placement(select=select, tolerate=tolerate, ports=ports, spread_over=spread_over),
     )
     with connect(server) as client:
+        if dry_run:
+            show_explanation(client.dry_run(request), output)
+            return
         accepted = client.submit(request)
         if not wait:
             if output is Format.JSON:
@@ -151,7 +168,7 @@ def _late(detail: WorkloadDetail, seconds: float) -> MooringError:
     from mooring.cli.exits import TimedOut
     from mooring.cli.waiting import describe
 
-    stays = f"it stays in the queue; `mooring status {detail.name}` shows it, `mooring rm {detail.name}` ends it"
+    stays = f"it stays in the queue; `mooring explain {detail.name}` shows why, `mooring rm {detail.name}` ends it"
     advice = cure(detail)
     return TimedOut(
         f"after {seconds:g} seconds {describe(detail)}",

@@ -16,6 +16,7 @@ from mooring.cli.options import (
     ServerOption,
     SlotOption,
     StorageOption,
+    TaintOption,
 )
 from mooring.cli.output import Cell, Column, Format, Styled, show_fields, show_json, show_line, show_table
 from mooring.cli.words import NOTHING, age, pairs, rounded, status_style, status_text
@@ -72,13 +73,14 @@ def add(
     region: RegionOption = None,
     arch: Annotated[str | None, typer.Option(metavar="ARCH", help="Its processor family.")] = None,
     label: LabelOption = None,
+    taint: TaintOption = None,
     max_tasks: Annotated[int | None, typer.Option(min=1, help="At most so many tasks.")] = None,
     output: OutputOption = Format.TABLE,
     server: ServerOption = None,
 ) -> None:
     """Add a simulated node. A real one joins by `mooring agent`; see `mooring token create`."""
     from mooring.cli.connection import connect
-    from mooring.cli.requests import assignments, build, checked_name, resources
+    from mooring.cli.requests import assignments, build, checked_name, resources, taints
     from mooring.wire.api import NodeRequest
 
     request = build(
@@ -89,6 +91,7 @@ def add(
         region=region,
         architecture=arch,
         labels=assignments(label, option="--label") or None,
+        taints=taints(taint) or None,
         max_tasks=max_tasks,
     )
     with connect(server) as client:

@@ -159,6 +159,8 @@ def _show(detail: WorkloadDetail) -> None:
             show_line(f"environment of {container}: {variable}={value}")
     if detail.reason and detail.status != "RUNNING" and (advice := cure(detail)):
         show_line(f"hint: {advice}")
+    if detail.status == "PENDING":
+        show_line(f"`mooring explain {detail.name}` shows which nodes lack what")
 
 
 _TASK_COLUMNS = (

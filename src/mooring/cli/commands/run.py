@@ -14,16 +14,21 @@ from mooring.cli.options import (
     WORK,
     ArchitectureOption,
     CpuOption,
+    DryRunOption,
     EnvironmentOption,
     GpuOption,
     LabelOption,
     MemoryOption,
     PoolOption,
+    PortsOption,
     RegionOption,
+    SelectOption,
     ServerOption,
     SlotOption,
     StorageOption,
+    TolerateOption,
 )
+from mooring.cli.output import Format
 
 if TYPE_CHECKING:
     from mooring.cli.interrupts import Interrupts
@@ -57,16 +62,21 @@ def run(
     arch: ArchitectureOption = None,
     env: EnvironmentOption = None,
     label: LabelOption = None,
+    select: SelectOption = None,
+    tolerate: TolerateOption = None,
+    ports: PortsOption = 0,
     workdir: Annotated[str | None, typer.Option(metavar="FOLDER", help="The folder on the node to run in.")] = None,
     restart: Annotated[Restart | None, typer.Option(help="When to start it again after it ended.")] = None,
     priority: Annotated[int | None, typer.Option(min=0, max=100, help="Higher is placed earlier.")] = None,
+    dry_run: DryRunOption = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Print its name and leave it running.")] = False,
     server: ServerOption = None,
 ) -> None:
     """Run a command on the cluster, show its output live, and exit with its exit code."""
     from mooring.cli.connection import connect
+    from mooring.cli.explaining import show_explanation
     from mooring.cli.interrupts import Interrupts
-    from mooring.cli.requests import assignments, build, checked_name, environment, resources
+    from mooring.cli.requests import assignments, build, checked_name, environment, placement, resources
     from mooring.wire.api import ContainerRequest, WorkloadRequest
 
     container = build(
@@ -88,8 +98,12 @@ def run(
         region=region,
         priority=priority,
         labels=assignments(label, option="--label") or None,
+        placement=placement(select=select, tolerate=tolerate, ports=ports),
     )
     with connect(server) as client:
+        if dry_run:
+            show_explanation(client.dry_run(request), Format.TABLE)
+            return
         if detach:
             print(client.submit(request).name)
             return

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mooring.cli.exits import say
-from mooring.cli.options import CLUSTER, LabelOption, OutputOption, RegionOption, ServerOption
+from mooring.cli.options import CLUSTER, LabelOption, OutputOption, RegionOption, ServerOption, TaintOption
 from mooring.cli.output import Format, show_json
 from mooring.cli.words import instant
 
@@ -28,6 +28,7 @@ def create(
     pool: Annotated[str | None, typer.Option(metavar="POOL", help="The pool that it joins.")] = None,
     region: RegionOption = None,
     label: LabelOption = None,
+    taint: TaintOption = None,
     expires_in: Annotated[
         int | None, typer.Option(metavar="SECONDS", min=10, help="How long the token can be used.")
     ] = None,
@@ -36,7 +37,7 @@ def create(
 ) -> None:
     """Make a token for one machine, and show the command to run there."""
     from mooring.cli.connection import connect
-    from mooring.cli.requests import assignments, build, checked_name
+    from mooring.cli.requests import assignments, build, checked_name, taints
     from mooring.client.address import is_loopback
     from mooring.wire.api import JoinTokenRequest
 
@@ -46,6 +47,7 @@ def create(
         pool=checked_name(pool, what="pool"),
         region=region,
         labels=assignments(label, option="--label") or None,
+        taints=taints(taint) or None,
         expires_in_seconds=expires_in,
     )
     with connect(server) as client:

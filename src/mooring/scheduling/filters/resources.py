@@ -65,8 +65,9 @@ class ResourcesFilter:
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
         """Each node counts for one slot: the one that most of the nodes not yet counted lack."""
         demand = self._demand(shape, cluster)
-        free = np.maximum(cluster.free(demand, rows), 0)
-        lacks = ~cluster.fits(demand, rows)
+        remaining = cluster.free(demand, rows)
+        free = np.maximum(remaining, 0)
+        lacks = demand.amounts > remaining
         fits_when_empty = demand.amounts <= cluster.allocatable[demand.slots, rows]
         words: list[str] = []
         lacking: dict[str, dict[str, int]] = {}

@@ -1,0 +1,124 @@
+"""The record of a decision for people: what removed the nodes, how the best compare, where the tasks go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from mooring.cli.output import Cell, Column, Format, Styled, show_fields, show_json, show_line, show_table
+from mooring.cli.words import plural, reason_text, status_style, status_text
+
+if TYPE_CHECKING:
+    from mooring.wire.explanation import Explanation, ScoredNode, TaskPlace
+
+_OUTCOME_STYLES = {"placed": "green", "waiting": "yellow", "impossible": "red", "error": "red"}
+_TASKS_SHOWN = 20
+
+
+def show_explanation(explanation: Explanation, output: Format) -> None:
+    """All of it; a dry run is one without an id."""
+    if output is Format.JSON:
+        show_json(explanation)
+        return
+    show_fields(
+        [
+            ("name", explanation.name),
+            ("status", _status(explanation)),
+            ("pool", explanation.pool),
+            ("candidates", _candidates(explanation)),
+            ("reason", reason_text(explanation.reason)),
+        ]
+    )
+    if explanation.removed:
+        _under("Nodes turned down")
+        show_table(_REMOVED, [[f"{r.nodes:,}", r.by, r.words, _CURES[r.cure]] for r in explanation.removed])
+    if explanation.nearest_misses and (not explanation.candidates or output is Format.WIDE):
+        _under("Nearest misses")
+        # Each is one node, which needs no number.
+        rows = [
+            [miss.node, "; ".join(r.words.removeprefix("1 ") for r in miss.rejections)]
+            for miss in explanation.nearest_misses
+        ]
+        show_table((Column("NODE"), Column("WHY NOT")), rows)
+    scored = _compared(explanation, output)
+    if scored:
+        _under("Scores, 0 to 100")
+        names = list(explanation.weights)
+        columns = (
+            Column("NODE"),
+            Column(""),
+            Column("TOTAL", number=True),
+            *(Column(f"{name.upper()} x{explanation.weights[name]}", number=True) for name in names),
+        )
+        show_table(columns, [_scores(node, role, names) for role, node in scored])
+    if explanation.tasks:
+        _under("Tasks would go to" if explanation.id is None and explanation.outcome == "placed" else "Tasks")
+        shown = explanation.tasks if output is Format.WIDE else explanation.tasks[:_TASKS_SHOWN]
+        ports = Format.WIDE if any(task.ports for task in shown) else Format.TABLE
+        show_table(_TASKS, [_task(task, explanation) for task in shown], ports)
+        if len(shown) < len(explanation.tasks):
+            show_line(f"and {plural(len(explanation.tasks) - len(shown), 'more task')} (-o wide shows all)")
+
+
+_REMOVED = (Column("NODES", number=True), Column("FILTER"), Column("WHY"), Column("CURED BY"))
+_TASKS = (
+    Column("TASK", number=True),
+    Column("STATUS"),
+    Column("NODE"),
+    Column("SCORE", number=True),
+    Column("PORTS", wide=True),
+)
+_CURES = {"release": "others leaving", "change": "a change", "never": "nothing"}
+
+
+def _status(explanation: Explanation) -> Cell:
+    style = _OUTCOME_STYLES.get(explanation.outcome, "")
+    if explanation.id is None:
+        words = {"placed": "would be placed", "waiting": "would wait", "impossible": "would fail"}
+        what = words.get(explanation.outcome, explanation.outcome)
+        return Styled(f"{what} (dry run, simulated nodes)" if explanation.simulated else f"{what} (dry run)", style)
+    return Styled(status_text(explanation.status or explanation.outcome, simulated=explanation.simulated), style)
+
+
+def _candidates(explanation: Explanation) -> str:
+    if explanation.outcome == "ended":
+        return ""
+    nodes = "1 node" if explanation.nodes == 1 else f"{explanation.nodes:,} nodes"
+    fits_now = explanation.status == "PENDING" and explanation.outcome == "placed"
+    more = "; there is room, so it is placed in the next pass" if fits_now else ""
+    return f"{explanation.candidates:,} of {nodes} could take a task of it{more}"
+
+
+def _compared(explanation: Explanation, output: Format) -> list[tuple[str, ScoredNode]]:
+    """The nodes whose scores are shown, each with what it is."""
+    found: list[tuple[str, ScoredNode]] = []
+    if explanation.winner is not None:
+        found.append(("its own" if explanation.placed_on else "best", explanation.winner))
+    own = explanation.placed_on[1:] if output is Format.WIDE else ()
+    found.extend(("its own", node) for node in own)
+    if explanation.runner_up is not None:
+        found.append(("runner-up", explanation.runner_up))
+    return found
+
+
+def _task(task: TaskPlace, explanation: Explanation) -> list[Cell]:
+    return [
+        str(task.index),
+        Styled(status_text(task.status, simulated=explanation.simulated), status_style(task.status)),
+        task.node or "",
+        "" if task.score is None else _points(task.score),
+        ", ".join(map(str, task.ports)),
+    ]
+
+
+def _scores(node: ScoredNode, role: str, names: Iterable[str]) -> list[Cell]:
+    return [node.node, role, _points(node.score), *(_points(node.scores.get(name, 0.0)) for name in names)]
+
+
+def _points(score: float) -> str:
+    return f"{score * 100:.1f}"
+
+
+def _under(title: str) -> None:
+    print()
+    show_line(Styled(title, "bold"))
