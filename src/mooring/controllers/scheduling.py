@@ -20,6 +20,7 @@ from mooring.model.errors import InvalidInput
 from mooring.model.reasons import Reason
 from mooring.model.slots import describe_amounts
 from mooring.model.workloads import Kind, Workload
+from mooring.scheduling import compilation
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Pass, Scheduler
 from mooring.store.bind import Bound
@@ -45,6 +46,8 @@ class SchedulingLoop:
         self.last_pass_ms: float | None = None
 
     async def start(self) -> None:
+        # The kernels are compiled beside the start, so that the first passes soon have them.
+        compilation.start()
         await self._mirror.load()
         self._schedulers = {}
 

@@ -7,10 +7,12 @@ holds the interpreter's lock for a tenth of a second at a time, and its memory w
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 _done = threading.Event()
 _started = threading.Lock()
@@ -46,9 +48,16 @@ def fill_cache(nicer_by: int) -> None:
     """What the other process does: compile into the cache. It ends with the process that waits for it."""
     threading.Thread(target=_end_with_standard_input, daemon=True).start()
     os.nice(nicer_by)
-    from mooring.scheduling.engine import warm_up
+    from mooring.scheduling import engine, kernels
 
-    warm_up()
+    if kernels.CACHE_FOLDER is None:
+        return
+    # Servers that start together wait for one of them to compile.
+    with (Path(kernels.CACHE_FOLDER) / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kernels.cache_is_filled():
+            engine.warm_up()
+            kernels.mark_cache_filled()
 
 
 def _compile(urgent: bool) -> None:
