@@ -10,7 +10,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PYTEST_ARGS ?=
 ARGS ?=
-CASES ?= tests/conformance/cases
+CASES ?=
 
 .PHONY: help install run test lint format bench conformance soak test-deps lock clean
 

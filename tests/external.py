@@ -26,8 +26,12 @@ def trace() -> Callable[[str], Path]:
     return lambda name: external_file("MOORING_TRACES", "traces", name)
 
 
+def external_folder(variable: str, folder: str) -> Path:
+    return Path(os.environ.get(variable) or PROJECT.parent / "shared" / folder)
+
+
 def external_file(variable: str, folder: str, name: str) -> Path:
-    path = Path(os.environ.get(variable) or PROJECT.parent / "shared" / folder) / name
+    path = external_folder(variable, folder) / name
     if not path.exists():
         pytest.skip(f"no {name} in {path.parent}; set {variable} to the folder that holds it")
     return path

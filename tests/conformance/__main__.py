@@ -9,16 +9,19 @@ from pathlib import Path
 
 from tests.conformance.running import LATER, cases_in, problem_of
 from tests.conformance.translation import Json
-
-OWN = Path(__file__).parent / "cases"
+from tests.external import external_folder
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, nargs="?", default=OWN)
+    default = external_folder("MOORING_CONFORMANCE", "conformance")
+    parser.add_argument("folder", type=Path, nargs="?", default=default)
     folder = parser.parse_args().folder
+    found = cases_in(folder)
+    if not found:
+        parser.error(f"there are no cases in {folder}; name a folder, or set MOORING_CONFORMANCE to one")
     failures = 0
-    for name, cases in cases_in(folder).items():
+    for name, cases in found.items():
         problems = {case["id"]: problem for case in cases if (problem := _attempt(case)) is not None}
         _say(f"{name}: {len(cases) - len(problems)} passed, {len(problems)} failed")
         for case_id, problem in problems.items():

@@ -17,6 +17,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -61,7 +62,7 @@ def workspace() -> Iterator[Path]:
 
 
 @dataclass
-class Program:
+class Program(ABC):
     """One `mooring` process with a log, which may be started again after its end."""
 
     data: Path
@@ -71,8 +72,9 @@ class Program:
     log_name: str = ""
     """Of its logs, which are beside the data folder; else the folder's own name."""
 
+    @abstractmethod
     def arguments(self) -> list[str]:
-        raise NotImplementedError
+        """What follows the command's name."""
 
     @property
     def pid(self) -> int:
