@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from time import perf_counter
+from typing import TypeVar
+from uuid import UUID
 
 import structlog
 
@@ -23,10 +26,10 @@ from mooring.model.workloads import Kind, Workload
 from mooring.scheduling import compilation
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Pass, Scheduler
-from mooring.store.bind import Bound
 from mooring.store.narration import narrate
 
 _log = structlog.get_logger(__name__)
+Result = TypeVar("Result")
 
 
 class SchedulingLoop:
@@ -77,25 +80,41 @@ class SchedulingLoop:
         if not waiting:
             return False
         started = perf_counter()
-        decided = await asyncio.get_running_loop().run_in_executor(self._thread, self._pass, waiting, at)
+        placed = await self._in_thread(self._place, waiting, at)
         pass_seconds = perf_counter() - started
-        result = await self._commit(decided, at)
+        conflicts = await self._bind([d for _, result in placed for d in result.decisions if d.placements], at)
+        # Said when what was placed is committed: reasons never delay a start.
+        decided = await self._in_thread(self._explain, placed)
+        await self._write_reasons([d for d in decided if d.workload.id not in conflicts])
         self._record(decided, pass_seconds, at)
-        return bool(result.conflicts)
+        return bool(conflicts)
 
-    def _pass(self, waiting: Sequence[Workload], at: datetime) -> Pass:
+    async def _in_thread(self, work: Callable[..., Result], *arguments: object) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+
+    def _place(self, waiting: Sequence[Workload], at: datetime) -> list[tuple[Scheduler | None, Pass]]:
         """One pass over every pool, each with its own profile."""
         by_profile: dict[str, list[Workload]] = {}
         for workload in waiting:
             by_profile.setdefault(self._mirror.profiles[workload.pool], []).append(workload)
-        decisions: list[Decision] = []
+        placed: list[tuple[Scheduler | None, Pass]] = []
         for profile, workloads in sorted(by_profile.items()):
             try:
-                decisions += self._scheduler(profile).run(workloads, at).decisions
+                scheduler = self._scheduler(profile)
             except InvalidInput as error:
                 reason = Reason("invalid-profile", error.message, "profile", "change")
-                decisions += [Decision(workload, Outcome.WAITING, (), reason) for workload in workloads]
-        return Pass(tuple(decisions))
+                placed.append((None, Pass(tuple(Decision(w, Outcome.WAITING, (), reason) for w in workloads))))
+            else:
+                placed.append((scheduler, scheduler.place(workloads, at)))
+        return placed
+
+    def _explain(self, placed: Sequence[tuple[Scheduler | None, Pass]]) -> list[Decision]:
+        """The decisions with the reasons of those that fell short."""
+        return [
+            decision
+            for scheduler, result in placed
+            for decision in (result if scheduler is None else scheduler.explained(result)).decisions
+        ]
 
     def _scheduler(self, profile: str) -> Scheduler:
         assert self._schedulers is not None
@@ -103,20 +122,19 @@ class SchedulingLoop:
             self._schedulers[profile] = Scheduler(cluster=self._mirror.cluster, profile=self._registry.profile(profile))
         return self._schedulers[profile]
 
-    async def _commit(self, decided: Pass, at: datetime) -> Bound:
+    async def _bind(self, decisions: Sequence[Decision], at: datetime) -> set[UUID]:
+        """Commit placements; the workloads that go back to placing."""
         # Said before the commit, so that the lines stand in the order of what happens.
-        for decision in decided.decisions:
+        for decision in decisions:
             _log_decision(decision)
         started = perf_counter()
-        result = await self._binder.bind(_worth_writing(decided.decisions), self._office.term)
+        result = await self._binder.bind(decisions, self._office.term)
         metrics.bind_seconds.observe(perf_counter() - started)
         self._mirror.assume(result.bound)
-        self._mirror.note_waiting(decided.decisions)
         back = [decision for decision, _ in result.conflicts] + result.dropped
-        failed = [d for d in decided.decisions if d.outcome in (Outcome.IMPOSSIBLE, Outcome.ERROR)]
-        if back or failed:
+        if back:
             await self._mirror.read_again(
-                {p.node_id for d in back for p in d.placements}, {d.workload.id for d in [*back, *failed]}
+                {p.node_id for d in back for p in d.placements}, {d.workload.id for d in back}
             )
         for decision, what in result.conflicts:
             _log.info(f"Workload {decision.workload.id} goes back to placing: {what}")
@@ -130,15 +148,28 @@ class SchedulingLoop:
                 f"Successfully scheduled {decision.workload.kind} {decision.workload.id} "
                 f"with {_counted(len(decision.placements), decision.workload.kind)}"
             )
-        return result
+        return {decision.workload.id for decision, _ in result.conflicts}
 
-    def _record(self, decided: Pass, seconds: float, at: datetime) -> None:
+    async def _write_reasons(self, decisions: Sequence[Decision]) -> None:
+        """Make failures final, and store why the others wait, wholly or in part."""
+        for decision in decisions:
+            if not decision.placements:
+                _log_decision(decision)
+        left = [d._replace(outcome=Outcome.WAITING, placements=()) if d.placements else d for d in decisions]
+        result = await self._binder.bind(_worth_writing(left), self._office.term)
+        self._mirror.note_waiting(left)
+        failed = {d.workload.id for d in left if d.outcome in (Outcome.IMPOSSIBLE, Outcome.ERROR)}
+        if failed:
+            await self._mirror.read_again((), failed)
+        narrate(result.applied)
+
+    def _record(self, decided: Sequence[Decision], seconds: float, at: datetime) -> None:
         self.passes += 1
         self.last_pass_at = at
         self.last_pass_ms = seconds * 1000
         metrics.passes.inc()
         metrics.pass_seconds.observe(seconds)
-        for outcome, number in decided.outcomes.items():
+        for outcome, number in Counter(decision.outcome for decision in decided).items():
             metrics.decisions.labels(outcome.value).inc(number)
 
     def _measure_queue(self, at: datetime) -> None:
