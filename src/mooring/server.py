@@ -40,6 +40,7 @@ from mooring.coordination.signals import Signal
 from mooring.intake.auditing import Auditor
 from mooring.intake.intake import Intake
 from mooring.intake.nodes import SIMULATED_POOL, NodeAdmin, simulated_request
+from mooring.intake.pools import PoolAdmin
 from mooring.intake.questions import Questions
 from mooring.model.errors import Conflict, InvalidInput
 from mooring.model.nodes import REGIONS
@@ -177,6 +178,7 @@ class _Server:
             intake=Intake(database),
             questions=Questions(database),
             nodes=node_admin,
+            pools=PoolAdmin(database),
             logs=server.hub,
             changes=server.signal,
             state=_State(database, server.leader),

@@ -21,6 +21,7 @@ from mooring.coordination.signals import Signal
 from mooring.intake.auditing import Auditor
 from mooring.intake.intake import Intake
 from mooring.intake.nodes import NodeAdmin
+from mooring.intake.pools import PoolAdmin
 from mooring.intake.questions import Questions
 from mooring.model.errors import Unavailable
 from mooring.model.lifecycle import TaskStatus
@@ -193,6 +194,7 @@ async def prepare(database: Database) -> tuple[Services, FakeLogs, WatchedSignal
         intake=Intake(database),
         questions=Questions(database),
         nodes=NodeAdmin(database, simulation_allowed=True),
+        pools=PoolAdmin(database),
         logs=logs,
         changes=changes,
         state=state,

@@ -14,7 +14,7 @@ from mooring.api.throttle import LoginThrottle
 from mooring.api.tokens import Tokens
 from mooring.model.tenants import Principal
 from mooring.store.engine import Database
-from mooring.wire.api import AuditReport, NodeRequest, WorkloadAccepted, WorkloadRequest
+from mooring.wire.api import AuditReport, NodeRequest, PoolChange, WorkloadAccepted, WorkloadRequest
 from mooring.wire.explanation import Explanation
 
 
@@ -44,6 +44,10 @@ class Nodes(Protocol):
     async def resume(self, principal: Principal, name: str) -> None: ...
 
     async def remove(self, principal: Principal, name: str, force: bool) -> None: ...
+
+
+class Pools(Protocol):
+    async def change(self, name: str, asked: PoolChange) -> None: ...
 
 
 class Logs(Protocol):
@@ -110,6 +114,7 @@ class Services:
     intake: Intake
     questions: Questions
     nodes: Nodes
+    pools: Pools
     logs: Logs
     changes: Changes
     state: State

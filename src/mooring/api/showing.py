@@ -137,7 +137,12 @@ def slot_view(name: str, row: SlotRow) -> SlotView:
 
 def pool_view(row: PoolRow) -> PoolView:
     return PoolView(
-        name=row.name, simulated=row.simulated, runtimes=list(row.runtimes), profile=row.profile, nodes=row.nodes
+        name=row.name,
+        simulated=row.simulated,
+        runtimes=list(row.runtimes),
+        profile=row.profile,
+        weights=row.weights,
+        nodes=row.nodes,
     )
 
 

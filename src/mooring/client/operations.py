@@ -195,6 +195,10 @@ def remove_node(name: str, *, force: bool = False) -> Operation[None]:
     return Operation("DELETE", f"/api/nodes/{_segment(name)}", type(None), query=_query(force=force or None))
 
 
+def change_pool(name: str, change: api.PoolChange) -> Operation[None]:
+    return Operation("PATCH", f"/api/pools/{_segment(name)}", type(None), body=change)
+
+
 def pools() -> Operation[api.PoolList]:
     return Operation("GET", "/api/pools", api.PoolList)
 

@@ -97,6 +97,7 @@ class Client:
     resume_node = _sent(operations.resume_node)
     remove_node = _sent(operations.remove_node)
     pools = _sent(operations.pools)
+    change_pool = _sent(operations.change_pool)
     create_join_token = _sent(operations.create_join_token)
 
     health = _sent(operations.health)

@@ -27,6 +27,7 @@ from mooring.scheduling import compilation
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Pass, Scheduler
 from mooring.store.narration import narrate
+from mooring.store.pools import Policy
 
 _log = structlog.get_logger(__name__)
 Result = TypeVar("Result")
@@ -42,8 +43,8 @@ class SchedulingLoop:
         self._registry = Registry()
         self._registry.discover()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scheduling-pass")
-        self._schedulers: dict[str, Scheduler] | None = None
-        """By profile; they share the cluster. None: the mirror must be read first."""
+        self._schedulers: dict[Policy, Scheduler] | None = None
+        """They share the cluster. None: the mirror must be read first."""
         self.passes = 0
         self.last_pass_at: datetime | None = None
         self.last_pass_ms: float | None = None
@@ -94,13 +95,13 @@ class SchedulingLoop:
 
     def _place(self, waiting: Sequence[Workload], at: datetime) -> list[tuple[Scheduler | None, Pass]]:
         """One pass over every pool, each with its own profile."""
-        by_profile: dict[str, list[Workload]] = {}
+        by_policy: dict[Policy, list[Workload]] = {}
         for workload in waiting:
-            by_profile.setdefault(self._mirror.profiles[workload.pool], []).append(workload)
+            by_policy.setdefault(self._mirror.policies[workload.pool], []).append(workload)
         placed: list[tuple[Scheduler | None, Pass]] = []
-        for profile, workloads in sorted(by_profile.items()):
+        for policy, workloads in by_policy.items():
             try:
-                scheduler = self._scheduler(profile)
+                scheduler = self._scheduler(policy)
             except InvalidInput as error:
                 reason = Reason("invalid-profile", error.message, "profile", "change")
                 placed.append((None, Pass(tuple(Decision(w, Outcome.WAITING, (), reason) for w in workloads))))
@@ -116,11 +117,13 @@ class SchedulingLoop:
             for decision in (result if scheduler is None else scheduler.explained(result)).decisions
         ]
 
-    def _scheduler(self, profile: str) -> Scheduler:
+    def _scheduler(self, policy: Policy) -> Scheduler:
         assert self._schedulers is not None
-        if profile not in self._schedulers:
-            self._schedulers[profile] = Scheduler(cluster=self._mirror.cluster, profile=self._registry.profile(profile))
-        return self._schedulers[profile]
+        if policy not in self._schedulers:
+            name, weights = policy
+            profile = self._registry.profile(name, weights=dict(weights) if weights else None)
+            self._schedulers[policy] = Scheduler(cluster=self._mirror.cluster, profile=profile)
+        return self._schedulers[policy]
 
     async def _bind(self, decisions: Sequence[Decision], at: datetime) -> set[UUID]:
         """Commit placements; the workloads that go back to placing."""

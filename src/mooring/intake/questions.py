@@ -41,7 +41,7 @@ class Questions:
         self._registry.discover()
         self._one_at_a_time = asyncio.Lock()
         self._mirror: Mirror | None = None
-        self._schedulers: dict[str, Scheduler] = {}
+        self._schedulers: dict[pools.Policy, Scheduler] = {}
         self._followed_at = 0.0
 
     async def explain(self, workload_id: UUID) -> Explanation:
@@ -54,8 +54,8 @@ class Questions:
                     raise NotFound("the workload was purged meanwhile")
                 tasks = [task for task in await views.tasks_of(connection, workload_id) if task.current]
                 there = await placed(connection, workload_id)
-                profiles = {pool.name: pool.profile for pool in await pools.all_pools(connection)}
-            scheduler = self._scheduler(mirror, profiles[row.pool])
+                policies = {pool.name: pool.policy for pool in await pools.all_pools(connection)}
+            scheduler = self._scheduler(mirror, policies[row.pool])
             waiting = mirror.queue.get(workload_id)
             if waiting is not None:
                 explained = await self._ask(partial(scheduler.explain, waiting, now()))
@@ -75,7 +75,7 @@ class Questions:
             if (principal.user_id, new.name) in taken:
                 raise name_taken(new)
             workload = _as_workload(new, pool)
-            scheduler = self._scheduler(mirror, pool.profile)
+            scheduler = self._scheduler(mirror, pool.policy)
             explained = await self._ask(partial(scheduler.explain, workload, now()))
         return _tried(workload, pool, explained)
 
@@ -90,12 +90,12 @@ class Questions:
         self._followed_at = time
         return self._mirror
 
-    def _scheduler(self, mirror: Mirror, profile: str) -> Scheduler:
-        if profile not in self._schedulers:
-            self._schedulers[profile] = Scheduler(
-                cluster=mirror.cluster, profile=self._registry.profile(profile), compiled=False
-            )
-        return self._schedulers[profile]
+    def _scheduler(self, mirror: Mirror, policy: pools.Policy) -> Scheduler:
+        if policy not in self._schedulers:
+            name, weights = policy
+            profile = self._registry.profile(name, weights=dict(weights) if weights else None)
+            self._schedulers[policy] = Scheduler(cluster=mirror.cluster, profile=profile, compiled=False)
+        return self._schedulers[policy]
 
     async def _ask(self, question: Callable[[], Explained]) -> Explained:
         try:

@@ -149,6 +149,8 @@ pools = Table(
     Column("id", Uuid, primary_key=True),
     Column("name", String(63), nullable=False, unique=True),
     Column("profile", String(63), nullable=False),
+    # Scorers and their weights in place of the profile's own.
+    Column("weights", json_type()),
     Column("runtimes", json_type(), nullable=False),
     Column("simulated", Boolean, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),

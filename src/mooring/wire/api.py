@@ -380,11 +380,19 @@ class JoinToken(Answer):
     expires_at: datetime
 
 
+class PoolChange(Request):
+    """Only what is given changes; weights {} give the profile its own back."""
+
+    profile: Name | Literal["round_robin"] | None = None
+    weights: Annotated[dict[LabelName, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=64)] | None = None
+
+
 class PoolView(Answer):
     name: str
     simulated: bool
     runtimes: list[str]
     profile: str
+    weights: dict[str, int] | None = None
     nodes: int
 
 

@@ -58,6 +58,7 @@ class PoolRow:
     simulated: bool
     runtimes: Sequence[str]
     profile: str
+    weights: dict[str, int] | None
     nodes: int
 
 
@@ -76,6 +77,7 @@ async def all_pools(connection: AsyncConnection) -> list[PoolRow]:
             pools.c.simulated,
             pools.c.runtimes,
             pools.c.profile,
+            pools.c.weights,
             select(func.count())
             .select_from(nodes)
             .where(nodes.c.pool_id == pools.c.id)

@@ -63,6 +63,7 @@ def upgrade() -> None:
         sa.Column("id", sa.Uuid(), nullable=False),
         sa.Column("name", sa.String(length=63), nullable=False),
         sa.Column("profile", sa.String(length=63), nullable=False),
+        sa.Column("weights", _json, nullable=True),
         sa.Column("runtimes", _json, nullable=False),
         sa.Column("simulated", sa.Boolean(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),

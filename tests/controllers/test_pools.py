@@ -1,0 +1,46 @@
+"""A pool's profile and weights decide from the next pass on."""
+
+from __future__ import annotations
+
+import pytest
+
+from mooring.binding.optimistic import OptimisticBinder
+from mooring.controllers.scheduling import SchedulingLoop
+from mooring.intake.pools import PoolAdmin
+from mooring.mirror.mirror import Mirror
+from mooring.model.errors import InvalidInput, NotFound
+from mooring.wire.api import PoolChange
+from tests.store.harbour import Harbour
+
+
+async def test_a_changed_profile_holds_from_the_next_pass_on(harbour: Harbour):
+    await harbour.node("big", cpu=64, memory="256Gi")
+    await harbour.node("small", cpu=4, memory="16Gi")
+    loop = SchedulingLoop(Mirror(harbour.database), OptimisticBinder(harbour.database), harbour.office)
+    admin = PoolAdmin(harbour.database)
+    try:
+        first = await harbour.submit("first")
+        await loop.once()
+        await admin.change("default", PoolChange(profile="pack"))
+        second = await harbour.submit("second")
+        await loop.once()
+        await admin.change("default", PoolChange(profile="locality", weights={"resources": 1}))
+        third = await harbour.submit("third")
+        await loop.once()
+    finally:
+        loop.close()
+    placed = [task.node_name for workload in (first, second, third) for task in await harbour.tasks(workload)]
+    assert placed == ["big", "small", "big"]
+
+
+async def test_what_cannot_be_meant_is_refused_and_changes_nothing(harbour: Harbour):
+    admin = PoolAdmin(harbour.database)
+    with pytest.raises(InvalidInput, match="known are balanced"):
+        await admin.change("default", PoolChange(profile="nonsense"))
+    with pytest.raises(InvalidInput, match="no scorer 'nonsense'"):
+        await admin.change("default", PoolChange(weights={"nonsense": 1}))
+    with pytest.raises(NotFound):
+        await admin.change("nowhere", PoolChange(profile="pack"))
+    mirror = Mirror(harbour.database)
+    await mirror.load()
+    assert mirror.policies["default"] == ("locality", None)
