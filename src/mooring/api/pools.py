@@ -13,7 +13,7 @@ from mooring.wire.api import PoolChange, PoolList
 router = APIRouter(prefix="/api/pools", tags=["pools"], responses=problems(401, 503))
 
 
-@router.patch("/{name}", operation_id="change_pool", status_code=204, responses=problems(400, 403, 404, 413))
+@router.patch("/{name}", operation_id="change_pool", status_code=204, responses=problems(400, 403, 404, 413, 422))
 async def change_pool(services: Served, _principal: Admin, name: str, request: PoolChange) -> None:
     """Choose the profile of a pool, or the weights of its scorers; it holds from the next pass on."""
     await services.pools.change(name, request)
