@@ -9,6 +9,7 @@ from mooring.controllers.scheduling import SchedulingLoop
 from mooring.intake.pools import PoolAdmin
 from mooring.mirror.mirror import Mirror
 from mooring.model.errors import InvalidInput, NotFound
+from mooring.model.pools import PoolPolicy
 from mooring.wire.api import PoolChange
 from tests.store.harbour import Harbour
 
@@ -43,4 +44,4 @@ async def test_what_cannot_be_meant_is_refused_and_changes_nothing(harbour: Harb
         await admin.change("nowhere", PoolChange(profile="pack"))
     mirror = Mirror(harbour.database)
     await mirror.load()
-    assert mirror.policies["default"] == ("locality", None)
+    assert mirror.pools["default"].policy == PoolPolicy("locality")

@@ -8,6 +8,7 @@ import pytest
 
 from mooring.intake.translation import choose_pool, translate
 from mooring.model.errors import InvalidInput
+from mooring.model.pools import PoolPolicy
 from mooring.model.tenants import Principal, Role
 from mooring.model.workloads import Kind, OnInsufficient, Restart
 from mooring.store.pools import Pool
@@ -18,7 +19,7 @@ WHO = Principal(UUID(int=1), "ada", Role.USER, UUID(int=2), UUID(int=3), "AK")
 
 
 def pool(name: str, *runtimes: str, simulated: bool = False) -> Pool:
-    return Pool(UUID(bytes=name.ljust(16).encode()), name, "locality", frozenset(runtimes), simulated)
+    return Pool(UUID(bytes=name.ljust(16).encode()), name, PoolPolicy("locality"), frozenset(runtimes), simulated)
 
 
 POOLS = [pool("default", "process"), pool("simulated", "container", simulated=True)]

@@ -20,6 +20,7 @@ from mooring.coordination.leadership import Office
 from mooring.mirror.mirror import Mirror
 from mooring.model.decisions import SCORE_ONE, Decision, Outcome
 from mooring.model.errors import InvalidInput
+from mooring.model.pools import PoolPolicy
 from mooring.model.reasons import Reason
 from mooring.model.slots import describe_amounts
 from mooring.model.workloads import Kind, Workload
@@ -27,7 +28,6 @@ from mooring.scheduling import compilation
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Pass, Scheduler
 from mooring.store.narration import narrate
-from mooring.store.pools import Policy
 
 _log = structlog.get_logger(__name__)
 Result = TypeVar("Result")
@@ -43,7 +43,7 @@ class SchedulingLoop:
         self._registry = Registry()
         self._registry.discover()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scheduling-pass")
-        self._schedulers: dict[Policy, Scheduler] | None = None
+        self._schedulers: dict[PoolPolicy, Scheduler] | None = None
         """They share the cluster. None: the mirror must be read first."""
         self.passes = 0
         self.last_pass_at: datetime | None = None
@@ -95,9 +95,9 @@ class SchedulingLoop:
 
     def _place(self, waiting: Sequence[Workload], at: datetime) -> list[tuple[Scheduler | None, Pass]]:
         """One pass over every pool, each with its own profile."""
-        by_policy: dict[Policy, list[Workload]] = {}
+        by_policy: dict[PoolPolicy, list[Workload]] = {}
         for workload in waiting:
-            by_policy.setdefault(self._mirror.policies[workload.pool], []).append(workload)
+            by_policy.setdefault(self._mirror.pools[workload.pool].policy, []).append(workload)
         placed: list[tuple[Scheduler | None, Pass]] = []
         for policy, workloads in by_policy.items():
             try:
@@ -117,11 +117,10 @@ class SchedulingLoop:
             for decision in (result if scheduler is None else scheduler.explained(result)).decisions
         ]
 
-    def _scheduler(self, policy: Policy) -> Scheduler:
+    def _scheduler(self, policy: PoolPolicy) -> Scheduler:
         assert self._schedulers is not None
         if policy not in self._schedulers:
-            name, weights = policy
-            profile = self._registry.profile(name, weights=dict(weights) if weights else None)
+            profile = self._registry.profile(policy.profile, weights=dict(policy.weights) if policy.weights else None)
             self._schedulers[policy] = Scheduler(cluster=self._mirror.cluster, profile=profile)
         return self._schedulers[policy]
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from mooring.clock import now
 from mooring.model.errors import NotFound
+from mooring.model.pools import PoolPolicy
 from mooring.scheduling.profiles import Registry
 from mooring.store import pools
 from mooring.store.engine import Connection, Database
@@ -23,9 +27,18 @@ class PoolAdmin:
             found = await pools.by_name(connection, name)
             if found is None:
                 raise NotFound(f"there is no pool {name[:63]!r}")
-            profile = asked.profile or found.profile
-            weights = dict(found.weights or ()) if asked.weights is None else asked.weights
-            registry.profile(profile, weights=dict(weights) or None)
-            await pools.set_policy(connection, name, profile, weights, now())
+            policy = changed(found.policy, asked)
+            registry.profile(policy.profile, weights=dict(policy.weights) if policy.weights else None)
+            await pools.set_policy(connection, name, policy, now())
 
         await self._database.write(work)
+
+
+def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:
+    """The policy with what is asked for in place of what was."""
+    given: dict[str, Any] = {}
+    if asked.profile is not None:
+        given["profile"] = asked.profile
+    if asked.weights is not None:
+        given["weights"] = tuple(sorted(asked.weights.items())) or None
+    return replace(policy, **given)

@@ -13,6 +13,7 @@ from mooring.intake.translation import translate
 from mooring.mirror.mirror import Mirror
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.errors import NotFound
+from mooring.model.pools import PoolPolicy
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Task, Workload
 from mooring.scheduling.explanation import Explanation as Explained
@@ -41,7 +42,7 @@ class Questions:
         self._registry.discover()
         self._one_at_a_time = asyncio.Lock()
         self._mirror: Mirror | None = None
-        self._schedulers: dict[pools.Policy, Scheduler] = {}
+        self._schedulers: dict[PoolPolicy, Scheduler] = {}
         self._followed_at = 0.0
 
     async def explain(self, workload_id: UUID) -> Explanation:
@@ -90,10 +91,9 @@ class Questions:
         self._followed_at = time
         return self._mirror
 
-    def _scheduler(self, mirror: Mirror, policy: pools.Policy) -> Scheduler:
+    def _scheduler(self, mirror: Mirror, policy: PoolPolicy) -> Scheduler:
         if policy not in self._schedulers:
-            name, weights = policy
-            profile = self._registry.profile(name, weights=dict(weights) if weights else None)
+            profile = self._registry.profile(policy.profile, weights=dict(policy.weights) if policy.weights else None)
             self._schedulers[policy] = Scheduler(cluster=mirror.cluster, profile=profile, compiled=False)
         return self._schedulers[policy]
 

@@ -32,8 +32,7 @@ class Mirror:
         self._constraints: dict[UUID, Constraints] = {}
         """Of workloads that have, or had, tasks somewhere."""
         self.queue: dict[UUID, Workload] = {}
-        self.policies: dict[str, pools.Policy] = {}
-        """How each pool's workloads are placed."""
+        self.pools: dict[str, pools.Pool] = {}
 
     async def load(self) -> None:
         """Read everything. What is committed meanwhile is read again by the next `follow`."""
@@ -43,7 +42,7 @@ class Mirror:
             self._constraints = {}
             await self._tell_tasks(connection, None)
             self.queue = {workload.id: workload for workload in await workloads.waiting(connection)}
-            self.policies = {pool.name: pool.policy for pool in await pools.all_pools(connection)}
+            self.pools = {pool.name: pool for pool in await pools.all_pools(connection)}
 
     async def follow(self) -> bool:
         """Take in what was committed since; False if nothing was."""
@@ -52,7 +51,7 @@ class Mirror:
             await self._read_nodes(connection, {e.node_id for e in news if e.node_id is not None})
             await self._read_workloads(connection, {e.workload_id for e in news if e.workload_id is not None})
             if any(e.noun == "pool" for e in news):
-                self.policies = {pool.name: pool.policy for pool in await pools.all_pools(connection)}
+                self.pools = {pool.name: pool for pool in await pools.all_pools(connection)}
             await self._read_load(connection)
         return bool(news)
 
@@ -139,8 +138,8 @@ class Mirror:
                 self.queue[workload_id] = found[workload_id]
             else:
                 self.queue.pop(workload_id, None)
-        if any(workload.pool not in self.policies for workload in found.values()):
-            self.policies = {pool.name: pool.policy for pool in await pools.all_pools(connection)}
+        if any(workload.pool not in self.pools for workload in found.values()):
+            self.pools = {pool.name: pool for pool in await pools.all_pools(connection)}
 
     async def _read_load(self, connection: Connection) -> None:
         time = asyncio.get_running_loop().time()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
 
+from mooring.model.devices import DeviceDemand
 from mooring.model.errors import InvalidInput
 from mooring.model.labels import Labels, Operator, Requirement, Selector, check_selector, key_problem, value_problem
 
@@ -151,6 +152,8 @@ class Constraints:
     licence: str | None = None
     volume_zones: tuple[tuple[str, frozenset[str]], ...] = ()
     """Per label key the values that its volumes allow."""
+    devices: tuple[DeviceDemand, ...] = ()
+    """What it asks of the devices of its slots."""
     designated: frozenset[str] = frozenset()
     """Node names; demanded if `designated_strictly`, otherwise preferred before every score."""
     designated_strictly: bool = False

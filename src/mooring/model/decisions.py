@@ -6,12 +6,16 @@ from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
 
+from mooring.model.devices import DeviceShare
+from mooring.model.preemption import Victim
 from mooring.model.reasons import Reason
 from mooring.model.workloads import Workload
 
 
 class Outcome(StrEnum):
     PLACED = "placed"
+    RESERVED = "reserved"
+    """Its place is kept while victims leave it."""
     WAITING = "waiting"
     IMPOSSIBLE = "impossible"
     ERROR = "error"
@@ -31,6 +35,8 @@ class Placement(NamedTuple):
     score: int
     ports: tuple[int, ...] = ()
     """The ports of the node's range that it was given."""
+    devices: tuple[DeviceShare, ...] = ()
+    """The devices of the node that it was given, or shares of them."""
 
 
 class Decision(NamedTuple):
@@ -41,3 +47,5 @@ class Decision(NamedTuple):
     placements: tuple[Placement, ...] = ()
     reason: Reason | None = None
     feasible_nodes: int = 0
+    victims: tuple[Victim, ...] = ()
+    """The tasks that have to leave before it can start; outcome `reserved`."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 from mooring.model.constraints import Taint
+from mooring.model.devices import Device
 from mooring.model.errors import InvalidInput
 from mooring.model.lifecycle import NodeStatus
 from mooring.model.slots import Amounts
@@ -60,6 +61,8 @@ class Node:
     held: Amounts = field(default_factory=dict)
     reserved: Amounts = field(default_factory=dict)
     used: Amounts = field(default_factory=dict)
+    devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
+    """The devices behind a slot; a slot of devices without any named has whole ones numbered from 0."""
     tasks: int = 0
     """How many tasks occupy it."""
     cpu_percent: float = 0.0

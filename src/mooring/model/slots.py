@@ -28,6 +28,10 @@ class SlotType:
     description: str = ""
     compressible: bool = False
     """Its use can be slowed down instead of ended, so that more of it may be promised than there is."""
+    devices: bool = False
+    """It is made of single devices, which tasks get as wholes or shares."""
+    quantum: int = 1
+    """Amounts are multiples of this many base units."""
 
     def parse(self, text: str | int) -> int:
         """Base units of a written amount; a value that the unit cannot hold exactly is an error."""
@@ -40,7 +44,7 @@ class SlotType:
 BUILT_IN = (
     SlotType("cpu", "milli", "processor cores, in thousandths", compressible=True),
     SlotType("memory", "bytes", "main memory"),
-    SlotType("gpu", "milli", "graphics processors, in thousandths of a device"),
+    SlotType("gpu", "milli", "graphics processors, in thousandths of a device", devices=True),
     SlotType("storage", "bytes", "disk space of a task"),
 )
 _EPHEMERAL = SlotType("ephemeral-storage", "bytes", "disk space that ends with the task", compressible=True)

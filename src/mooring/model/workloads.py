@@ -113,6 +113,8 @@ class Workload:
     kind: Kind = Kind.DEPLOYMENT
     pool: str = "default"
     user_id: UUID = NOBODY
+    project_id: UUID = NOBODY
+    domain_id: UUID = NOBODY
     runtime: str = "process"
     request: Amounts = field(default_factory=dict)
     tasks: tuple[Task, ...] = ONE_TASK
@@ -122,6 +124,12 @@ class Workload:
     region: str | None = None
     gang: bool = False
     """All waiting tasks are placed together or none."""
+    min_tasks: int | None = None
+    """So many tasks (those that have a node included) are placed together or none; the others as they find room."""
+    single_node: bool = False
+    """All its tasks are on one node."""
+    pack: tuple[str, ...] = ()
+    """Label keys of nested domains, the widest first: its tasks go into the smallest domain that holds them all."""
     max_per_node: int | None = None
     spread: bool = False
     """Prefer nodes that have the fewest tasks of this workload."""
@@ -134,6 +142,8 @@ class Workload:
     waiting_reason: str | None = None
     """The message stored with it at the last look, so that an unchanged reason is not written again."""
     constraints: Constraints = NO_CONSTRAINTS
+    preempts: bool = True
+    """It may make room for itself where its pool allows that."""
     scoring_request: Amounts | None = None
     """Processor and memory as scoring counts them, where containers that ask for none make a difference."""
 

@@ -104,18 +104,18 @@ def _decide_batch(engine: Engine, batch: Batch, decisions: list[Decision], short
             node = nodes[rows[start]]
             assert node is not None
             task = workload.tasks[0]
-            placement = new(Placement, (task.id, node.id, node.name, node.generation, scores[start], ()))
-            decisions.append(new(Decision, (workload, placed, (placement,), None, feasible)))
+            placement = new(Placement, (task.id, node.id, node.name, node.generation, scores[start], (), ()))
+            decisions.append(new(Decision, (workload, placed, (placement,), None, feasible, ())))
         else:
             at = range(start, start + found)
             placements = tuple(
                 [
-                    new(Placement, (task.id, node.id, node.name, node.generation, scores[place], nothing))
+                    new(Placement, (task.id, node.id, node.name, node.generation, scores[place], nothing, nothing))
                     for task, place in zip(workload.tasks, at, strict=False)
                     if (node := nodes[rows[place]]) is not None
                 ]
             )
-            decisions.append(new(Decision, (workload, placed, placements, None, feasible)))
+            decisions.append(new(Decision, (workload, placed, placements, None, feasible, ())))
     for index in lacking:
         workload, _, count, together = batch.entries[index]
         start, found = answers.start[index], answers.found[index]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from uuid import UUID
 
@@ -11,35 +11,29 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.errors import NotFound
+from mooring.model.pools import Binding, PoolPolicy
+from mooring.model.preemption import Preemption, PreemptionMode, VictimScope
 from mooring.store import events
 from mooring.store.ids import new_id
 from mooring.store.inserts import insert_new
 from mooring.store.tables import pools
-
-Policy = tuple[str, tuple[tuple[str, int], ...] | None]
-"""The name of a profile, and the weights of scorers in place of its own."""
+from mooring.store.types import AnyRow
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
     id: UUID
     name: str
-    profile: str
+    policy: PoolPolicy
     runtimes: frozenset[str]
     simulated: bool
-    weights: tuple[tuple[str, int], ...] | None = None
-
-    @property
-    def policy(self) -> Policy:
-        return self.profile, self.weights
+    turn: int = 0
+    """Where round robin goes on."""
 
 
 async def all_pools(connection: AsyncConnection) -> list[Pool]:
     rows = await connection.execute(select(pools).order_by(pools.c.name))
-    return [
-        Pool(row.id, row.name, row.profile, frozenset(row.runtimes), row.simulated, _weights(row.weights))
-        for row in rows
-    ]
+    return [Pool(row.id, row.name, _policy(row), frozenset(row.runtimes), row.simulated, row.turn) for row in rows]
 
 
 async def by_name(connection: AsyncConnection, name: str) -> Pool | None:
@@ -66,17 +60,44 @@ async def ensure(
     return made
 
 
-async def set_policy(
-    connection: AsyncConnection, name: str, profile: str, weights: Mapping[str, int] | None, now: datetime
-) -> None:
+async def set_policy(connection: AsyncConnection, name: str, policy: PoolPolicy, now: datetime) -> None:
     """How the pool's workloads are placed from the next pass on; the caller has checked that it can be meant."""
     row = (await connection.execute(select(pools).where(pools.c.name == name).with_for_update())).one_or_none()
     if row is None:
         raise NotFound(f"there is no pool {name[:63]!r}")
-    values = {"profile": profile, "weights": dict(weights) if weights else None, "version": row.version + 1}
+    values = {
+        "profile": policy.profile,
+        "weights": dict(policy.weights) if policy.weights else None,
+        "binding": policy.binding,
+        "hold_seconds": policy.hold_seconds,
+        "fragmentation": policy.fragmentation,
+        "preemption": None if policy.preemption is None else asdict(policy.preemption),
+        "version": row.version + 1,
+    }
     await connection.execute(update(pools).where(pools.c.id == row.id).values(values))
     await events.append(connection, [events.NewEvent("pool", row.id, row.version + 1, "policy")], now)
 
 
-def _weights(stored: Mapping[str, int] | None) -> tuple[tuple[str, int], ...] | None:
-    return tuple(sorted(stored.items())) if stored else None
+async def set_turns(connection: AsyncConnection, turns: Mapping[str, int]) -> None:
+    """Where round robin goes on in each pool, so that a restart does not begin anew with the first node."""
+    for name, turn in sorted(turns.items()):
+        await connection.execute(update(pools).where(pools.c.name == name).values(turn=turn))
+
+
+def _policy(row: AnyRow) -> PoolPolicy:
+    preemption = row.preemption
+    return PoolPolicy(
+        profile=row.profile,
+        weights=tuple(sorted(row.weights.items())) if row.weights else None,
+        binding=Binding(row.binding),
+        hold_seconds=row.hold_seconds,
+        fragmentation=row.fragmentation,
+        preemption=None
+        if preemption is None
+        else Preemption(
+            mode=PreemptionMode(preemption["mode"]),
+            scope=VictimScope(preemption["scope"]),
+            min_runtime_seconds=preemption["min_runtime_seconds"],
+            hold_seconds=preemption["hold_seconds"],
+        ),
+    )

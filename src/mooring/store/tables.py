@@ -141,6 +141,9 @@ slot_types = Table(
     Column("name", String(64), primary_key=True),
     Column("kind", String(16), nullable=False),
     Column("description", String(255), nullable=False, server_default=text("''")),
+    # Made of single devices, given out as wholes or shares in multiples of the quantum.
+    Column("devices", Boolean, nullable=False, server_default=text("false")),
+    Column("quantum", BigInteger, nullable=False, server_default=text("1")),
 )
 
 pools = Table(
@@ -153,6 +156,15 @@ pools = Table(
     Column("weights", json_type()),
     Column("runtimes", json_type(), nullable=False),
     Column("simulated", Boolean, nullable=False),
+    Column("binding", String(16), nullable=False, server_default=text("'optimistic'")),
+    Column("hold_seconds", Integer, nullable=False, server_default=text("60")),
+    Column("fragmentation", Boolean, nullable=False, server_default=text("false")),
+    # A `model.preemption.Preemption`; null where nobody has to leave for anybody.
+    Column("preemption", json_type()),
+    # Raised by every commit that moves what constraints between tasks depend on.
+    Column("placement_revision", BigInteger, nullable=False, server_default=text("0")),
+    # Where round robin goes on.
+    Column("turn", BigInteger, nullable=False, server_default=text("0")),
     Column("created_at", UtcDateTime, nullable=False),
     Column("version", Integer, nullable=False, server_default=text("1")),
 )
@@ -214,6 +226,11 @@ node_devices = Table(
     Column("slot_name", String(64), primary_key=True),
     Column("device_index", Integer, primary_key=True),
     Column("model", String(255)),
+    Column("memory", BigInteger),
+    _amount("capacity"),
+    # The sum of the live rows of `device_allocations`, as the counters of a node are of the ledger.
+    _amount("taken"),
+    CheckConstraint("taken >= 0", name="not_negative"),
 )
 
 join_tokens = Table(
@@ -253,6 +270,15 @@ workloads = Table(
     Column("architecture", String(63)),
     Column("region", String(63)),
     Column("gang", Boolean, nullable=False),
+    # So many tasks start together or none.
+    Column("min_tasks", Integer),
+    Column("single_node", Boolean, nullable=False, server_default=text("false")),
+    # Label keys of nested domains, the widest first.
+    Column("pack", json_type()),
+    Column("preempts", Boolean, nullable=False, server_default=text("true")),
+    Column("preemptible", Boolean, nullable=False, server_default=text("true")),
+    # Preemption and drains leave so many of its tasks alone.
+    Column("min_available", Integer),
     Column("spread", Boolean, nullable=False),
     Column("max_per_node", Integer),
     Column("on_insufficient", String(16), nullable=False),
@@ -304,6 +330,12 @@ tasks = Table(
     Column("occupied_slots", json_type(), nullable=False),
     # Ports of its node that are its own: [protocol, number] each; `port_allocations` is what guards them.
     Column("ports", json_type()),
+    # Devices of its node that are its own: slot to [index, amount] each; the copy of `device_allocations`.
+    Column("devices", json_type()),
+    # Its agent is ready to start it: the first phase of a two-phase bind.
+    Column("prepared_at", UtcDateTime),
+    # The hold, or the workload, that its leaving makes room for.
+    Column("preempted_by", Uuid),
     Column("exit_code", Integer),
     Column("restarts", Integer, nullable=False, server_default=text("0")),
     Column("reason", json_type()),
@@ -360,8 +392,11 @@ holds = Table(
     "holds",
     metadata,
     Column("id", Uuid, primary_key=True),
-    Column("task_id", Uuid, ForeignKey("tasks.id"), nullable=False, index=True),
+    Column("task_id", Uuid, ForeignKey("tasks.id"), nullable=False, unique=True),
+    Column("workload_id", Uuid, ForeignKey("workloads.id"), nullable=False, index=True),
     Column("node_id", Uuid, ForeignKey("nodes.id", ondelete="CASCADE"), nullable=False),
+    # `prepare`: until the agents are ready; `preempt`: until the victims have left.
+    Column("purpose", String(16), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("expires_at", UtcDateTime, nullable=False, index=True),
 )
@@ -430,6 +465,34 @@ status_history = Table(
     Column("term", BigInteger),
 )
 
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("workload_id", Uuid, ForeignKey("workloads.id"), nullable=False, index=True),
+    Column("task_id", Uuid),
+    # What was tried: `place`, `bind`, `prepare`, `start`.
+    Column("phase", String(32), nullable=False),
+    Column("result", String(16), nullable=False),
+    Column("code", String(64)),
+    Column("message", String(500)),
+    # Equal ones in a row are one record.
+    Column("number", Integer, nullable=False, server_default=text("1")),
+    Column("first_at", UtcDateTime, nullable=False),
+    Column("last_at", UtcDateTime, nullable=False),
+)
+
+submissions = Table(
+    "submissions",
+    metadata,
+    # A client's own word for one request: the same word again gets the same answer.
+    Column("user_id", Uuid, ForeignKey("users.id"), primary_key=True),
+    Column("idempotency_key", String(128), primary_key=True),
+    Column("request_hash", String(64), nullable=False),
+    Column("answer", json_type(), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False, index=True),
+)
+
 events = Table(
     "events",
     metadata,
@@ -441,6 +504,10 @@ events = Table(
     Column("node_id", Uuid),
     Column("workload_id", Uuid),
     Column("at", UtcDateTime, nullable=False),
+    # Of the leader that committed it; null for what agents and users did.
+    Column("term", BigInteger),
+    # What the decision saw and chose, shown on request.
+    Column("details", json_type()),
     # PostgreSQL fills it with the transaction's number: commits become visible out of the order of revisions.
     Column("transaction_id", BigInteger, index=True),
     sqlite_autoincrement=True,

@@ -1,0 +1,44 @@
+"""Devices: the single things behind a slot such as `gpu`, each with an index, so that none is given out twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+WHOLE = 1000
+"""A whole device in the base unit of slots that are counted in thousandths."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device of a node, with what is taken of it, in base units of its slot."""
+
+    index: int
+    capacity: int = WHOLE
+    model: str | None = None
+    memory: int | None = None
+    """Bytes; None where it is not known."""
+    taken: int = 0
+
+    @property
+    def free(self) -> int:
+        return self.capacity - self.taken
+
+
+class DeviceShare(NamedTuple):
+    """So much of one device of the node for one task."""
+
+    slot: str
+    device: int
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceDemand:
+    """What a task asks of each device of a slot that it gets, beyond the amount."""
+
+    slot: str
+    models: frozenset[str] = frozenset()
+    """Any of these; none named means any model."""
+    memory: int = 0
+    """Bytes of device memory that its share of each device must bring along."""
