@@ -45,7 +45,7 @@ def test_an_end_is_final_and_everything_else_can_end(status: TaskStatus):
 def test_the_legal_edges_are_these_and_no_others():
     legal = {
         "PENDING": "RESERVED SCHEDULED CANCELLED FAILED",
-        "RESERVED": "SCHEDULED CANCELLED FAILED",
+        "RESERVED": "PENDING SCHEDULED CANCELLED FAILED",
         "SCHEDULED": "PREPARING RUNNING TERMINATING FAILED LOST",
         "PREPARING": "RUNNING TERMINATING SUCCEEDED FAILED LOST",
         "RUNNING": "TERMINATING SUCCEEDED FAILED LOST",

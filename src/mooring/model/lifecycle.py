@@ -47,7 +47,8 @@ _ENDS = frozenset({T.SUCCEEDED, T.FAILED, T.CANCELLED, T.LOST})
 
 TASK_EDGES: dict[TaskStatus, frozenset[TaskStatus]] = {
     T.PENDING: frozenset({T.RESERVED, T.SCHEDULED, T.CANCELLED, T.FAILED}),
-    T.RESERVED: frozenset({T.SCHEDULED, T.CANCELLED, T.FAILED}),
+    # Back to PENDING: the hold was given up. Nothing of the task was ever on the node, so it is no attempt.
+    T.RESERVED: frozenset({T.PENDING, T.SCHEDULED, T.CANCELLED, T.FAILED}),
     T.SCHEDULED: frozenset({T.PREPARING, T.RUNNING, T.TERMINATING, T.FAILED, T.LOST}),
     T.PREPARING: frozenset({T.RUNNING, T.TERMINATING, T.SUCCEEDED, T.FAILED, T.LOST}),
     T.RUNNING: frozenset({T.TERMINATING, T.SUCCEEDED, T.FAILED, T.LOST}),
@@ -90,6 +91,12 @@ def is_end(status: TaskStatus) -> bool:
 
 def is_workload_end(status: WorkloadStatus) -> bool:
     return status in _WORKLOAD_ENDS
+
+
+def as_derived(status: TaskStatus, *, requeue: bool, stopping: bool) -> TaskStatus:
+    """How a task counts for its workload: one that leaves, and that a successor will replace, waits again."""
+    leaves = status is T.TERMINATING or status in _ENDS
+    return T.PENDING if requeue and not stopping and leaves else status
 
 
 def derive(

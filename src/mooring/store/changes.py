@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
+from mooring.model.devices import DeviceShare
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.reasons import Reason
 
@@ -21,9 +24,17 @@ class Change:
     score: int | None = None
     ports: tuple[tuple[str, int], ...] = ()
     """Ports of the node, by protocol and number, that are the task's from now on."""
+    devices: tuple[DeviceShare, ...] = ()
+    """Devices of the node, or shares of them, that are the task's from now on."""
     exit_code: int | None = None
     restarts: int | None = None
     freed: bool = True
+    preempted_by: UUID | None = None
+    """With TERMINATING: the workload that it makes room for; what it occupies is `leaving` until it is freed."""
+    requeue: bool = False
+    """With TERMINATING: a successor takes its place when it has ended."""
+    details: Mapping[str, Any] | None = None
+    """What the decision saw and chose, for the event."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,9 @@ async def derive_workloads(
     statuses: dict[UUID, list[TaskStatus]] = defaultdict(list)
     for row in loaded.tasks.values():
         if row["current"]:
-            statuses[row["workload_id"]].append(TaskStatus(row["status"]))
+            status = TaskStatus(row["status"])
+            stopping = loaded.workloads[row["workload_id"]].stopping
+            statuses[row["workload_id"]].append(lifecycle.as_derived(status, requeue=row["requeue"], stopping=stopping))
     touched: dict[UUID, list[Change]] = defaultdict(list)
     for change, _ in applied.tasks:
         touched[loaded.tasks[change.task_id]["workload_id"]].append(change)

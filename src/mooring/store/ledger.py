@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy import case, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.lifecycle import OCCUPYING, TaskStatus, WorkloadStatus, derive, is_end, is_workload_end
+from mooring.model.lifecycle import OCCUPYING, TaskStatus, WorkloadStatus, as_derived, derive, is_end, is_workload_end
 from mooring.model.workloads import Kind
 from mooring.store import events
 from mooring.store.tables import node_resources, nodes, resource_allocations, tasks, workloads
@@ -146,9 +146,14 @@ async def _check_workloads(connection: AsyncConnection, findings: list[Finding])
     """A living workload has as many current tasks as it wants, each once, and the status that they make."""
     statuses: dict[UUID, list[TaskStatus]] = defaultdict(list)
     indexes: dict[UUID, list[int]] = defaultdict(list)
-    current = select(tasks.c.workload_id, tasks.c.status, tasks.c.task_index).where(tasks.c.current)
+    current = (
+        select(tasks.c.workload_id, tasks.c.status, tasks.c.task_index, tasks.c.requeue, workloads.c.stopping)
+        .join(workloads, workloads.c.id == tasks.c.workload_id)
+        .where(tasks.c.current)
+    )
     for row in await connection.execute(current):
-        statuses[row.workload_id].append(TaskStatus(row.status))
+        counted = as_derived(TaskStatus(row.status), requeue=row.requeue, stopping=row.stopping)
+        statuses[row.workload_id].append(counted)
         indexes[row.workload_id].append(row.task_index)
     rows = (await connection.execute(select(workloads))).all()
     for workload in rows:

@@ -334,8 +334,10 @@ tasks = Table(
     Column("devices", json_type()),
     # Its agent is ready to start it: the first phase of a two-phase bind.
     Column("prepared_at", UtcDateTime),
-    # The hold, or the workload, that its leaving makes room for.
+    # The workload that its leaving makes room for: until it is gone, what it occupies counts as `leaving`.
     Column("preempted_by", Uuid),
+    # When it has ended, a successor takes its place, whatever the kind of its workload.
+    Column("requeue", Boolean, nullable=False, server_default=text("false")),
     Column("exit_code", Integer),
     Column("restarts", Integer, nullable=False, server_default=text("0")),
     Column("reason", json_type()),

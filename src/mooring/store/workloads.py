@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.constraints import Constraints
@@ -314,7 +314,7 @@ async def scale(connection: AsyncConnection, workload_id: UUID, replicas: int, *
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A current task of a service that ended: a replacement is due."""
+    """A current task that ended and is to be replaced: a service's, or one that is to be tried again."""
 
     task_id: UUID
     workload_id: UUID
@@ -340,7 +340,7 @@ async def ended_replicas(connection: AsyncConnection, limit: int = 1000) -> list
         .where(
             tasks.c.current,
             tasks.c.status.in_([s for s in TaskStatus if is_end(s)]),
-            workloads.c.kind == Kind.DEPLOYMENT,
+            or_(workloads.c.kind == Kind.DEPLOYMENT, tasks.c.requeue),
             workloads.c.ended_at.is_(None),
             workloads.c.stopping.is_(False),
         )

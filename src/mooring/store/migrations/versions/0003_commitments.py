@@ -110,6 +110,7 @@ def upgrade() -> None:
         batch_op.add_column(sa.Column("devices", _json, nullable=True))
         batch_op.add_column(sa.Column("prepared_at", sa.DateTime(timezone=True), nullable=True))
         batch_op.add_column(sa.Column("preempted_by", sa.Uuid(), nullable=True))
+        batch_op.add_column(sa.Column("requeue", sa.Boolean(), server_default=sa.text("false"), nullable=False))
 
     with op.batch_alter_table("workloads", schema=None) as batch_op:
         batch_op.add_column(sa.Column("min_tasks", sa.Integer(), nullable=True))
@@ -130,6 +131,7 @@ def downgrade() -> None:
         batch_op.drop_column("min_tasks")
 
     with op.batch_alter_table("tasks", schema=None) as batch_op:
+        batch_op.drop_column("requeue")
         batch_op.drop_column("preempted_by")
         batch_op.drop_column("prepared_at")
         batch_op.drop_column("devices")
