@@ -6,6 +6,7 @@ import os
 import pwd
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mooring.agent.identity import Identity, IdentityRefused, environment, identity_for
@@ -87,6 +88,18 @@ def test_a_container_may_change_its_environment_but_not_who_it_is():
     found = environment(task, own, Identity(200_007, 200_007, (), "mooring-7"), Path("/srv/w"))
     assert found["PATH"] == "/opt/bin"
     assert found["MOORING_TASK_ID"] == str(task.task_id)
+
+
+def test_a_task_sees_its_own_devices_and_no_others():
+    own = container("true", environment={"CUDA_VISIBLE_DEVICES": "0,1,2,3"})
+    who = Identity(200_007, 200_007, (), "mooring-7")
+    with_devices = msgspec.structs.replace(order("true"), devices={"gpu": [(1, 1000), (3, 500)], "fpga": [(0, 1)]})
+    found = environment(with_devices, own, who, Path("/srv/w"))
+    assert found["CUDA_VISIBLE_DEVICES"] == "1,3"
+    assert found["MOORING_DEVICES"] == "fpga=0;gpu=1,3"
+    assert found["MOORING_DEVICE_SHARES"] == "fpga=1;gpu=1000,500"
+    without = environment(order("true"), own, who, Path("/srv/w"))
+    assert (without["CUDA_VISIBLE_DEVICES"], without["MOORING_DEVICES"]) == ("", "")
 
 
 def test_a_person_finds_the_same_programs_as_in_a_shell(monkeypatch):

@@ -21,6 +21,29 @@ def test_a_desired_task_that_is_not_here_is_started_and_reported_as_preparing():
     assert [finding.report.status for finding in plan.findings] == ["PREPARING"]
 
 
+def test_a_task_to_prepare_is_made_ready_once_and_said_to_be_so():
+    task = msgspec.structs.replace(order("true"), action="prepare")
+    plan = reconcile([task], {})
+    assert (plan.prepare, plan.start, plan.findings) == ((task,), (), ())
+    ready = reconcile([task], {}, prepared={task.task_id})
+    assert (ready.prepare, ready.start) == ((), ())
+    assert [finding.report.status for finding in ready.findings] == ["PREPARED"]
+    started = msgspec.structs.replace(task, action="run")
+    assert reconcile([started], {}, prepared={task.task_id}).start == (started,)
+
+
+def test_a_task_that_cannot_be_prepared_is_reported_and_not_tried_again():
+    task = msgspec.structs.replace(order("true"), action="prepare")
+    plan = reconcile([task], one(task, seen("FAILED", gone=True, code="prepare-failed")))
+    assert (plan.prepare, plan.start) == ((), ())
+    assert [(f.report.status, f.report.code) for f in plan.findings] == [("FAILED", "prepare-failed")]
+
+
+def test_an_agent_that_leaves_prepares_nothing():
+    task = msgspec.structs.replace(order("true"), action="prepare")
+    assert reconcile([task], {}, leaving=True).prepare == ()
+
+
 def test_a_task_that_ran_here_and_is_not_known_any_more_is_reported_and_not_started_again():
     task = msgspec.structs.replace(order("true"), started=True)
     plan = reconcile([task], {})

@@ -9,6 +9,7 @@ import os
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 from uuid import UUID
 
 import structlog
@@ -68,6 +69,7 @@ class Agent:
         self._runtimes: dict[str, Runtime] = {}
         self._runtime_of: dict[UUID, Runtime] = {}
         self._refused: dict[UUID, Observed] = {}
+        self._prepared: set[UUID] = set()
         self._desired: list[DesiredTask] | None = None
         self._term = 0
         self._outbox = Outbox()
@@ -179,7 +181,7 @@ class Agent:
         observed = await self._observe()
         if self._desired is None and not self._terminating:
             return
-        plan = reconcile(self._desired or (), observed, leaving=self._terminating)
+        plan = reconcile(self._desired or (), observed, prepared=self._prepared, leaving=self._terminating)
         await self._report(plan.findings)
         await self._act(plan)
         self._look_for_the_end(observed)
@@ -187,6 +189,7 @@ class Agent:
     async def _observe(self) -> dict[UUID, Observed]:
         listed = {task.task_id for task in self._desired or ()}
         self._refused = {task_id: seen for task_id, seen in self._refused.items() if task_id in listed}
+        self._prepared &= listed
         found: dict[UUID, Observed] = dict(self._refused)
         owners: dict[UUID, Runtime] = {}
         for runtime in self._runtimes.values():
@@ -201,20 +204,27 @@ class Agent:
             runtime = self._runtime_of.get(stop.task_id)
             if runtime is not None:
                 await runtime.stop(stop.task_id, stop.grace_seconds, stop.cause)
+        for task in plan.prepare:
+            if await self._try(task, "prepare"):
+                self._prepared.add(task.task_id)
+                self._wake.set()
         for task in plan.start:
-            await self._start(task)
+            await self._try(task, "start")
 
-    async def _start(self, task: DesiredTask) -> None:
-        """Start a task; what cannot be started is its failure, told with the reason, and not tried again."""
+    async def _try(self, task: DesiredTask, step: Literal["prepare", "start"]) -> bool:
+        """Take a step with a task; what cannot be done is its failure, told with the reason, and not tried again."""
         runtime = self._runtimes.get(runtime_of(task))
         try:
             if runtime is None:
                 raise MooringError(f"this node has no {runtime_of(task)} runtime", code="runtime-missing")
-            await runtime.start(task)
+            await (runtime.prepare(task) if step == "prepare" else runtime.start(task))
         except MooringError as refusal:
             self._refuse(task, refusal.code, refusal.message)
         except OSError as error:
-            self._refuse(task, "start-failed", f"cannot prepare the task: {error.strerror or error}")
+            self._refuse(task, f"{step}-failed", f"cannot prepare the task: {error.strerror or error}")
+        else:
+            return True
+        return False
 
     def _refuse(self, task: DesiredTask, code: str, reason: str) -> None:
         log.warning("task not started", task=str(task.task_id), code=code, reason=reason)
@@ -354,6 +364,7 @@ class Agent:
             runtimes=self._runtimes or ["process"],
             enforces=enforces,
             multi_tenant=os.getuid() == 0 or self._options.trust_tenants,
+            declared=self._options.devices,
         )
 
     def _coming(self, task_id: UUID) -> bool:

@@ -6,28 +6,42 @@ import platform
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
 from mooring import __version__
 from mooring.agent.supervisor.record import boot_id
-from mooring.wire.agent import Facts, Heartbeat
+from mooring.model.errors import InvalidInput
+from mooring.model.quantity import to_units
+from mooring.model.slots import UNITS_PER_ONE, slot_type
+from mooring.wire.agent import DeviceFact, Facts, Heartbeat
 
-_DEVICE_UNITS = 1000
+_MOST_DEVICES = 256
 
 
-def machine_facts(root: Path, *, runtimes: Iterable[str], enforces: Mapping[str, str], multi_tenant: bool) -> Facts:
-    """The facts that the node registers with; `root` is on the disk that tasks use."""
-    devices = graphics_processors()
+def machine_facts(
+    root: Path,
+    *,
+    runtimes: Iterable[str],
+    enforces: Mapping[str, str],
+    multi_tenant: bool,
+    declared: Mapping[str, Sequence[DeviceFact]] | None = None,
+) -> Facts:
+    """The facts that the node registers with; `root` is on the disk that tasks use.
+
+    `declared` devices come in place of those that are found.
+    """
+    found = graphics_processors()
+    devices = {"gpu": found} if found else {}
+    devices |= {slot: list(named) for slot, named in (declared or {}).items()}
     capacity = {
         "cpu": (psutil.cpu_count() or 1) * 1000,
         "memory": psutil.virtual_memory().total,
         "storage": psutil.disk_usage(str(root)).total,
     }
-    if devices:
-        capacity["gpu"] = len(devices) * _DEVICE_UNITS
+    capacity |= {slot: sum(device.capacity for device in named) for slot, named in devices.items()}
     return Facts(
         hostname=platform.node(),
         architecture=platform.machine(),
@@ -35,22 +49,66 @@ def machine_facts(root: Path, *, runtimes: Iterable[str], enforces: Mapping[str,
         runtimes=sorted(runtimes),
         boot_id=boot_id(),
         agent_version=__version__,
-        enforces=dict(enforces),
+        enforces={**enforces, **dict.fromkeys(devices, "environment")},
         devices=devices,
         multi_tenant=multi_tenant,
     )
 
 
-def graphics_processors() -> list[str]:
-    """One line per device as the driver's own tool names it; none without the tool."""
+def graphics_processors() -> list[DeviceFact]:
+    """The devices as the driver's own tool lists them; none without the tool."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
     try:
-        answer = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=10, check=False)
+        answer = subprocess.run(
+            [tool, "--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return [line.strip() for line in answer.stdout.splitlines() if line.startswith("GPU ")]
+    return [device for line in answer.stdout.splitlines() if (device := _device(line)) is not None]
+
+
+def _device(line: str) -> DeviceFact | None:
+    """A line such as `0, NVIDIA A100-SXM4-80GB, 81920`; memory in MiB."""
+    index, _, rest = line.partition(",")
+    model, _, memory = rest.rpartition(",")
+    if not index.strip().isdigit():
+        return None
+    known = memory.strip().isdigit()
+    return DeviceFact(
+        index=int(index),
+        model=model.strip()[:255] or None,
+        memory=int(memory) * 1024 * 1024 if known else None,
+    )
+
+
+def declared_devices(written: Iterable[str]) -> dict[str, list[DeviceFact]]:
+    """Devices as an operator writes them, `SLOT=COUNT[:MODEL[:MEMORY]]`, numbered in the order in which they come."""
+    devices: dict[str, list[DeviceFact]] = {}
+    for text in written:
+        slot, _, rest = text.partition("=")
+        count, _, further = rest.partition(":")
+        model, _, memory = further.partition(":")
+        if slot in ("cpu", "memory", "storage"):
+            raise InvalidInput(f"{text!r}: {slot} is not made of devices", code="invalid-device")
+        whole = UNITS_PER_ONE[slot_type(slot).kind]
+        if not count.isdigit() or not 1 <= int(count) <= _MOST_DEVICES:
+            raise InvalidInput(
+                f"{text!r}: write SLOT=COUNT[:MODEL[:MEMORY]] with a count of 1 to {_MOST_DEVICES}",
+                code="invalid-device",
+            )
+        own = devices.setdefault(slot, [])
+        bytes_of_each = to_units(memory, 1, what="device memory") if memory else None
+        own += [
+            DeviceFact(index=len(own) + number, model=model or None, memory=bytes_of_each, capacity=whole)
+            for number in range(int(count))
+        ]
+    return devices
 
 
 def measure(folders: Iterable[Path], disk_full_percent: float, *, stopping: bool = False) -> Heartbeat:

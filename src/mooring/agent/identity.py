@@ -91,9 +91,20 @@ def _name_of(uid: int) -> str:
     return _account(uid) or str(uid)
 
 
+def visible_devices(task: DesiredTask) -> dict[str, str]:
+    """Which devices are the task's, for programs that look; who has none of a driver's devices is shown none."""
+    listed = {slot: ",".join(str(index) for index, _ in shares) for slot, shares in sorted(task.devices.items())}
+    shares = {slot: ",".join(str(amount) for _, amount in shares) for slot, shares in sorted(task.devices.items())}
+    return {
+        "CUDA_VISIBLE_DEVICES": listed.get("gpu", ""),
+        "MOORING_DEVICES": ";".join(f"{slot}={indexes}" for slot, indexes in listed.items()),
+        "MOORING_DEVICE_SHARES": ";".join(f"{slot}={amounts}" for slot, amounts in shares.items()),
+    }
+
+
 def environment(task: DesiredTask, container: ContainerSpec, identity: Identity, work_folder: Path) -> dict[str, str]:
-    """Nothing of the agent's own environment, then the container's; who the task is cannot be overridden."""
-    who = {"MOORING_TASK_ID": str(task.task_id)}
+    """Nothing of the agent's own environment, then the container's; who it is and what it got cannot be overridden."""
+    fixed = {"MOORING_TASK_ID": str(task.task_id), **visible_devices(task)}
     return {
         # An agent without root runs its own person's tasks, who expects to find the same programs as in a shell.
         "PATH": _PATH if identity.uid is not None else os.environ.get("PATH", _PATH),
@@ -109,5 +120,5 @@ def environment(task: DesiredTask, container: ContainerSpec, identity: Identity,
         "MOORING_PORTS": ",".join(map(str, task.ports)),
         "MOORING_ATTEMPT": str(task.attempt),
         **container.environment,
-        **who,
+        **fixed,
     }

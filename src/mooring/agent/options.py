@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from mooring.wire.agent import DeviceFact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     heartbeat_seconds: float = 5.0
+    devices: Mapping[str, Sequence[DeviceFact]] = field(default_factory=dict)
+    """Devices in place of those that the agent finds by itself."""
     trust_tenants: bool = False
     """An agent without root runs everybody's tasks as its own user: only among people who trust each other."""
     uid_range: tuple[int, int] = (200_000, 299_999)

@@ -56,6 +56,9 @@ class ProcessRuntime:
         await self._do(self._processes.adopt)
         self._watch()
 
+    async def prepare(self, task: DesiredTask) -> None:
+        await self._do(lambda: self._processes.prepare(task))
+
     async def start(self, task: DesiredTask) -> None:
         await self._do(lambda: self._processes.start(task))
         self._watch()

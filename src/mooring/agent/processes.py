@@ -59,13 +59,17 @@ class Processes:
     _launched: dict[UUID, int] = field(default_factory=dict)
     """Supervisors that this agent started, with their pids."""
 
+    def prepare(self, task: DesiredTask) -> None:
+        """Find out before the start whether it can be had: whom it would run as, and room for its folder.
+
+        The folder of a task that is never started is tidied away.
+        """
+        self._identity(task)
+        self.folders.task(task.task_id).mkdir(mode=0o700, exist_ok=True)
+
     def start(self, task: DesiredTask) -> None:
         """Start the task's supervisor, unless the task ever had one."""
-        if any(not container.command for container in task.containers):
-            raise InvalidInput("a process task needs a command", code="start-failed")
-        identity = identity_for(
-            task.owner, agent_uid=self.agent_uid, uid_range=self.options.uid_range, forbidden=self._forbidden()
-        )
+        identity = self._identity(task)
         folder = self.folders.task(task.task_id)
         folder.mkdir(mode=0o700, exist_ok=True)
         lock = launch.lock(folder)
@@ -257,6 +261,13 @@ class Processes:
             durable=True,
         )
         return ended
+
+    def _identity(self, task: DesiredTask) -> Identity:
+        if any(not container.command for container in task.containers):
+            raise InvalidInput("a process task needs a command", code="start-failed")
+        return identity_for(
+            task.owner, agent_uid=self.agent_uid, uid_range=self.options.uid_range, forbidden=self._forbidden()
+        )
 
     def _spec(self, task: DesiredTask, identity: Identity) -> TaskSpec:
         work_folder = self.folders.create_work(task.task_id, identity)

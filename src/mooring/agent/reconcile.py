@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -28,14 +28,25 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    prepare: tuple[DesiredTask, ...] = ()
     start: tuple[DesiredTask, ...] = ()
     stop: tuple[Stop, ...] = ()
     findings: tuple[Finding, ...] = ()
 
 
-def reconcile(desired: Iterable[DesiredTask], observed: Mapping[UUID, Observed], *, leaving: bool = False) -> Plan:
-    """Bring the node to what is desired. `leaving`: the agent ends with its tasks, so all stop and none starts."""
+def reconcile(
+    desired: Iterable[DesiredTask],
+    observed: Mapping[UUID, Observed],
+    *,
+    prepared: Set[UUID] = frozenset(),
+    leaving: bool = False,
+) -> Plan:
+    """Bring the node to what is desired. `leaving`: the agent ends with its tasks, so all stop and none starts.
+
+    `prepared`: the tasks that are ready to be started, and were not so far.
+    """
     orders = {task.task_id: task for task in desired}
+    prepare: list[DesiredTask] = []
     start: list[DesiredTask] = []
     stop: list[Stop] = []
     findings: list[Finding] = []
@@ -44,6 +55,11 @@ def reconcile(desired: Iterable[DesiredTask], observed: Mapping[UUID, Observed],
             continue
         if order.action == "stop":
             findings.append(Finding(_never_here(task_id)))
+        elif order.action == "prepare":
+            if task_id in prepared:
+                findings.append(Finding(TaskReport(task_id=task_id, status="PREPARED")))
+            elif not leaving:
+                prepare.append(order)
         elif order.started:
             findings.append(Finding(_not_here_any_more(task_id)))
         elif not leaving:
@@ -61,7 +77,7 @@ def reconcile(desired: Iterable[DesiredTask], observed: Mapping[UUID, Observed],
             findings.append(Finding(_report(task_id, seen), ran=seen.ran and not stopping))
         elif not seen.ended and not stopping:
             findings.append(Finding(_report(task_id, seen)))
-    return Plan(tuple(start), tuple(stop), tuple(findings))
+    return Plan(tuple(prepare), tuple(start), tuple(stop), tuple(findings))
 
 
 def _stop(task_id: UUID, seen: Observed, order: DesiredTask | None, *, leaving: bool) -> Stop | None:

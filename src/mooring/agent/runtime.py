@@ -66,6 +66,9 @@ class Runtime(Protocol):
 
     async def open(self) -> None: ...
 
+    async def prepare(self, task: DesiredTask) -> None:
+        """Make ready what its start needs (fetch its image, say); MooringError when it cannot be run here."""
+
     async def start(self, task: DesiredTask) -> None:
         """Begin the task and return; MooringError when it cannot be run here, which is then reported as its failure."""
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import structlog
@@ -258,15 +258,16 @@ def _change(report: TaskReport) -> Change | None:
 
 def _desired_task(row: Any) -> DesiredTask:
     template = row.template
-    run = TaskStatus(row.status) in lifecycle.ACTIVE
+    status = TaskStatus(row.status)
+    run: Literal["prepare", "run"] = "prepare" if status is TaskStatus.RESERVED else "run"
     return DesiredTask(
         task_id=row.id,
         workload_id=row.workload_id,
         workload_name=row.name,
         index=row.task_index,
         attempt=row.attempt,
-        action="run" if run else "stop",
-        started=TaskStatus(row.status) is TaskStatus.RUNNING,
+        action=run if status in lifecycle.ACTIVE else "stop",
+        started=status is TaskStatus.RUNNING,
         owner=Owner(
             user_id=row.user_id,
             project_id=row.project_id,
@@ -274,6 +275,7 @@ def _desired_task(row: Any) -> DesiredTask:
             os_user=row.os_user,
         ),
         ports=[port for _, port in row.ports or ()],
+        devices={slot: [(index, amount) for index, amount in shares] for slot, shares in (row.devices or {}).items()},
         containers=[ContainerSpec(**container) for container in template["containers"]],
         restart=template["restart"],
         max_restarts=template["max_restarts"],

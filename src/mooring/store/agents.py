@@ -22,6 +22,7 @@ async def desired(connection: AsyncConnection, node_id: UUID) -> list[AnyRow]:
             tasks.c.attempt,
             tasks.c.status,
             tasks.c.ports,
+            tasks.c.devices,
             workloads.c.name,
             workloads.c.template,
             workloads.c.user_id,

@@ -14,6 +14,15 @@ import msgspec
 PROTOCOL = 1
 
 
+class DeviceFact(msgspec.Struct, frozen=True, kw_only=True):
+    """One device of the machine, in base units of its slot."""
+
+    index: int
+    model: str | None = None
+    memory: int | None = None
+    capacity: int = 1000
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What the machine has. Amounts in base units (millicores, bytes, thousandths of a device)."""
 
@@ -25,7 +34,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     agent_version: str
     enforces: dict[str, str] = {}
     """Per slot: how a limit is kept (`cgroup`, `rlimit`, `none`)."""
-    devices: list[str] = []
+    devices: dict[str, list[DeviceFact]] = {}
+    """Per slot the single devices behind it."""
     multi_tenant: bool = False
     """True: tasks of any tenant run under their own OS user. False: only the owner's tasks may come here."""
 
@@ -71,12 +81,15 @@ class DesiredTask(msgspec.Struct, frozen=True, kw_only=True):
     workload_name: str
     index: int
     attempt: int
-    action: Literal["run", "stop"]
+    action: Literal["prepare", "run", "stop"]
+    """`prepare`: make everything ready to start it, and say so; it may yet go elsewhere."""
     started: bool = False
     """It was reported as running before: whoever has no record of it must not start it a second time."""
     owner: Owner
     ports: list[int] = []
     """Ports of the node that are the task's own."""
+    devices: dict[str, list[tuple[int, int]]] = {}
+    """Per slot the devices of the node that are the task's own: index and amount."""
     containers: list[ContainerSpec]
     restart: Literal["never", "on-failure", "always"]
     max_restarts: int
@@ -87,7 +100,7 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one task on the node. `gone`: nothing of it is left here, its capacity is free."""
 
     task_id: UUID
-    status: Literal["PREPARING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]
+    status: Literal["PREPARED", "PREPARING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]
     gone: bool = False
     exit_code: int | None = None
     restarts: int = 0

@@ -131,6 +131,14 @@ def agent(
             help="Pause between two signs of life; well below the server's node timeout.",
         ),
     ] = 5.0,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--device",
+            metavar="SLOT=COUNT[:MODEL[:MEMORY]]",
+            help="Devices of this machine, such as gpu=4:A100:80Gi, in place of those that are found. Again for more.",
+        ),
+    ] = None,
     log_format: Annotated[LogFormat, typer.Option(help="How log lines are written.")] = LogFormat.TEXT,
     log_level: Annotated[LogLevel, typer.Option(help="The least level that is logged.")] = LogLevel.INFO,
 ) -> None:
@@ -140,12 +148,18 @@ def agent(
 
     from mooring import logs
     from mooring.agent.agent import Agent
-    from mooring.agent.facts import node_name
+    from mooring.agent.facts import declared_devices, node_name
     from mooring.agent.options import Options
     from mooring.client.address import canonical_address
     from mooring.client.local import default_data_folder
 
     logs.configure(form=log_format.value, level=log_level.value)
+    options = Options(
+        heartbeat_seconds=heartbeat_seconds,
+        trust_tenants=trust_tenants,
+        ca_file=ca_file,
+        devices=declared_devices(device or ()),
+    )
 
     async def work() -> None:
         made = Agent(
@@ -153,7 +167,7 @@ def agent(
             (data or default_data_folder()) / "agent",
             name or node_name(),
             join_token=token,
-            options=Options(heartbeat_seconds=heartbeat_seconds, trust_tenants=trust_tenants, ca_file=ca_file),
+            options=options,
         )
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, made.stop)
