@@ -60,7 +60,7 @@ def test_a_node_is_drained_and_resumed(server: FakeServer, mooring: Mooring) -> 
 
 def test_pools_are_listed(mooring: Mooring) -> None:
     lines = mooring("pools").stdout.splitlines()
-    assert lines[1].split() == ["default", "1", "process", "balanced"]
+    assert lines[1].split() == ["default", "1", "process", "balanced", "optimistic", "off"]
     assert lines[2].startswith("toy (simulated)")
     assert len(json.loads(mooring("pools", "-o", "json").stdout)["pools"]) == 2
 

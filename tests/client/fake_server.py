@@ -389,8 +389,13 @@ class FakeServer:
         return web.Response(status=204)
 
     async def _pools(self, request: web.Request) -> web.Response:
-        default = api.PoolView(name="default", simulated=False, runtimes=["process"], profile="balanced", nodes=1)
-        simulation = api.PoolView(name="toy", simulated=True, runtimes=["container"], profile="spread", nodes=5)
+        policy: dict[str, Any] = {"binding": "optimistic", "hold_seconds": 60, "fragmentation": False}
+        default = api.PoolView(
+            name="default", simulated=False, runtimes=["process"], profile="balanced", nodes=1, **policy
+        )
+        simulation = api.PoolView(
+            name="toy", simulated=True, runtimes=["container"], profile="spread", nodes=5, **policy
+        )
         return _json(api.PoolList(pools=[default, simulation]))
 
     async def _join_token(self, request: web.Request) -> web.Response:

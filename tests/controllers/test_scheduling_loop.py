@@ -1,6 +1,6 @@
 """The leader's turn: decide, commit, remember; and start from the store after anything that went wrong."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 
 import pytest
@@ -29,11 +29,11 @@ class UnreliableBinder(OptimisticBinder):
         self.fails: Exception | None = None
         self.written = 0
 
-    async def bind(self, decisions: Sequence[Decision], term: int) -> Bound:
+    async def bind(self, decisions: Sequence[Decision], term: int, turns: Mapping[str, int] | None = None) -> Bound:
         if self.fails is not None:
             raise self.fails
         self.written += len(decisions)
-        return await super().bind(decisions, term)
+        return await super().bind(decisions, term, turns)
 
 
 class Turns:

@@ -14,6 +14,7 @@ from mooring.wire.api import (
     HistoryRow,
     NodeView,
     PoolView,
+    PreemptionView,
     SlotView,
     TaskView,
     UserView,
@@ -142,6 +143,10 @@ def pool_view(row: PoolRow) -> PoolView:
         runtimes=list(row.runtimes),
         profile=row.profile,
         weights=row.weights,
+        binding=row.binding,
+        hold_seconds=row.hold_seconds,
+        fragmentation=row.fragmentation,
+        preemption=None if row.preemption is None else PreemptionView(**row.preemption),
         nodes=row.nodes,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -10,7 +10,7 @@ from mooring.clock import now
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
-from mooring.store import bind, leadership, transitions, workloads
+from mooring.store import bind, leadership, pools, transitions, workloads
 from mooring.store.bind import Bound
 from mooring.store.changes import Change
 from mooring.store.engine import Connection, Database
@@ -24,11 +24,15 @@ class OptimisticBinder:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def bind(self, decisions: Sequence[Decision], term: int) -> Bound:
-        """Commit placements and final failures, and store why the others wait."""
+    async def bind(self, decisions: Sequence[Decision], term: int, turns: Mapping[str, int] | None = None) -> Bound:
+        """Commit placements and final failures, and store why the others wait.
+
+        `turns`: where the selectors of pools that take turns go on, stored with the placements that moved them.
+        """
         total = Bound()
         for start in range(0, len(decisions), _BATCH):
-            result = await self._database.write(partial(_commit, decisions[start : start + _BATCH], term))
+            work = partial(_commit, decisions[start : start + _BATCH], term, turns or {})
+            result = await self._database.write(work)
             total.bound += result.bound
             total.conflicts += result.conflicts
             total.dropped += result.dropped
@@ -37,7 +41,7 @@ class OptimisticBinder:
         return total
 
 
-async def _commit(decisions: Sequence[Decision], term: int, connection: Connection) -> Bound:
+async def _commit(decisions: Sequence[Decision], term: int, turns: Mapping[str, int], connection: Connection) -> Bound:
     await leadership.check_term(connection, term)
     # All workloads before any node, as everywhere: the reasons are written after the counters.
     await lock_workloads(connection, [decision.workload.id for decision in decisions])
@@ -60,6 +64,7 @@ async def _commit(decisions: Sequence[Decision], term: int, connection: Connecti
         result.applied.tasks += applied.tasks
         result.applied.workloads += applied.workloads
     await workloads.note_waiting(connection, _new_reasons(decisions), at)
+    await pools.set_turns(connection, turns)
     return result
 
 

@@ -14,6 +14,7 @@ from mooring.cli.commands import (
     history,
     logs,
     nodes,
+    pools,
     ps,
     run,
     serve,
@@ -45,7 +46,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (deploy, run, waits, ps, explain, logs, history, workloads, nodes, tokens, account, users, serve, upkeep):
+for module in (
+    deploy,
+    run,
+    waits,
+    ps,
+    explain,
+    logs,
+    history,
+    workloads,
+    nodes,
+    pools,
+    tokens,
+    account,
+    users,
+    serve,
+    upkeep,
+):
     app.add_typer(module.app)
 
 

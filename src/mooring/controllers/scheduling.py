@@ -18,9 +18,9 @@ from mooring.binding.optimistic import OptimisticBinder
 from mooring.clock import now
 from mooring.coordination.leadership import Office
 from mooring.mirror.mirror import Mirror
+from mooring.mirror.schedulers import Schedulers
 from mooring.model.decisions import SCORE_ONE, Decision, Outcome
 from mooring.model.errors import InvalidInput
-from mooring.model.pools import PoolPolicy
 from mooring.model.reasons import Reason
 from mooring.model.slots import describe_amounts
 from mooring.model.workloads import Kind, Workload
@@ -43,8 +43,8 @@ class SchedulingLoop:
         self._registry = Registry()
         self._registry.discover()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scheduling-pass")
-        self._schedulers: dict[PoolPolicy, Scheduler] | None = None
-        """They share the cluster. None: the mirror must be read first."""
+        self._schedulers: Schedulers | None = None
+        """None: the mirror must be read first."""
         self.passes = 0
         self.last_pass_at: datetime | None = None
         self.last_pass_ms: float | None = None
@@ -53,7 +53,7 @@ class SchedulingLoop:
         # The kernels are compiled beside the start, so that the first passes soon have them.
         compilation.start()
         await self._mirror.load()
-        self._schedulers = {}
+        self._schedulers = Schedulers(self._mirror.cluster, self._registry)
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)
@@ -95,18 +95,18 @@ class SchedulingLoop:
 
     def _place(self, waiting: Sequence[Workload], at: datetime) -> list[tuple[Scheduler | None, Pass]]:
         """One pass over every pool, each with its own profile."""
-        by_policy: dict[PoolPolicy, list[Workload]] = {}
-        for workload in waiting:
-            by_policy.setdefault(self._mirror.pools[workload.pool].policy, []).append(workload)
+        assert self._schedulers is not None
+        by_scheduler: dict[Scheduler, list[Workload]] = {}
         placed: list[tuple[Scheduler | None, Pass]] = []
-        for policy, workloads in by_policy.items():
+        for workload in waiting:
             try:
-                scheduler = self._scheduler(policy)
+                scheduler = self._schedulers.of(self._mirror.pools[workload.pool])
             except InvalidInput as error:
                 reason = Reason("invalid-profile", error.message, "profile", "change")
-                placed.append((None, Pass(tuple(Decision(w, Outcome.WAITING, (), reason) for w in workloads))))
+                placed.append((None, Pass((Decision(workload, Outcome.WAITING, (), reason),))))
             else:
-                placed.append((scheduler, scheduler.place(workloads, at)))
+                by_scheduler.setdefault(scheduler, []).append(workload)
+        placed.extend((scheduler, scheduler.place(workloads, at)) for scheduler, workloads in by_scheduler.items())
         return placed
 
     def _explain(self, placed: Sequence[tuple[Scheduler | None, Pass]]) -> list[Decision]:
@@ -117,20 +117,14 @@ class SchedulingLoop:
             for decision in (result if scheduler is None else scheduler.explained(result)).decisions
         ]
 
-    def _scheduler(self, policy: PoolPolicy) -> Scheduler:
-        assert self._schedulers is not None
-        if policy not in self._schedulers:
-            profile = self._registry.profile(policy.profile, weights=dict(policy.weights) if policy.weights else None)
-            self._schedulers[policy] = Scheduler(cluster=self._mirror.cluster, profile=profile)
-        return self._schedulers[policy]
-
     async def _bind(self, decisions: Sequence[Decision], at: datetime) -> set[UUID]:
         """Commit placements; the workloads that go back to placing."""
         # Said before the commit, so that the lines stand in the order of what happens.
         for decision in decisions:
             _log_decision(decision)
         started = perf_counter()
-        result = await self._binder.bind(decisions, self._office.term)
+        assert self._schedulers is not None
+        result = await self._binder.bind(decisions, self._office.term, turns=self._schedulers.turns())
         metrics.bind_seconds.observe(perf_counter() - started)
         self._mirror.assume(result.bound)
         back = [decision for decision, _ in result.conflicts] + result.dropped

@@ -7,11 +7,12 @@ from typing import Any
 
 from mooring.clock import now
 from mooring.model.errors import NotFound
-from mooring.model.pools import PoolPolicy
+from mooring.model.pools import Binding, PoolPolicy
+from mooring.model.preemption import Preemption, PreemptionMode, VictimScope
 from mooring.scheduling.profiles import Registry
 from mooring.store import pools
 from mooring.store.engine import Connection, Database
-from mooring.wire.api import PoolChange
+from mooring.wire.api import PoolChange, PreemptionChange
 
 
 class PoolAdmin:
@@ -41,4 +42,20 @@ def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:
         given["profile"] = asked.profile
     if asked.weights is not None:
         given["weights"] = tuple(sorted(asked.weights.items())) or None
+    if asked.binding is not None:
+        given["binding"] = Binding(asked.binding)
+    if asked.hold_seconds is not None:
+        given["hold_seconds"] = asked.hold_seconds
+    if asked.fragmentation is not None:
+        given["fragmentation"] = asked.fragmentation
+    if asked.preemption is not None:
+        given["preemption"] = _preemption(asked.preemption)
     return replace(policy, **given)
+
+
+def _preemption(asked: PreemptionChange) -> Preemption | None:
+    if not asked.enabled:
+        return None
+    return Preemption(
+        PreemptionMode(asked.mode), VictimScope(asked.scope), asked.min_runtime_seconds, asked.hold_seconds
+    )

@@ -11,9 +11,9 @@ from mooring.clock import now
 from mooring.intake.intake import name_taken
 from mooring.intake.translation import translate
 from mooring.mirror.mirror import Mirror
+from mooring.mirror.schedulers import Schedulers
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.errors import NotFound
-from mooring.model.pools import PoolPolicy
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Task, Workload
 from mooring.scheduling.explanation import Explanation as Explained
@@ -42,7 +42,7 @@ class Questions:
         self._registry.discover()
         self._one_at_a_time = asyncio.Lock()
         self._mirror: Mirror | None = None
-        self._schedulers: dict[PoolPolicy, Scheduler] = {}
+        self._schedulers: Schedulers | None = None
         self._followed_at = 0.0
 
     async def explain(self, workload_id: UUID) -> Explanation:
@@ -55,8 +55,9 @@ class Questions:
                     raise NotFound("the workload was purged meanwhile")
                 tasks = [task for task in await views.tasks_of(connection, workload_id) if task.current]
                 there = await placed(connection, workload_id)
-                policies = {pool.name: pool.policy for pool in await pools.all_pools(connection)}
-            scheduler = self._scheduler(mirror, policies[row.pool])
+                pool = await pools.by_name(connection, row.pool)
+            assert pool is not None
+            scheduler = self._scheduler(pool)
             waiting = mirror.queue.get(workload_id)
             if waiting is not None:
                 explained = await self._ask(partial(scheduler.explain, waiting, now()))
@@ -69,14 +70,14 @@ class Questions:
     async def dry_run(self, principal: Principal, request: WorkloadRequest) -> Explanation:
         """What would become of a request: it is checked as a submission is, and placed on a trial."""
         async with self._one_at_a_time:
-            mirror = await self._current()
+            await self._current()
             async with self._database.read() as connection:
                 new, pool = translate(request, principal, await pools.all_pools(connection))
                 taken = await workloads.names_in_use(connection, [new])
             if (principal.user_id, new.name) in taken:
                 raise name_taken(new)
             workload = _as_workload(new, pool)
-            scheduler = self._scheduler(mirror, pool.policy)
+            scheduler = self._scheduler(pool)
             explained = await self._ask(partial(scheduler.explain, workload, now()))
         return _tried(workload, pool, explained)
 
@@ -86,16 +87,15 @@ class Questions:
             # Kept only when it is complete, so that a read that fails leaves no half of a mirror.
             mirror = Mirror(self._database)
             await mirror.load()
-            self._mirror, self._schedulers = mirror, {}
+            self._mirror = mirror
+            self._schedulers = Schedulers(mirror.cluster, self._registry, compiled=False)
         await self._mirror.follow()
         self._followed_at = time
         return self._mirror
 
-    def _scheduler(self, mirror: Mirror, policy: PoolPolicy) -> Scheduler:
-        if policy not in self._schedulers:
-            profile = self._registry.profile(policy.profile, weights=dict(policy.weights) if policy.weights else None)
-            self._schedulers[policy] = Scheduler(cluster=mirror.cluster, profile=profile, compiled=False)
-        return self._schedulers[policy]
+    def _scheduler(self, pool: Pool) -> Scheduler:
+        assert self._schedulers is not None
+        return self._schedulers.of(pool)
 
     async def _ask(self, question: Callable[[], Explained]) -> Explained:
         try:

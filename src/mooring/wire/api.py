@@ -380,11 +380,32 @@ class JoinToken(Answer):
     expires_at: datetime
 
 
+class PreemptionChange(Request):
+    """Whether workloads of the pool may make room for themselves, and how; what is not given is the default."""
+
+    enabled: bool = True
+    mode: Literal["terminate", "requeue"] = "requeue"
+    scope: Literal["user", "project", "domain", "pool"] = "pool"
+    min_runtime_seconds: Annotated[int, Field(ge=0, le=31_536_000)] = 0
+    hold_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
+
+
 class PoolChange(Request):
     """Only what is given changes; weights {} give the profile its own back."""
 
     profile: Name | Literal["round_robin"] | None = None
     weights: Annotated[dict[LabelName, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=64)] | None = None
+    binding: Literal["optimistic", "pessimistic", "two_phase"] | None = None
+    hold_seconds: Annotated[int, Field(ge=1, le=3600)] | None = None
+    fragmentation: bool | None = None
+    preemption: PreemptionChange | None = None
+
+
+class PreemptionView(Answer):
+    mode: str
+    scope: str
+    min_runtime_seconds: int
+    hold_seconds: int
 
 
 class PoolView(Answer):
@@ -393,6 +414,10 @@ class PoolView(Answer):
     runtimes: list[str]
     profile: str
     weights: dict[str, int] | None = None
+    binding: str
+    hold_seconds: int
+    fragmentation: bool
+    preemption: PreemptionView | None = None
     nodes: int
 
 

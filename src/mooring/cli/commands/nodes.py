@@ -1,4 +1,4 @@
-"""`mooring nodes`, `drain`, `resume` and `pools`: the machines."""
+"""`mooring nodes`, `drain` and `resume`: the machines."""
 
 from __future__ import annotations
 
@@ -19,17 +19,14 @@ from mooring.cli.options import (
     TaintOption,
 )
 from mooring.cli.output import Cell, Column, Format, Styled, show_fields, show_json, show_line, show_table
-from mooring.cli.words import NOTHING, age, pairs, rounded, status_style, status_text
-from mooring.model.errors import InvalidInput
+from mooring.cli.words import age, pairs, rounded, status_style, status_text
 
 if TYPE_CHECKING:
-    from mooring.wire.api import NodeView, PoolView
+    from mooring.wire.api import NodeView
 
 app = typer.Typer()
 nodes_app = typer.Typer(help="List the nodes; add, remove or show one.", invoke_without_command=True)
 app.add_typer(nodes_app, name="nodes", rich_help_panel=CLUSTER)
-pools_app = typer.Typer(help="List the pools; set how one places its work.", invoke_without_command=True)
-app.add_typer(pools_app, name="pools", rich_help_panel=CLUSTER)
 
 _COLUMNS = (
     Column("NAME"),
@@ -175,60 +172,6 @@ def resume(name: NodeArgument, output: OutputOption = Format.TABLE, server: Serv
 
     with connect(server) as client:
         _show_changed(client.resume_node(name), output)
-
-
-@pools_app.callback()
-def pools(ctx: typer.Context, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """List the pools; or set how one places its work."""
-    if ctx.invoked_subcommand is not None:
-        return
-    from mooring.cli.connection import connect
-
-    with connect(server) as client:
-        found = client.pools()
-    if output is Format.JSON:
-        show_json(found)
-        return
-    columns = (Column("NAME"), Column("NODES", number=True), Column("RUNTIMES"), Column("PROFILE"))
-    show_table(columns, [_pool_row(pool) for pool in found.pools], output)
-
-
-@pools_app.command("set")
-def set_pool(
-    name: Annotated[str, typer.Argument(metavar="POOL", help="The pool's name.")],
-    profile: Annotated[
-        str | None, typer.Option(metavar="PROFILE", help="How to choose nodes: balanced, pack, spread, kubernetes, …")
-    ] = None,
-    weight: Annotated[
-        list[str] | None,
-        typer.Option("--weight", metavar="SCORER=N", help="In place of the profile's own weights; may be repeated."),
-    ] = None,
-    own_weights: Annotated[bool, typer.Option("--own-weights", help="Give the profile its own weights back.")] = False,
-    server: ServerOption = None,
-) -> None:
-    """Choose the profile of a pool, or the weights of its scorers; it holds from the next pass on."""
-    from mooring.cli.connection import connect
-    from mooring.cli.requests import assignments, build
-    from mooring.wire.api import PoolChange
-
-    given: dict[str, int] | None = {} if own_weights else None
-    for scorer, amount in assignments(weight, option="--weight").items():
-        if not amount.isdecimal():
-            raise InvalidInput(f"--weight {scorer}={amount[:20]}: write a whole number")
-        given = (given or {}) | {scorer: int(amount)}
-    with connect(server) as client:
-        client.change_pool(name, build(PoolChange, profile=profile, weights=given))
-    show_line(f"{name}: changed")
-
-
-def _pool_row(pool: PoolView) -> list[Cell]:
-    name = f"{pool.name} (simulated)" if pool.simulated else pool.name
-    return [name, str(pool.nodes), ", ".join(pool.runtimes) or NOTHING, _profile(pool)]
-
-
-def _profile(pool: PoolView) -> str:
-    weights = ", ".join(f"{scorer} {weight}" for scorer, weight in sorted((pool.weights or {}).items()))
-    return f"{pool.profile} ({weights})" if weights else pool.profile
 
 
 def _show_changed(node: NodeView, output: Format) -> None:

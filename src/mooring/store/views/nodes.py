@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, func, select
@@ -59,6 +60,10 @@ class PoolRow:
     runtimes: Sequence[str]
     profile: str
     weights: dict[str, int] | None
+    binding: str
+    hold_seconds: int
+    fragmentation: bool
+    preemption: Mapping[str, Any] | None
     nodes: int
 
 
@@ -78,6 +83,10 @@ async def all_pools(connection: AsyncConnection) -> list[PoolRow]:
             pools.c.runtimes,
             pools.c.profile,
             pools.c.weights,
+            pools.c.binding,
+            pools.c.hold_seconds,
+            pools.c.fragmentation,
+            pools.c.preemption,
             select(func.count())
             .select_from(nodes)
             .where(nodes.c.pool_id == pools.c.id)

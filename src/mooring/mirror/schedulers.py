@@ -1,0 +1,53 @@
+"""The schedulers of a mirror's pools: one per policy, over one cluster."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from mooring.model.pools import PoolPolicy
+from mooring.scheduling.columns import Cluster
+from mooring.scheduling.profiles import Registry
+from mooring.scheduling.scheduler import Scheduler
+from mooring.store.pools import Pool
+
+
+@runtime_checkable
+class TakesTurns(Protocol):
+    """A selector that goes on where it was, also after a restart; every pool has its own."""
+
+    position: int
+
+
+class Schedulers:
+    """Pools with the same policy share a scheduler, unless its selector takes turns."""
+
+    def __init__(self, cluster: Cluster, registry: Registry, *, compiled: bool | None = None) -> None:
+        self._cluster = cluster
+        self._registry = registry
+        self._compiled = compiled
+        self._by_policy: dict[tuple[PoolPolicy, str | None], Scheduler] = {}
+        self._turns: dict[str, int] = {}
+
+    def of(self, pool: Pool) -> Scheduler:
+        """The pool's scheduler; InvalidInput if its profile is not known here."""
+        policy = pool.policy
+        for key in ((policy, None), (policy, pool.name)):
+            if key in self._by_policy:
+                return self._by_policy[key]
+        profile = self._registry.profile(policy.profile, weights=dict(policy.weights) if policy.weights else None)
+        own = None
+        if isinstance(profile.selector, TakesTurns):
+            own = pool.name
+            profile.selector.position = self._turns.setdefault(pool.name, pool.turn)
+        scheduler = Scheduler(cluster=self._cluster, profile=profile, compiled=self._compiled)
+        self._by_policy[policy, own] = scheduler
+        return scheduler
+
+    def turns(self) -> dict[str, int]:
+        """Where selectors that take turns go on, of those that moved since this was asked last."""
+        moved: dict[str, int] = {}
+        for (_, pool), scheduler in self._by_policy.items():
+            selector = scheduler.profile.selector
+            if pool is not None and isinstance(selector, TakesTurns) and selector.position != self._turns[pool]:
+                moved[pool] = self._turns[pool] = selector.position
+        return moved
