@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
+from mooring.mirror.revisions import Revisions
 from mooring.model.constraints import Constraints
 from mooring.model.decisions import Decision
 from mooring.model.workloads import Workload
@@ -33,16 +34,19 @@ class Mirror:
         """Of workloads that have, or had, tasks somewhere."""
         self.queue: dict[UUID, Workload] = {}
         self.pools: dict[str, pools.Pool] = {}
+        self._revisions = Revisions()
 
     async def load(self) -> None:
         """Read everything. What is committed meanwhile is read again by the next `follow`."""
         async with self._database.read() as connection:
             self._position = await events.position(connection)
+            # Before the tasks: the view then knows at least the placements up to these numbers.
+            await self._read_pools(connection)
+            self._revisions = Revisions({pool.id: pool.placement_revision for pool in self.pools.values()})
             self.cluster = Cluster(await nodes.load(connection))
             self._constraints = {}
             await self._tell_tasks(connection, None)
             self.queue = {workload.id: workload for workload in await workloads.waiting(connection)}
-            self.pools = {pool.name: pool for pool in await pools.all_pools(connection)}
 
     async def follow(self) -> bool:
         """Take in what was committed since; False if nothing was."""
@@ -50,8 +54,10 @@ class Mirror:
             news, self._position = await events.since(connection, self._position)
             await self._read_nodes(connection, {e.node_id for e in news if e.node_id is not None})
             await self._read_workloads(connection, {e.workload_id for e in news if e.workload_id is not None})
-            if any(e.noun == "pool" for e in news):
-                self.pools = {pool.name: pool for pool in await pools.all_pools(connection)}
+            for placed in (e for e in news if e.noun == "pool" and e.kind == events.PLACED):
+                self._revisions.seen(placed.object_id, placed.version)
+            if any(e.noun == "pool" and e.kind != events.PLACED for e in news):
+                await self._read_pools(connection)
             await self._read_load(connection)
         return bool(news)
 
@@ -60,6 +66,10 @@ class Mirror:
         async with self._database.read() as connection:
             await self._read_nodes(connection, set(node_ids))
             await self._read_workloads(connection, set(workload_ids))
+
+    def revisions(self) -> dict[str, int]:
+        """Per pool the placements up to which this view is complete: constraints between tasks rest on them."""
+        return {pool.name: self._revisions.of(pool.id) for pool in self.pools.values()}
 
     def due(self, now: datetime) -> list[Workload]:
         """Workloads with a task that may be placed now."""
@@ -139,7 +149,10 @@ class Mirror:
             else:
                 self.queue.pop(workload_id, None)
         if any(workload.pool not in self.pools for workload in found.values()):
-            self.pools = {pool.name: pool for pool in await pools.all_pools(connection)}
+            await self._read_pools(connection)
+
+    async def _read_pools(self, connection: Connection) -> None:
+        self.pools = {pool.name: pool for pool in await pools.all_pools(connection)}
 
     async def _read_load(self, connection: Connection) -> None:
         time = asyncio.get_running_loop().time()

@@ -14,6 +14,8 @@ from mooring.model.events import Event, Noun
 from mooring.store.tables import events
 
 CHANNEL = "mooring"
+PLACED = "placed"
+"""The kind of a pool's event whose version numbers the commits that placed something in the pool."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,11 +29,24 @@ class Pool:
     simulated: bool
     turn: int = 0
     """Where round robin goes on."""
+    placement_revision: int = 0
+    """How many commits have placed something in it."""
 
 
 async def all_pools(connection: AsyncConnection) -> list[Pool]:
     rows = await connection.execute(select(pools).order_by(pools.c.name))
-    return [Pool(row.id, row.name, _policy(row), frozenset(row.runtimes), row.simulated, row.turn) for row in rows]
+    return [
+        Pool(
+            row.id,
+            row.name,
+            _policy(row),
+            frozenset(row.runtimes),
+            row.simulated,
+            row.turn,
+            row.placement_revision,
+        )
+        for row in rows
+    ]
 
 
 async def by_name(connection: AsyncConnection, name: str) -> Pool | None:
