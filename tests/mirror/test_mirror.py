@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import func, select
 
 from mooring.clock import now
 from mooring.mirror import mirror as mirror_module
@@ -151,6 +152,27 @@ async def test_a_task_that_backs_off_is_not_due(harbour: Harbour, mirror: Mirror
     assert mirror.next_due(at) == 8
     assert [workload.id for workload in mirror.due(later)] == [service]
     assert mirror.next_due(later) is None
+
+
+@on_postgresql
+async def test_what_a_slow_transaction_holds_back_is_looked_for_again_soon(harbour: Harbour, mirror: Mirror):
+    started, end = asyncio.Event(), asyncio.Event()
+
+    async def slow_work(connection: Connection) -> None:
+        await connection.execute(select(func.pg_current_xact_id()))
+        started.set()
+        await end.wait()
+
+    writing = asyncio.create_task(harbour.database.write(slow_work))
+    await started.wait()
+    await harbour.submit("web")
+    await mirror.follow()
+    soon = mirror.next_due(now())
+    assert (mirror.queue, soon is not None and soon < 1) == ({}, True)
+    end.set()
+    await writing
+    await mirror.follow()
+    assert len(mirror.queue) == 1
 
 
 @on_sqlite

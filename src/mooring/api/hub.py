@@ -41,6 +41,7 @@ from mooring.wire.agent import (
 
 _log = structlog.get_logger(__name__)
 _FOLLOW_SECONDS = 30.0
+_HELD_BACK_SECONDS = 0.05
 _BEAT_SECONDS = 1.0
 _LONGEST_UNREAD_BYTES = 32 * 1024 * 1024
 
@@ -91,12 +92,13 @@ class AgentHub:
                     else:
                         news, position = await events.since(connection, position)
                         self._wake(event.node_id for event in news if event.node_id is not None)
+                    held_back = await events.held_back(connection, position)
             except Exception:
                 _log.exception("Cannot follow the event feed for the agents; trying again")
                 position = None
                 await asyncio.sleep(1.0)
                 continue
-            seen = await self._signal.wait(_FOLLOW_SECONDS, seen)
+            seen = await self._signal.wait(_HELD_BACK_SECONDS if held_back else _FOLLOW_SECONDS, seen)
 
     async def write_heartbeats(self) -> None:
         """Write the heartbeats of all agents together, once a second."""

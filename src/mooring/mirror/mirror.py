@@ -21,6 +21,7 @@ from mooring.store import events, nodes, pools, workloads
 from mooring.store.engine import Connection, Database
 
 _LOAD_SECONDS = 5.0
+_HELD_BACK_SECONDS = 0.05
 _CONSTRAINTS_KEPT = 100_000
 
 
@@ -28,6 +29,7 @@ class Mirror:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._position = 0
+        self._held_back = False
         self._load_read_at = 0.0
         self.cluster = Cluster()
         self._constraints: dict[UUID, Constraints] = {}
@@ -52,6 +54,7 @@ class Mirror:
         """Take in what was committed since; False if nothing was."""
         async with self._database.read() as connection:
             news, self._position = await events.since(connection, self._position)
+            self._held_back = await events.held_back(connection, self._position)
             await self._read_nodes(connection, {e.node_id for e in news if e.node_id is not None})
             await self._read_workloads(connection, {e.workload_id for e in news if e.workload_id is not None})
             for placed in (e for e in news if e.noun == "pool" and e.kind == events.PLACED):
@@ -80,7 +83,9 @@ class Mirror:
         ]
 
     def next_due(self, now: datetime) -> float | None:
-        """Seconds until a task that backs off may be tried again."""
+        """Seconds until a task that backs off may be tried again, or until something committed may be readable."""
+        if self._held_back:
+            return _HELD_BACK_SECONDS
         waits = [
             (task.not_before - now).total_seconds()
             for workload in self.queue.values()

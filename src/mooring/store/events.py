@@ -93,5 +93,16 @@ async def since(connection: AsyncConnection, position_before: int) -> tuple[list
     return found, found[-1].revision if found else position_before
 
 
+async def held_back(connection: AsyncConnection, position_now: int) -> bool:
+    """Whether something was committed that a reader at this position cannot take in yet.
+
+    Some older transaction still runs, and no signal may come when it ends: look again soon.
+    """
+    if connection.dialect.name != "postgresql":
+        return False
+    later = select(events.c.revision).where(events.c.transaction_id >= position_now).limit(1)
+    return (await connection.execute(later)).first() is not None
+
+
 def _oldest_running() -> ColumnElement[int]:
     return literal_column("pg_snapshot_xmin(pg_current_snapshot())::text::bigint", BigInteger)
