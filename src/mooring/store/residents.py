@@ -1,0 +1,86 @@
+"""Who is on the nodes, as far as preemption asks: tasks that may have to leave, and how many of each workload may."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from sqlalchemy import and_, func, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.constraints import Constraints
+from mooring.model.devices import DeviceShare
+from mooring.model.lifecycle import TaskStatus
+from mooring.model.preemption import Budgets, Resident
+from mooring.model.workloads import Kind
+from mooring.store.chunks import chunks
+from mooring.store.tables import tasks, workloads
+from mooring.store.types import AnyRow
+
+_STAYING = (TaskStatus.SCHEDULED, TaskStatus.PREPARING, TaskStatus.RUNNING)
+"""What leaves already, and what only has a place kept for it, is nobody's victim."""
+
+
+async def on_nodes(
+    connection: AsyncConnection, ids: Sequence[UUID] | None, constraints: Mapping[UUID, Constraints]
+) -> dict[UUID, list[Resident]]:
+    """The tasks on these nodes (None: on all), by node; `constraints` by workload are the caller's."""
+    whole = or_(workloads.c.gang, and_(workloads.c.kind == Kind.SESSION, workloads.c.replicas > 1))
+    query = (
+        select(
+            tasks.c.id,
+            tasks.c.workload_id,
+            tasks.c.node_id,
+            tasks.c.requested_slots,
+            tasks.c.started_at,
+            tasks.c.devices,
+            tasks.c.ports,
+            workloads.c.priority,
+            workloads.c.user_id,
+            workloads.c.project_id,
+            workloads.c.domain_id,
+            workloads.c.preemptible,
+            whole.label("whole"),
+        )
+        .join(workloads, workloads.c.id == tasks.c.workload_id)
+        .where(tasks.c.status.in_(_STAYING), tasks.c.node_id.is_not(None))
+        .order_by(tasks.c.id)
+    )
+    found: dict[UUID, list[Resident]] = {node_id: [] for node_id in ids or ()}
+    for part in [None] if ids is None else list(chunks(ids)):
+        for row in await connection.execute(query if part is None else query.where(tasks.c.node_id.in_(part))):
+            found.setdefault(row.node_id, []).append(_resident(row, constraints))
+    return found
+
+
+async def budgets(connection: AsyncConnection) -> Budgets:
+    """How many running tasks each workload can spare that wants some of them left alone."""
+    running = func.count().filter(tasks.c.status == TaskStatus.RUNNING)
+    rows = await connection.execute(
+        select(workloads.c.id, running - workloads.c.min_available)
+        .join(tasks, tasks.c.workload_id == workloads.c.id)
+        .where(workloads.c.min_available.is_not(None), workloads.c.ended_at.is_(None), tasks.c.current)
+        .group_by(workloads.c.id, workloads.c.min_available)
+    )
+    return Budgets({workload_id: max(spare, 0) for workload_id, spare in rows})
+
+
+def _resident(row: AnyRow, constraints: Mapping[UUID, Constraints]) -> Resident:
+    return Resident(
+        task_id=row.id,
+        workload_id=row.workload_id,
+        node_id=row.node_id,
+        priority=row.priority,
+        request=row.requested_slots,
+        constraints=constraints[row.workload_id],
+        user_id=row.user_id,
+        project_id=row.project_id,
+        domain_id=row.domain_id,
+        preemptible=row.preemptible,
+        started_at=row.started_at,
+        whole=row.whole,
+        devices=tuple(
+            DeviceShare(slot, index, amount) for slot, shares in (row.devices or {}).items() for index, amount in shares
+        ),
+        ports=tuple((protocol, port) for protocol, port in row.ports or ()),
+    )
