@@ -38,6 +38,7 @@ from mooring.model.workloads import Task, Workload
 from mooring.scheduling import Cluster, Profile, Registry, Scheduler, compilation, kernels
 from mooring.scheduling.columns import Rows, Scores
 from mooring.scheduling.engine import Batch, Engine
+from mooring.scheduling.gangs import least_together
 from mooring.scheduling.plugins import DependsOn, Scorer
 from mooring.scheduling.shapes import Shape
 
@@ -262,7 +263,7 @@ def batch_of(engine: Engine, workloads: list[Workload]) -> Batch:
         code = engine.code_of(each)
         if code is None or code < 0:
             raise RuntimeError(f"{each.name} is not for the kernels")
-        batch.add(each, code, len(each.tasks), together=each.gang)
+        batch.add(each, code, len(each.tasks), least=least_together(each))
     return batch
 
 
