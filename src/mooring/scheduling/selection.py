@@ -206,8 +206,8 @@ def open_keys(evaluation: Evaluation, workload: Workload, own: Amount, among: Ma
     keys = evaluation.keys
     if workload.max_per_node is not None:
         keys = np.where(own + evaluation.shape.tasks <= workload.max_per_node, keys, INFEASIBLE)
-    if workload.single_node and own.any():
-        keys = np.where((own > 0) & (np.count_nonzero(own) == 1), keys, INFEASIBLE)
+    if workload.single_node and workload.occupied:
+        keys = np.where((own > 0) & (len(workload.occupied) == 1), keys, INFEASIBLE)
     return keys if among is None else np.where(among, keys, INFEASIBLE)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Amount, Mask, Rows
 from mooring.scheduling.evaluation import Evaluation
@@ -83,8 +81,8 @@ def with_own_limit(survey: Survey, workload: Workload, own: Amount) -> Survey:
         if at_once > 1:
             words = f"{count:,} may not have {at_once} more of its tasks (at most {limit} on one node)"
         survey = _without(survey, full, "max_per_node", Rejection("max-per-node", words, "release"))
-    if workload.single_node and own.any():
-        away = (own[survey.feasible] == 0) | (np.count_nonzero(own) > 1)
+    if workload.single_node and workload.occupied:
+        away = (own[survey.feasible] == 0) | (len(workload.occupied) > 1)
         words = f"{int(away.sum()):,} away from the node that its other tasks are on"
         survey = _without(survey, away, "single_node", Rejection("single-node", words, "release"))
     return survey
