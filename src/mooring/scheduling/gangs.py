@@ -14,23 +14,23 @@ from mooring.scheduling.filters.resources import ResourcesFilter
 from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
 from mooring.scheduling.shapes import Shape, of_all, shape_of
 
+_FAIL = OnInsufficient.FAIL
 DOMAINS_TRIED = 8
 """Of each level of a packed workload: that a domain may be too small is seen beforehand, other obstacles are not."""
 
 
 def fails_at_once(workload: Workload) -> bool:
     """It is not to wait for its first placement."""
-    return workload.on_insufficient is OnInsufficient.FAIL and not workload.placed_before
+    return workload.on_insufficient is _FAIL and not workload.placed_before
 
 
 def least_together(workload: Workload) -> int:
     """How many of the waiting tasks must find a node for any of them to be placed; 0: each goes by itself."""
-    waiting = len(workload.tasks)
     if workload.gang or workload.single_node or fails_at_once(workload):
-        return waiting
+        return len(workload.tasks)
     if workload.min_tasks is None:
         return 0
-    return min(max(workload.min_tasks - sum(workload.occupied.values()), 0), waiting)
+    return min(max(workload.min_tasks - sum(workload.occupied.values()), 0), len(workload.tasks))
 
 
 def shape_on_node(workload: Workload, cluster: Cluster, count: int) -> Shape:
