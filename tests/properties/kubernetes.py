@@ -51,7 +51,7 @@ class KubernetesPlacer(Placer):
             points = []
             for slot, unasked in UNASKED.items():
                 there = place.node.allocatable.get(slot, 0)
-                uncounted = place.uncounted.get(slot, 0) + (0 if slot in workload.request else unasked)
+                uncounted = place.uncounted.get(slot, 0) + (0 if slot in workload.request else unasked * self.at_once)
                 asked = place.taken(slot) + workload.request.get(slot, 0) + uncounted
                 if there:
                     points.append(max(there - asked, 0) * 100 // there)

@@ -5,8 +5,9 @@ No columns, no cache, no arrays. It shares the model's nouns and its label rules
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 from uuid import UUID
 
 from mooring.model.constraints import Constraints, Effect, HostPort, NodeTerm, Spread, TaskTerm
@@ -50,6 +51,10 @@ class Answer:
     """Names, scores and given ports, in the order of the tasks."""
 
 
+Choice: TypeAlias = tuple[Place, int, Constraints]
+"""A node with its score, and the constraints of the task with its ports."""
+
+
 @dataclass
 class Placer:
     places: list[Place]
@@ -57,6 +62,8 @@ class Placer:
     weights: dict[str, int] = field(default_factory=dict)
     ever_carried: list[tuple[TaskTerm, int, str]] = field(default_factory=list)
     """The distinct terms by which placed tasks pull others, also those that have left, with the carriers' project."""
+    at_once: int = 1
+    """How many tasks the node is asked about."""
 
     def __post_init__(self) -> None:
         for place in self.places:
@@ -78,32 +85,26 @@ class Placer:
         return [self.decide(workload) for workload in ordered]
 
     def decide(self, workload: Workload) -> Answer:
-        own: dict[UUID, int] = dict(workload.occupied)
-        chosen: list[tuple[Place, int, Constraints]] = []
-        for _ in workload.tasks:
-            limit = workload.max_per_node
-            feasible = [place for place in self.places if self.may(place, workload)]
-            ranks = dict(zip(map(id, feasible), self.ranks(feasible, workload), strict=True))
-            possible = [place for place in feasible if limit is None or own.get(place.node.id, 0) < limit]
-            if not possible:
-                break
-            tier = max(self.designated(place, workload) for place in possible)
-            if workload.spread:
-                possible = [place for place in possible if self.designated(place, workload) == tier]
-                fewest = min(own.get(place.node.id, 0) for place in possible)
-                possible = [place for place in possible if own.get(place.node.id, 0) == fewest]
-            ranked = sorted(possible, key=lambda place: place.node.name)
-            best = max(ranked, key=lambda place: (*self.tier(place, workload), ranks[id(place)][0]))
-            weighted, weight = ranks[id(best)]
-            resolved = with_ports(best, workload.constraints)
-            chosen.append((best, weighted // weight, resolved))
-            own[best.node.id] = own.get(best.node.id, 0) + 1
-            self.put(best, workload, resolved)
-        short = len(chosen) < len(workload.tasks)
+        waiting = len(workload.tasks)
         fail = workload.on_insufficient is OnInsufficient.FAIL and not workload.placed_before
-        if short and (workload.gang or fail or not chosen):
-            for place, _, resolved in reversed(chosen):
-                self.take(place, workload, resolved)
+        least = 1
+        if workload.min_tasks is not None:
+            least = max(1, min(workload.min_tasks - sum(workload.occupied.values()), waiting))
+        if workload.gang or workload.single_node or fail:
+            least = waiting
+        chosen: list[Choice] = []
+        if workload.single_node:
+            chosen = self.on_one_node(workload)
+        elif least == 1 or sum(self.room(place, workload) for place in self.places) >= least:
+            for domain in self.domains(workload):
+                chosen = self.choose(workload, domain)
+                if len(chosen) == waiting:
+                    break
+                self.undo(chosen, workload)
+            if len(chosen) < waiting:
+                chosen = self.choose(workload, self.places)
+        if len(chosen) < least:
+            self.undo(chosen, workload)
             return Answer(workload.name, Outcome.IMPOSSIBLE if fail else Outcome.WAITING, ())
         named = len(workload.constraints.host_ports)
         return Answer(
@@ -114,6 +115,103 @@ class Placer:
                 for place, score, resolved in chosen
             ),
         )
+
+    def choose(self, workload: Workload, among: Sequence[Place]) -> list[Choice]:
+        own: dict[UUID, int] = dict(workload.occupied)
+        chosen: list[Choice] = []
+        for _ in workload.tasks:
+            limit = workload.max_per_node
+            feasible = [place for place in self.places if self.may(place, workload)]
+            ranks = dict(zip(map(id, feasible), self.ranks(feasible, workload), strict=True))
+            possible = [
+                place
+                for place in feasible
+                if (limit is None or own.get(place.node.id, 0) < limit) and any(place is other for other in among)
+            ]
+            if not possible:
+                break
+            tier = max(self.designated(place, workload) for place in possible)
+            if workload.spread:
+                possible = [place for place in possible if self.designated(place, workload) == tier]
+                fewest = min(own.get(place.node.id, 0) for place in possible)
+                possible = [place for place in possible if own.get(place.node.id, 0) == fewest]
+            best = self.best(possible, ranks, workload)
+            weighted, weight = ranks[id(best)]
+            resolved = with_ports(best, workload.constraints)
+            chosen.append((best, weighted // weight, resolved))
+            own[best.node.id] = own.get(best.node.id, 0) + 1
+            self.put(best, workload, resolved)
+        return chosen
+
+    def best(self, possible: Iterable[Place], ranks: dict[int, tuple[int, int]], workload: Workload) -> Place:
+        ranked = sorted(possible, key=lambda place: place.node.name)
+        return max(ranked, key=lambda place: (*self.tier(place, workload), ranks[id(place)][0]))
+
+    def on_one_node(self, workload: Workload) -> list[Choice]:
+        """All tasks on the node that is best for what they ask for together, if they bear each other there."""
+        count = len(workload.tasks)
+        whole = replace(workload, request={slot: amount * count for slot, amount in workload.request.items()})
+        self.at_once = count
+        feasible = [place for place in self.places if self.may(place, whole)]
+        ranks = dict(zip(map(id, feasible), self.ranks(feasible, whole), strict=True))
+        self.at_once = 1
+        limit, occupied = workload.max_per_node, workload.occupied
+        possible = [
+            place
+            for place in feasible
+            if (limit is None or occupied.get(place.node.id, 0) + count <= limit)
+            and (not occupied or list(occupied) == [place.node.id])
+        ]
+        while possible:
+            best = self.best(possible, ranks, workload)
+            weighted, weight = ranks[id(best)]
+            chosen: list[Choice] = []
+            for _ in workload.tasks:
+                if self.may(best, workload):
+                    resolved = with_ports(best, workload.constraints)
+                    chosen.append((best, weighted // weight, resolved))
+                    self.put(best, workload, resolved)
+            if len(chosen) == count:
+                return chosen
+            self.undo(chosen, workload)
+            possible = [place for place in possible if place is not best]
+        return []
+
+    def domains(self, workload: Workload) -> Iterator[list[Place]]:
+        """The domains whose nodes have the amounts for all tasks: narrowest level, least room, lowest name first."""
+        known = [place for place in self.places if place.node.id in workload.occupied]
+        for level in range(len(workload.pack), 0, -1):
+            domains: dict[tuple[str | None, ...], list[Place]] = {}
+            for place in sorted(self.places, key=lambda place: place.node.name):
+                values = tuple(place.label(key) for key in workload.pack[:level])
+                if None not in values:
+                    domains.setdefault(values, []).append(place)
+            holding = [
+                (sum(self.room(place, workload) for place in domain), number, domain)
+                for number, domain in enumerate(domains.values())
+                if all(any(place is other for other in domain) for place in known)
+            ]
+            for room, _, domain in sorted(holding, key=lambda each: each[:2]):
+                if room >= len(workload.tasks):
+                    yield domain
+
+    def room(self, place: Place, workload: Workload) -> int:
+        """How many of its tasks a node could take by amounts and numbers alone."""
+        node, most = place.node, len(workload.tasks)
+        if not self.may_ever(place, workload):
+            return 0
+        for slot, amount in workload.request.items():
+            free = node.allocatable.get(slot, 0) - place.taken(slot)
+            most = 0 if free < 0 else min(most, free // amount if amount else most)
+        if node.max_tasks is not None:
+            most = min(most, node.max_tasks - node.tasks - place.arrived)
+        if workload.max_per_node is not None:
+            most = min(most, workload.max_per_node - workload.occupied.get(node.id, 0))
+        return max(most, 0)
+
+    def undo(self, chosen: Sequence[Choice], workload: Workload) -> None:
+        for place, _, resolved in reversed(chosen):
+            self.take(place, workload, resolved)
 
     def put(self, place: Place, workload: Workload, resolved: Constraints) -> None:
         place.tasks.append(resolved)
@@ -143,7 +241,8 @@ class Placer:
 
     # Filters
 
-    def may(self, place: Place, workload: Workload) -> bool:
+    def may_ever(self, place: Place, workload: Workload) -> bool:
+        """As far as no other task has a say in it."""
         node, wants = place.node, workload.constraints
         return (
             node.ready
@@ -157,10 +256,16 @@ class Placer:
             and not untolerated(place, wants, (Effect.NO_SCHEDULE, Effect.NO_EXECUTE))
             and self.right_image(node, wants)
             and all(place.label(key) in values for key, values in wants.volume_zones)
+        )
+
+    def may(self, place: Place, workload: Workload) -> bool:
+        node, wants = place.node, workload.constraints
+        return (
+            self.may_ever(place, workload)
             and all(
                 place.taken(slot) + amount <= node.allocatable.get(slot, 0) for slot, amount in workload.request.items()
             )
-            and (node.max_tasks is None or node.tasks + place.arrived < node.max_tasks)
+            and (node.max_tasks is None or node.tasks + place.arrived + self.at_once <= node.max_tasks)
             and self.licensed(place, wants)
             and self.has_ports(place, wants)
             and self.together(place, wants)
@@ -187,9 +292,11 @@ class Placer:
         if held != wants.licence and (held, wants.licence) != ("enterprise", "personal"):
             return False
         allowed = place.node.sessions_allowed
-        return allowed is None or sum(task.licence is not None for task in place.tasks) < allowed
+        return allowed is None or sum(task.licence is not None for task in place.tasks) + self.at_once <= allowed
 
     def has_ports(self, place: Place, wants: Constraints) -> bool:
+        if wants.host_ports and self.at_once > 1:
+            return False
         for port in wants.host_ports:
             for used in place.ports:
                 same = (used.port, used.protocol) == (port.port, port.protocol)
@@ -197,7 +304,8 @@ class Placer:
                     return False
         first, last = place.node.port_range
         free = set(range(first, last + 1)) - {used.port for used in place.ports}
-        return not wants.ports_wanted or len(free) >= wants.ports_wanted + len({port.port for port in wants.host_ports})
+        named = len({port.port for port in wants.host_ports})
+        return not wants.ports_wanted or len(free) >= wants.ports_wanted * self.at_once + named
 
     def together(self, place: Place, wants: Constraints) -> bool:
         def meant(task: Constraints) -> bool:

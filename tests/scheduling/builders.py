@@ -47,6 +47,9 @@ class NodeBuilder:
     def load(self, cpu_percent: float, memory_percent: float) -> NodeBuilder:
         return self._with(cpu_percent=cpu_percent, memory_percent=memory_percent)
 
+    def labels(self, **labels: str) -> NodeBuilder:
+        return self._with(labels={**self.node.labels, **labels})
+
     def region(self, region: str) -> NodeBuilder:
         return self._with(region=region)
 
@@ -105,6 +108,15 @@ class WorkloadBuilder:
 
     def gang(self) -> WorkloadBuilder:
         return self._with(gang=True)
+
+    def at_least(self, tasks: int) -> WorkloadBuilder:
+        return self._with(min_tasks=tasks)
+
+    def single_node(self) -> WorkloadBuilder:
+        return self._with(single_node=True)
+
+    def packed_by(self, *keys: str) -> WorkloadBuilder:
+        return self._with(pack=keys)
 
     def max_per_node(self, limit: int | None) -> WorkloadBuilder:
         return self._with(max_per_node=limit)

@@ -5,8 +5,8 @@ It shares the fit rule of the model and nothing else with what it is compared wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from mooring.model.decisions import SCORE_ONE, Outcome
@@ -43,6 +43,31 @@ def decide_all(nodes: Iterable[Node], workloads: Iterable[Workload]) -> list[Ans
 
 
 def _decide(states: Sequence[_State], workload: Workload) -> Answer:
+    waiting = len(workload.tasks)
+    fail = workload.on_insufficient is OnInsufficient.FAIL and not workload.placed_before
+    least = 1
+    if workload.min_tasks is not None:
+        least = max(1, min(workload.min_tasks - sum(workload.occupied.values()), waiting))
+    if workload.gang or workload.single_node or fail:
+        least = waiting
+    if workload.single_node:
+        placed = _on_one_node(states, workload)
+    else:
+        placed = []
+        for domain in _domains(states, workload):
+            placed = _place(domain, workload)
+            if len(placed) == waiting:
+                break
+            _undo(placed, workload)
+        if len(placed) < waiting:
+            placed = _place(states, workload)
+    if len(placed) < least:
+        _undo(placed, workload)
+        return Answer(workload.name, Outcome.IMPOSSIBLE if fail else Outcome.WAITING, ())
+    return Answer(workload.name, Outcome.PLACED, tuple((state.node.name, score) for state, score in placed))
+
+
+def _place(states: Sequence[_State], workload: Workload) -> list[tuple[_State, int]]:
     own: dict[UUID, int] = dict(workload.occupied)
     placed: list[tuple[_State, int]] = []
     for _ in workload.tasks:
@@ -56,13 +81,61 @@ def _decide(states: Sequence[_State], workload: Workload) -> Answer:
         placed.append((best, _score(best, workload) // 100))
         own[best.node.id] = own.get(best.node.id, 0) + 1
         _count(best, workload, 1)
-    short = len(placed) < len(workload.tasks)
-    fail = workload.on_insufficient is OnInsufficient.FAIL and not workload.placed_before
-    if short and (workload.gang or fail or not placed):
-        for state, _ in placed:
-            _count(state, workload, -1)
-        return Answer(workload.name, Outcome.IMPOSSIBLE if fail else Outcome.WAITING, ())
-    return Answer(workload.name, Outcome.PLACED, tuple((state.node.name, score) for state, score in placed))
+    return placed
+
+
+def _undo(placed: Iterable[tuple[_State, int]], workload: Workload) -> None:
+    for state, _ in placed:
+        _count(state, workload, -1)
+
+
+def _on_one_node(states: Sequence[_State], workload: Workload) -> list[tuple[_State, int]]:
+    """All tasks on the node that is best for what they ask for together."""
+    count = len(workload.tasks)
+    possible = [
+        state
+        for state in states
+        if _room(state, workload) >= count and (not workload.occupied or list(workload.occupied) == [state.node.id])
+    ]
+    if not possible:
+        return []
+    whole = replace(workload, request={slot: amount * count for slot, amount in workload.request.items()})
+    best = max(possible, key=lambda state: _score(state, whole))
+    score = _score(best, whole) // 100
+    for _ in range(count):
+        _count(best, workload, 1)
+    return [(best, score)] * count
+
+
+def _room(state: _State, workload: Workload) -> int:
+    """How many of its tasks a node takes."""
+    own = workload.occupied.get(state.node.id, 0)
+    room = 0
+    while room < len(workload.tasks) and _may(state, workload, own + room):
+        _count(state, workload, 1)
+        room += 1
+    for _ in range(room):
+        _count(state, workload, -1)
+    return room
+
+
+def _domains(states: Sequence[_State], workload: Workload) -> Iterator[list[_State]]:
+    """The domains that hold all tasks, the narrowest level first, then by the least room, then by name."""
+    known = [state for state in states if workload.occupied.get(state.node.id)]
+    for level in range(len(workload.pack), 0, -1):
+        domains: dict[tuple[str, ...], list[_State]] = {}
+        for state in states:
+            labels = state.node.labels
+            if all(key in labels for key in workload.pack[:level]):
+                domains.setdefault(tuple(labels[key] for key in workload.pack[:level]), []).append(state)
+        holding = [
+            (sum(_room(state, workload) for state in domain), number, domain)
+            for number, domain in enumerate(domains.values())
+            if all(any(state is other for other in domain) for state in known)
+        ]
+        yield from (
+            domain for room, _, domain in sorted(holding, key=lambda each: each[:2]) if room >= len(workload.tasks)
+        )
 
 
 def _may(state: _State, workload: Workload, own: int) -> bool:

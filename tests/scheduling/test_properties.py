@@ -40,6 +40,7 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
         runtimes=frozenset(draw(st.sampled_from([("process",), ("process", "container"), ("container",)]))),
         architecture=draw(st.sampled_from(["x86_64", "x86_64", "arm64"])),
         region=draw(st.none() | st.sampled_from(REGIONS)),
+        labels=draw(st.dictionaries(st.sampled_from(["zone", "rack"]), st.sampled_from("ab"))),
         owner=draw(st.none() | st.none() | st.sampled_from([id_of(user) for user in USERS])),
         max_tasks=draw(st.none() | st.integers(0, 4)),
         tasks=draw(st.integers(0, 2)),
@@ -71,6 +72,9 @@ def workloads(draw: st.DrawFn, name: str) -> Workload:
         architecture=draw(st.none() | st.sampled_from(["x86_64", "arm64"])),
         region=draw(st.none() | st.sampled_from(REGIONS)),
         gang=draw(st.booleans()),
+        min_tasks=draw(st.none() | st.integers(1, 5)),
+        single_node=draw(st.sampled_from([False, False, False, True])),
+        pack=draw(st.sampled_from([(), (), ("zone",), ("zone", "rack")])),
         max_per_node=draw(st.none() | st.just(1) | st.integers(1, 3)),
         spread=draw(st.booleans()),
         on_insufficient=draw(st.sampled_from(OnInsufficient)),
@@ -134,8 +138,13 @@ def _check_outcome(decision: Decision) -> None:
     placed = len(decision.placements)
     assert (decision.outcome is Outcome.PLACED) == (placed > 0)
     assert (decision.reason is None) == (placed == len(work.tasks))
-    if work.gang or fails_at_once:
+    if work.gang or fails_at_once or work.single_node:
         assert placed in (0, len(work.tasks))
+    elif work.min_tasks is not None:
+        there = placed + sum(work.occupied.values())
+        assert placed in (0, len(work.tasks)) or there >= work.min_tasks
+    if work.single_node and placed:
+        assert len({*work.occupied, *(placement.node_id for placement in decision.placements)}) == 1
     if not placed:
         assert decision.outcome is (Outcome.IMPOSSIBLE if fails_at_once else Outcome.WAITING)
 

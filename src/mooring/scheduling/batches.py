@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from mooring.model.decisions import Decision, Outcome, Placement
-from mooring.model.workloads import OnInsufficient, Workload
+from mooring.model.workloads import Workload
 from mooring.scheduling.engine import TOO_FEW_SLOTS, Batch, Engine
+from mooring.scheduling.gangs import fails_at_once, least_together
 from mooring.scheduling.shortage import Shortage
 
 Short = list[tuple[int, Shortage]]
@@ -53,10 +54,9 @@ def _decide_all(
     code_of, takes = engine.code_of, engine.takes
     append = batch.entries.append
     synced = engine.sync()
-    fail = OnInsufficient.FAIL
     for workload in ordered:
         tasks = workload.tasks
-        together = workload.gang or (workload.on_insufficient is fail and not workload.placed_before)
+        single = workload.single_node
         for task in tasks:
             if task.not_before is not None and task.not_before > now:
                 code = None
@@ -69,8 +69,11 @@ def _decide_all(
             append = batch.entries.append
             engine.make_room(workload)
             code = code_of(workload)
-        limited = workload.spread or workload.max_per_node is not None
-        if code is None or (limited and not takes(workload, len(tasks))):
+        limited = (workload.spread or workload.max_per_node is not None) and not single
+        each = code
+        if single and code is not None:
+            code = engine.code_of_all(workload)
+        if code is None or (limited and not takes(workload, len(tasks))) or (workload.pack and not single):
             _decide_batch(engine, batch, decisions, short)
             batch = Batch()
             append = batch.entries.append
@@ -82,7 +85,9 @@ def _decide_all(
             continue
         if limited:
             batch.limited.append(len(batch.entries))
-        append((workload, code, len(tasks), together))
+        if single and each is not None:
+            batch.each[len(batch.entries)] = each
+        append((workload, code, len(tasks), least_together(workload)))
     _decide_batch(engine, batch, decisions, short)
     return decisions, short
 
@@ -117,10 +122,9 @@ def _decide_batch(engine: Engine, batch: Batch, decisions: list[Decision], short
             )
             decisions.append(new(Decision, (workload, placed, placements, None, feasible, ())))
     for index in lacking:
-        workload, _, count, together = batch.entries[index]
+        workload, _, count, least = batch.entries[index]
         start, found = answers.start[index], answers.found[index]
-        short.append((first + index, Shortage(rows[start : start + found], count, together)))
-        if together or not found:
-            fails = workload.on_insufficient is OnInsufficient.FAIL and not workload.placed_before
-            outcome = Outcome.IMPOSSIBLE if fails else Outcome.WAITING
+        short.append((first + index, Shortage(rows[start : start + found], count, least)))
+        if found < max(least, 1):
+            outcome = Outcome.IMPOSSIBLE if fails_at_once(workload) else Outcome.WAITING
             decisions[first + index] = Decision(workload, outcome, (), None, answers.feasible[index])

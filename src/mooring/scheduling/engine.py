@@ -23,7 +23,7 @@ from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
 from mooring.scheduling.lowering import LoweredProfile, StaticKey, lower_profile
 from mooring.scheduling.plugins import PluginFailed
 from mooring.scheduling.profiles import Profile, Registry
-from mooring.scheduling.shapes import Shape, shape_of
+from mooring.scheduling.shapes import Shape, of_all, shape_of
 from mooring.scheduling.topology import Topology
 
 _Kind = TypeVar("_Kind", bound=np.generic)
@@ -42,21 +42,23 @@ _SHAPES = 1 << 17
 class Batch:
     """Workloads that are placed in one call."""
 
-    __slots__ = ("entries", "limited")
+    __slots__ = ("each", "entries", "limited")
 
     def __init__(self) -> None:
-        self.entries: list[tuple[Workload, int, int, bool]] = []
-        """Of each workload its shape's number, how many tasks, and whether all or none are wanted."""
+        self.entries: list[tuple[Workload, int, int, int]] = []
+        """Of each workload its shape's number, how many tasks, and how many of these are wanted or none."""
         self.limited: list[int] = []
         """Which of them limit or spread their own tasks per node."""
+        self.each: dict[int, int] = {}
+        """Of those whose tasks all go to one node, the number of one task's shape."""
 
     def __len__(self) -> int:
         return len(self.entries)
 
-    def add(self, workload: Workload, code: int, count: int, *, together: bool) -> None:
+    def add(self, workload: Workload, code: int, count: int, *, least: int = 0) -> None:
         if workload.max_per_node is not None or workload.spread:
             self.limited.append(len(self.entries))
-        self.entries.append((workload, code, count, together))
+        self.entries.append((workload, code, count, least))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +129,32 @@ class Engine:
             return self._quick[key]
         except KeyError:
             pass
-        shape = shape_of(workload, self.cluster)
+        code = self._code_of_shape(shape_of(workload, self.cluster))
+        if code != TOO_FEW_SLOTS:
+            self._held[id(constraints)] = constraints
+            self._quick[key] = code
+        return code
+
+    def code_of_all(self, workload: Workload) -> int | None:
+        """The number of the shape of all its tasks on one node; None if the kernels cannot place them there.
+
+        Tasks that may keep each other away are tried one by one, and those that are bound to a node know it.
+        """
+        constraints, count = workload.constraints, len(workload.tasks)
+        alone = not constraints.anti_affinity and not any(spread.hard for spread in constraints.spread)
+        limited = workload.max_per_node is not None and workload.max_per_node < count
+        if not alone or limited or workload.occupied or constraints.host_ports:
+            return None
+        return self._code_of_shape(of_all(shape_of(workload, self.cluster), count))
+
+    def _code_of_shape(self, shape: Shape) -> int | None:
         try:
-            code = self._codes[shape]
+            return self._codes[shape]
         except KeyError:
             code = self._register(shape)
-            if code == TOO_FEW_SLOTS:
-                return code
-            self._codes[shape] = code
-        self._held[id(constraints)] = constraints
-        self._quick[key] = code
-        return code
+            if code != TOO_FEW_SLOTS:
+                self._codes[shape] = code
+            return code
 
     def make_room(self, workload: Workload) -> None:
         """Make the columns larger for what a workload asks for."""
@@ -145,7 +162,7 @@ class Engine:
         self.sync()
 
     def place(self, batch: Batch) -> Placements:
-        """Place a batch in order. What is found counts in the cluster, unless all were wanted and some lack."""
+        """Place a batch in order. What is found counts in the cluster, unless more were wanted or none."""
         queue = self.queue(batch)
         answers = self.run(queue)
         total = int(queue.start[-1])
@@ -164,9 +181,11 @@ class Engine:
 
     def queue(self, batch: Batch) -> kernels.Queue:
         """A batch in the kernels' terms."""
-        workloads, codes, counts, together = zip(*batch.entries, strict=True)
-        self._prepare(set(codes))
+        workloads, codes, counts, least = zip(*batch.entries, strict=True)
+        self._prepare({*codes, *batch.each.values()})
         size = len(batch)
+        each = np.full(size, -1, dtype=np.int32)
+        each[list(batch.each)] = list(batch.each.values())
         limit = np.zeros(size, dtype=np.int32)
         spread = np.zeros(size, dtype=np.uint8)
         own_start = np.zeros(size + 1, dtype=np.int32)
@@ -190,7 +209,8 @@ class Engine:
         return kernels.Queue(
             shape=np.array(codes, dtype=np.int32),
             tasks=count,
-            together=np.array(together, dtype=np.uint8),
+            least=np.array(least, dtype=np.int32),
+            each=each,
             limit=limit,
             spread=spread,
             own_start=own_start,
@@ -424,11 +444,11 @@ class Engine:
         take[:] = 0
         slots = demand.slots[:, 0]
         take[slots] = demand.amounts[:, 0]
-        take[-1] = 1
+        take[-1] = shape.tasks
         if ResourcesFilter in lowered.filters:
             need[slots] = demand.amounts[:, 0]
         if TasksPerNodeFilter in lowered.filters:
-            need[-1] = 1
+            need[-1] = shape.tasks
         self.shapes.uncounted[code] = demand.uncounted[:, 0]
         if lowered.normalised is not None:
             fields[kernels.TAINTS], fields[kernels.WISHES] = lowered.normalised.weights(shape, self.cluster)
@@ -479,7 +499,7 @@ class Engine:
     def _tell_cluster(self, queue: kernels.Queue, answers: kernels.Answers, rows: NDArray[np.int32]) -> None:
         """The kernels wrote the amounts; who is where is told here."""
         cluster, found, tasks = self.cluster, answers.found, queue.tasks
-        keeps = np.where((queue.together != 0) & (found < tasks), 0, found)
+        keeps = np.where(found < queue.least, 0, found)
         numbers = np.array(self._kinds, dtype=np.int64)[queue.shape]
         if len(rows) != len(tasks) or not (keeps == tasks).all():
             kept = np.arange(len(rows)) - np.repeat(queue.start[:-1], tasks) < np.repeat(keeps, tasks)
@@ -525,5 +545,5 @@ def warm_up() -> None:
     workload = Workload(name="any", request={"cpu": 1})
     code = engine.code_of(workload)
     assert code is not None
-    batch.add(workload, code, 1, together=False)
+    batch.add(workload, code, 1)
     engine.place(batch)

@@ -84,6 +84,11 @@ class Evaluation:
         return same
 
     @property
+    def may_ever(self) -> Mask:
+        """The rows that what nodes are does not forbid; whether there is room is another question."""
+        return self._static.mask
+
+    @property
     def demand(self) -> Demand:
         return self.cluster.demand(self.shape.request, self.shape.uncounted)
 

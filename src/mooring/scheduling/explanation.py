@@ -12,8 +12,9 @@ from mooring.model.constraints import HostPort
 from mooring.model.decisions import SCORE_ONE, Decision, Outcome, Placement
 from mooring.model.reasons import Cure, Reason
 from mooring.model.workloads import Workload
-from mooring.scheduling.columns import Cluster, Rows
+from mooring.scheduling.columns import Cluster, Mask, Rows
 from mooring.scheduling.evaluation import INFEASIBLE, Evaluation
+from mooring.scheduling.gangs import common_domain, shape_on_node
 from mooring.scheduling.plugins import PluginFailed, Rejection, ask_filter, ask_scorer, ask_why
 from mooring.scheduling.profiles import Profile
 from mooring.scheduling.selection import first_choices, own_tasks
@@ -123,11 +124,11 @@ def explain(cluster: Cluster, profile: Profile, decision: Decision, *, nearest: 
     workload = decision.workload
     known = Explanation(workload.pool, decision.outcome, "", decision.reason, placements=decision.placements)
     try:
-        evaluation = Evaluation(shape_of(workload, cluster), cluster, profile)
+        evaluation = Evaluation(shape_on_node(workload, cluster, len(workload.tasks)), cluster, profile)
         evaluation.refresh()
         own = own_tasks(workload, cluster)
         survey = with_own_limit(look(evaluation), workload, own)
-        choices = _scored(evaluation, first_choices(evaluation, workload, own, 2))
+        choices = _scored(evaluation, first_choices(evaluation, workload, own, 2, _packed_into(cluster, decision)))
         misses = _nearest_misses(evaluation, survey, nearest)
     except PluginFailed as failure:
         return replace(known, outcome=Outcome.ERROR, summary=failure.reason.message, reason=failure.reason)
@@ -156,7 +157,8 @@ def explain_placed(cluster: Cluster, profile: Profile, workload: Workload, *, ne
             cluster.forget(rows, demand, constraints if told else None)
             taken_away.append((rows, told))
     try:
-        evaluation = Evaluation(shape, cluster, profile)
+        there = sum(workload.occupied.values())
+        evaluation = Evaluation(shape_on_node(workload, cluster, there), cluster, profile)
         evaluation.refresh()
         survey = look(evaluation)
         own = sorted({int(rows[0]) for rows, _ in taken_away}, key=lambda row: -int(evaluation.keys[row]))
@@ -188,6 +190,13 @@ def forget(cluster: Cluster, decision: Decision) -> None:
             given = tuple(HostPort(port) for port in placement.ports)
             resolved = replace(constraints, host_ports=(*constraints.host_ports, *given), ports_wanted=0)
             cluster.forget(np.array([row], dtype=np.intp), demand, resolved if given else constraints)
+
+
+def _packed_into(cluster: Cluster, decision: Decision) -> Mask | None:
+    """The domain that a packed workload went into; None: no matter which."""
+    pack, on = decision.workload.pack, [cluster.row_of(placement.node_id) for placement in decision.placements]
+    rows = [row for row in on if row is not None]
+    return common_domain(cluster, pack, rows) if pack and rows else None
 
 
 def _of_survey(known: Explanation, evaluation: Evaluation, survey: Survey) -> Explanation:
@@ -237,7 +246,7 @@ def _nearest_misses(evaluation: Evaluation, survey: Survey, number: int) -> tupl
     wanted = np.maximum(demand.amounts, 1)
     short = (np.maximum(demand.amounts - cluster.free(demand, missed), 0) / wanted).sum(axis=0)
     order = np.lexsort((-cluster.precedence[missed], short, filters))[:number]
-    own_limit = {rejected.by: rejected for rejected in survey.rejected if rejected.by == "max_per_node"}
+    own_limit = {each.by: each for each in survey.rejected if each.by in ("max_per_node", "single_node")}
     misses: list[Miss] = []
     for place in order.tolist():
         one: Rows = missed[place : place + 1]

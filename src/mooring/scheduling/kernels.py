@@ -126,10 +126,23 @@ REMEMBERED = 16
 """Requests kept per class that are known not to fit anywhere."""
 
 # Fields of a shape.
-CLASS, PARTITION, SLOT, USED, FIRST_TERM, LAST_TERM, HOST_TERMS, DOMAIN_TERMS, LABELS, FAILED, TAINTS, WISHES = range(
-    12
-)
-SHAPE_FIELDS = 12
+(
+    CLASS,
+    PARTITION,
+    SLOT,
+    USED,
+    FIRST_TERM,
+    LAST_TERM,
+    HOST_TERMS,
+    DOMAIN_TERMS,
+    LABELS,
+    FAILED,
+    TAINTS,
+    WISHES,
+    NO_ROOM_SINCE,
+    NO_ROOM_FOR,
+) = range(14)
+SHAPE_FIELDS = 14
 
 # Fields of a term.
 KIND, VIEW, HOST, LEVEL, COUNTER, LIMIT, SELF, BASE, MIN_DOMAINS, WEIGHT = range(10)
@@ -277,7 +290,10 @@ class Slots(NamedTuple):
 class Queue(NamedTuple):
     shape: Int32s
     tasks: Int32s
-    together: Bytes
+    least: Int32s
+    """So many are placed or none."""
+    each: Int32s
+    """The shape of one task where `shape` is of all tasks on one node; -1 where they go one by one."""
     limit: Int32s
     spread: Bytes
     own_start: Int32s
@@ -942,11 +958,34 @@ def remember_failure(shapes: Shapes, shape: Number) -> None:
     shapes.failures[kind] = kept
 
 
-@_inlined
-def forget_failures(shapes: Shapes) -> None:
-    shapes.releases[0] += 1
-    for kind in range(shapes.failures.shape[0]):
-        shapes.failures[kind] = 0
+@_compiled
+def has_room(nodes: Nodes, shapes: Shapes, shape: Number, least: Number, limit: Number) -> bool:
+    """The slots of all rows that may take the shape have room for so many tasks. Other terms may still forbid it.
+
+    What is too much for a shape is remembered until something is released.
+    """
+    fields = shapes.fields
+    if limit == 0 and fields[shape, NO_ROOM_SINCE] == shapes.releases[0] and least >= fields[shape, NO_ROOM_FOR]:
+        return False
+    static, need = shapes.static[fields[shape, CLASS]], shapes.need[shape]
+    total = np.int64(0)
+    for row in range(static.shape[0]):
+        if static[row] >= 0:
+            times = np.int64(least - total)
+            for slot in range(need.shape[0]):
+                free = nodes.row[row, slot]
+                if free < need[slot]:
+                    times = np.int64(0)
+                    break
+                if need[slot] > 0:
+                    times = min(times, free // need[slot])
+            total += max(min(times, limit - nodes.own[row]), 0) if limit > 0 else times
+            if total >= least:
+                return True
+    if limit == 0:
+        fields[shape, NO_ROOM_SINCE] = shapes.releases[0]
+        fields[shape, NO_ROOM_FOR] = total + 1
+    return False
 
 
 @_compiled
@@ -966,6 +1005,7 @@ def place(
     lowest = nodes.row_of.shape[0] - 1
     for workload in range(first, last):
         shape, start = queue.shape[workload], queue.start[workload]
+        least, each = queue.least[workload], queue.each[workload]
         limit, spread = queue.limit[workload], queue.spread[workload] != 0
         limited = limit > 0 or spread
         own_first, own_last = queue.own_start[workload], queue.own_start[workload + 1]
@@ -976,6 +1016,7 @@ def place(
         plain = shapes.fields[shape, FIRST_TERM] == shapes.fields[shape, LAST_TERM] and not limited
         found = np.int32(0)
         count = queue.tasks[workload]
+        together = count if each >= 0 else np.int32(1)
         answers.feasible[workload] = 0
         while found < count:
             if plain and known_to_fail(shapes, shape):
@@ -985,15 +1026,19 @@ def place(
             if found == 0:
                 answers.feasible[workload] = feasible
             if key == IMPOSSIBLE:
-                if plain:
+                # What will be undone proves nothing.
+                if plain and (found == 0 or found >= least):
                     remember_failure(shapes, shape)
                 break
+            if found == 0 and least > 1 and each < 0 and not has_room(nodes, shapes, shape, least, limit):
+                break
             row = nodes.row_of[key & lowest]
-            answers.keys[start + found] = key
-            found += 1
+            for _ in range(together):
+                answers.keys[start + found] = key
+                found += 1
             if limited:
                 nodes.own[row] += 1
-            commit(nodes, shapes, counters, shape, row, 1)
+            commit(nodes, shapes, counters, each if each >= 0 else shape, row, together)
         answers.found[workload] = found
         if limited:
             for at in range(own_first, own_last):
@@ -1003,7 +1048,6 @@ def place(
                 row = nodes.row_of[answers.keys[start + at] & lowest]
                 nodes.own[row] = 0
                 touch(nodes, row)
-        if found < count and queue.together[workload] and found > 0:
+        if found < least:
             for at in range(found - 1, -1, -1):
                 commit(nodes, shapes, counters, shape, nodes.row_of[answers.keys[start + at] & lowest], -1)
-            forget_failures(shapes)

@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING
 
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.nodes import Node
-from mooring.model.workloads import OnInsufficient, Task, Workload
+from mooring.model.workloads import Task, Workload
 from mooring.scheduling import compilation
 from mooring.scheduling.columns import Cluster
 from mooring.scheduling.evaluation import Evaluations
 from mooring.scheduling.explanation import Explanation, explain, explain_placed, forget
+from mooring.scheduling.gangs import fails_at_once, least_together, shape_on_node
 from mooring.scheduling.inspection import Inspection, inspect
 from mooring.scheduling.ordering.fifo import FifoSequencer
 from mooring.scheduling.plugins import Binder, Filter, PluginFailed, Scorer, Selector, Sequencer
 from mooring.scheduling.profiles import Profile, Registry
 from mooring.scheduling.selection import Selection, select
-from mooring.scheduling.shapes import shape_of
 from mooring.scheduling.shortage import Shortage, Shortages, backing_off
 from mooring.scheduling.trial import Trial
 
@@ -134,7 +134,7 @@ class Scheduler:
 
     def inspect(self, workload: Workload) -> Inspection:
         """What every filter and scorer says about every node of the workload's pool; nothing is placed."""
-        return inspect(self._evaluations.of(shape_of(workload, self.cluster)))
+        return inspect(self._evaluations.of(shape_on_node(workload, self.cluster, len(workload.tasks))))
 
     def explain(self, workload: Workload, now: datetime = END_OF_TIME, *, nearest: int = 3) -> Explanation:
         """What a pass of this workload alone would decide, and why, with so many of the nearest misses.
@@ -189,31 +189,31 @@ class Scheduler:
 
     def _decide(self, workload: Workload, now: datetime) -> tuple[Decision, Shortage | None]:
         due, later = _split(workload.tasks, now)
-        together = _all_or_nothing(workload)
-        if later and (together or not due):
-            return Decision(workload, Outcome.WAITING, reason=backing_off(workload, later, together=together)), None
-        decision, shortage = self._place(workload, due, together=together)
+        least = least_together(workload)
+        if later and len(due) < max(least, 1):
+            return Decision(workload, Outcome.WAITING, reason=backing_off(workload, later, least - len(due))), None
+        decision, shortage = self._place(workload, due, least)
         if later and decision.outcome is Outcome.PLACED and shortage is None:
-            return decision._replace(reason=backing_off(workload, later, together=together)), None
+            return decision._replace(reason=backing_off(workload, later, 1)), None
         return decision, shortage
 
-    def _place(self, workload: Workload, tasks: Sequence[Task], *, together: bool) -> tuple[Decision, Shortage | None]:
-        """Choose nodes for the tasks; where not all find one, they are undone if they belong together."""
-        shape = shape_of(workload, self.cluster)
+    def _place(self, workload: Workload, tasks: Sequence[Task], least: int) -> tuple[Decision, Shortage | None]:
+        """Choose nodes for the tasks; where fewer than `least` find one, they are undone."""
+        shape = shape_on_node(workload, self.cluster, len(tasks))
         trial = Trial(self.cluster)
         try:
             evaluation = self._evaluations.of(shape)
-            selection = select(evaluation, trial, workload, len(tasks), together=together)
+            selection = select(evaluation, trial, workload, len(tasks), least=least)
         except PluginFailed as failure:
             trial.revert()
             self._evaluations.drop(shape)
             return Decision(workload, Outcome.ERROR, reason=failure.reason), None
-        short = len(selection.rows) < len(tasks)
-        shortage = Shortage(selection.rows, len(tasks), together) if short else None
+        found = len(selection.rows)
+        shortage = Shortage(selection.rows, len(tasks), least) if found < len(tasks) else None
         feasible = selection.feasible_nodes
-        if short and (together or not selection.rows):
+        if shortage is not None and found < max(least, 1):
             trial.revert()
-            outcome = Outcome.IMPOSSIBLE if _fails_at_once(workload) else Outcome.WAITING
+            outcome = Outcome.IMPOSSIBLE if fails_at_once(workload) else Outcome.WAITING
             return Decision(workload, outcome, feasible_nodes=feasible), shortage
         decision = Decision(workload, Outcome.PLACED, self._placements(tasks, selection), None, feasible)
         refused = None if self.binder is None else self.binder.bind(decision)
@@ -237,12 +237,3 @@ def _split(tasks: Iterable[Task], now: datetime) -> tuple[list[Task], list[Task]
     for task in tasks:
         (due if task.not_before is None or task.not_before <= now else later).append(task)
     return due, later
-
-
-def _all_or_nothing(workload: Workload) -> bool:
-    return workload.gang or _fails_at_once(workload)
-
-
-def _fails_at_once(workload: Workload) -> bool:
-    """It is not to wait for its first placement."""
-    return workload.on_insufficient is OnInsufficient.FAIL and not workload.placed_before

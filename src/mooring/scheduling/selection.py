@@ -7,10 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from mooring.model.workloads import Workload
-from mooring.scheduling.columns import Amount, Cluster, Rows, Scores
+from mooring.scheduling.columns import Amount, Cluster, Mask, Rows, Scores
 from mooring.scheduling.evaluation import DESIGNATED, INFEASIBLE, Evaluation
+from mooring.scheduling.gangs import domains_by_fit, room
 from mooring.scheduling.plugins import Candidates, ask_selector
+from mooring.scheduling.shapes import shape_of
 from mooring.scheduling.trial import Trial
+
+_NODES_TRIED = 64
+"""For a workload that stays on one node although its tasks may keep each other away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,58 +31,132 @@ class Selection:
     """How many tasks of the workload each row has, those chosen here included."""
 
 
-def select(evaluation: Evaluation, trial: Trial, workload: Workload, count: int, *, together: bool) -> Selection:
+def select(evaluation: Evaluation, trial: Trial, workload: Workload, count: int, *, least: int) -> Selection:
     """Choose nodes for `count` tasks and assume them; fewer come back where there is no room for all.
 
-    `together`: all or none are wanted, so a choice that is known to be short is not assumed at all.
+    `least`: so many are wanted or none. Where the slots have no room for these, none is tried; a choice that is known
+    to be short of them is not assumed. The trial is new.
     """
     own = own_tasks(workload, evaluation.cluster)
+    if workload.single_node:
+        return _on_one_node(evaluation, trial, workload, count, own)
+    if least > 1 or workload.pack:
+        per_row = room(evaluation, own, workload.max_per_node, count)
+        if per_row.sum() < least:
+            return Selection([], [], _feasible(evaluation, workload, own), [], own)
+        for domain in domains_by_fit(evaluation.cluster, workload.pack, per_row, own, count):
+            selection = _anywhere(evaluation, trial, workload, count, own.copy(), count, domain)
+            if len(selection.rows) == count:
+                return selection
+            trial.revert()
+            evaluation.refresh()
+    return _anywhere(evaluation, trial, workload, count, own, least)
+
+
+def _anywhere(
+    evaluation: Evaluation,
+    trial: Trial,
+    workload: Workload,
+    count: int,
+    own: Amount,
+    least: int,
+    among: Mask | None = None,
+) -> Selection:
+    """Choose on all rows, or among some."""
     # Where each node takes one task at most, no placement changes the rank of a node that may still be chosen.
     plain = evaluation.profile.selector is None and not evaluation.shape.constraints.ports_wanted
     if workload.max_per_node == 1 and evaluation.node_local and plain:
-        return _at_once(evaluation, trial, workload, count, own, together=together)
-    return _one_by_one(evaluation, trial, workload, count, own)
+        return _at_once(evaluation, trial, workload, count, own, least, among)
+    return _one_by_one(evaluation, trial, workload, count, own, among)
 
 
 def _at_once(
-    evaluation: Evaluation, trial: Trial, workload: Workload, count: int, own: Amount, *, together: bool
+    evaluation: Evaluation,
+    trial: Trial,
+    workload: Workload,
+    count: int,
+    own: Amount,
+    least: int,
+    among: Mask | None,
 ) -> Selection:
-    keys = _within_limit(evaluation.keys, own, workload.max_per_node)
-    found = int(np.count_nonzero(keys != INFEASIBLE))
-    taken = min(found, count)
+    keys = open_keys(evaluation, workload, own, among)
+    taken = min(int(np.count_nonzero(keys != INFEASIBLE)), count)
+    feasible_nodes = _feasible(evaluation, workload, own)
     best: Rows = np.argpartition(keys, -taken)[-taken:] if taken else np.empty(0, dtype=np.intp)
     best = best[np.argsort(-keys[best])]
     rows = best.tolist()
     scores = [evaluation.score_of(row) for row in rows]
-    if taken == count or (taken and not together):
+    if taken and taken >= least:
         trial.assume(best, evaluation.demand, evaluation.shape.constraints)
         own[best] += 1
-    return Selection(rows, scores, found, [()] * len(rows), own)
+    return Selection(rows, scores, feasible_nodes, [()] * len(rows), own)
 
 
-def _one_by_one(evaluation: Evaluation, trial: Trial, workload: Workload, count: int, own: Amount) -> Selection:
+def _one_by_one(
+    evaluation: Evaluation, trial: Trial, workload: Workload, count: int, own: Amount, among: Mask | None
+) -> Selection:
     rows: list[int] = []
     scores: list[int] = []
     ports: list[tuple[int, ...]] = []
-    feasible_nodes = 0
-    constraints = evaluation.shape.constraints
+    feasible_nodes = _feasible(evaluation, workload, own)
     for _ in range(count):
         evaluation.refresh()
-        keys = _within_limit(evaluation.keys, own, workload.max_per_node)
-        if not rows:
-            feasible_nodes = int(np.count_nonzero(keys != INFEASIBLE))
+        keys = open_keys(evaluation, workload, own, among)
         if workload.spread:
             keys = _fewest_own_tasks(keys, own, evaluation.tiers)
         row = _choice(evaluation, workload, keys, own)
         if row is None:
             break
-        resolved = evaluation.cluster.with_ports(row, constraints)
         rows.append(row)
         scores.append(evaluation.score_of(row))
-        ports.append(tuple(port.port for port in resolved.host_ports[len(constraints.host_ports) :]))
-        trial.assume(np.array([row], dtype=np.intp), evaluation.demand, resolved)
-        own[row] += 1
+        ports.append(_assume(evaluation, trial, row, own))
     return Selection(rows, scores, feasible_nodes, ports, own)
+
+
+def _assume(evaluation: Evaluation, trial: Trial, row: int, own: Amount) -> tuple[int, ...]:
+    """Count a task on a row; the ports of the node's range that it gets."""
+    constraints = evaluation.shape.constraints
+    resolved = evaluation.cluster.with_ports(row, constraints)
+    trial.assume(np.array([row], dtype=np.intp), evaluation.demand, resolved)
+    own[row] += 1
+    return tuple(port.port for port in resolved.host_ports[len(constraints.host_ports) :])
+
+
+def _on_one_node(evaluation: Evaluation, trial: Trial, workload: Workload, count: int, own: Amount) -> Selection:
+    """The best node that takes all tasks. The evaluation is of all of them together.
+
+    What tasks ask of each other is seen only when they are there, so a few nodes are tried.
+    """
+    keys = open_keys(evaluation, workload, own).copy()
+    feasible_nodes = int(np.count_nonzero(keys != INFEASIBLE))
+    each = Evaluation(shape_of(workload, evaluation.cluster), evaluation.cluster, evaluation.profile)
+    for _ in range(_NODES_TRIED):
+        row = _choice(evaluation, workload, keys, own)
+        if row is None:
+            break
+        score = evaluation.score_of(row)
+        ports = _all_on(each, trial, row, count, own)
+        if len(ports) == count:
+            return Selection([row] * count, [score] * count, feasible_nodes, ports, own)
+        own[row] -= len(ports)
+        trial.revert()
+        evaluation.refresh()
+        keys[row] = INFEASIBLE
+    return Selection([], [], feasible_nodes, [], own)
+
+
+def _all_on(each: Evaluation, trial: Trial, row: int, count: int, own: Amount) -> list[tuple[int, ...]]:
+    """Count tasks on a row, as many of them as do not keep each other away; the ports of each."""
+    constraints = each.shape.constraints
+    apart = bool(constraints.anti_affinity) or any(spread.hard for spread in constraints.spread)
+    ports: list[tuple[int, ...]] = []
+    for _ in range(count):
+        if apart and ports:
+            each.refresh()
+            if each.keys[row] == INFEASIBLE:
+                break
+        ports.append(_assume(each, trial, row, own))
+    return ports
 
 
 def _choice(evaluation: Evaluation, workload: Workload, keys: Scores, own: Amount) -> int | None:
@@ -95,12 +174,15 @@ def _choice(evaluation: Evaluation, workload: Workload, keys: Scores, own: Amoun
     return int(rows[ask_selector(selector, candidates)])
 
 
-def first_choices(evaluation: Evaluation, workload: Workload, own: Amount, number: int) -> list[int]:
+def first_choices(
+    evaluation: Evaluation, workload: Workload, own: Amount, number: int, among: Mask | None = None
+) -> list[int]:
     """The row that the first task would get, and those it would get were the rows before not there."""
     rows: list[int] = []
-    left = _within_limit(evaluation.keys, own, workload.max_per_node).copy()
+    left = open_keys(evaluation, workload, own, among).copy()
     while len(rows) < number:
-        keys = _fewest_own_tasks(left, own, evaluation.tiers) if workload.spread else left
+        spread = workload.spread and not workload.single_node
+        keys = _fewest_own_tasks(left, own, evaluation.tiers) if spread else left
         row = _choice(evaluation, workload, keys, own)
         if row is None:
             break
@@ -119,8 +201,18 @@ def own_tasks(workload: Workload, cluster: Cluster) -> Amount:
     return own
 
 
-def _within_limit(keys: Scores, own: Amount, max_per_node: int | None) -> Scores:
-    return keys if max_per_node is None else np.where(own < max_per_node, keys, INFEASIBLE)
+def open_keys(evaluation: Evaluation, workload: Workload, own: Amount, among: Mask | None = None) -> Scores:
+    """The keys with what the workload's own tasks rule out: its limit per node, and the node that it has to stay on."""
+    keys = evaluation.keys
+    if workload.max_per_node is not None:
+        keys = np.where(own + evaluation.shape.tasks <= workload.max_per_node, keys, INFEASIBLE)
+    if workload.single_node and workload.occupied:
+        keys = np.where((own > 0) & (len(workload.occupied) == 1), keys, INFEASIBLE)
+    return keys if among is None else np.where(among, keys, INFEASIBLE)
+
+
+def _feasible(evaluation: Evaluation, workload: Workload, own: Amount) -> int:
+    return int(np.count_nonzero(open_keys(evaluation, workload, own) != INFEASIBLE))
 
 
 def _fewest_own_tasks(keys: Scores, own: Amount, tiers: Scores) -> Scores:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from mooring.model.constraints import Constraints
+from mooring.model.quantity import INT64_MAX
 from mooring.model.resources import UNASKED
 from mooring.model.workloads import NO_CONSTRAINTS, Workload
 from mooring.scheduling.columns import Cluster, Request
@@ -23,6 +24,8 @@ class Shape:
     constraints: Constraints = NO_CONSTRAINTS
     uncounted: tuple[int, int] = (0, 0)
     """Processor and memory that scoring adds for containers which ask for none."""
+    tasks: int = 1
+    """How many tasks go to one node at once; all amounts are theirs together."""
 
 
 def shape_of(workload: Workload, cluster: Cluster) -> Shape:
@@ -35,6 +38,19 @@ def shape_of(workload: Workload, cluster: Cluster) -> Shape:
         owner=workload.user_id if workload.user_id in cluster.owners else None,
         constraints=workload.constraints,
         uncounted=_uncounted(workload),
+    )
+
+
+def of_all(shape: Shape, count: int) -> Shape:
+    """The shape of `count` tasks of a shape on one node."""
+    cpu, memory = shape.uncounted
+    return replace(
+        shape,
+        # Beyond int64 no node has enough either way.
+        request=tuple((name, min(amount * count, INT64_MAX)) for name, amount in shape.request),
+        uncounted=(cpu * count, memory * count),
+        constraints=replace(shape.constraints, ports_wanted=shape.constraints.ports_wanted * count),
+        tasks=count,
     )
 
 

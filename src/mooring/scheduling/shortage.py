@@ -14,9 +14,9 @@ from mooring.model.reasons import Cure, Reason
 from mooring.model.workloads import Task, Workload
 from mooring.scheduling.columns import Amount, Cluster, Rows
 from mooring.scheduling.evaluation import Evaluation
+from mooring.scheduling.gangs import room, shape_on_node
 from mooring.scheduling.profiles import Profile
 from mooring.scheduling.selection import own_tasks
-from mooring.scheduling.shapes import shape_of
 from mooring.scheduling.survey import Survey, Surveys, summary, with_own_limit
 from mooring.scheduling.trial import Trial
 
@@ -25,11 +25,18 @@ _REASONS_KEPT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A workload that found `rows` for `count` tasks; `together`: all or none were wanted, so these were undone."""
+    """A workload that found `rows` for `count` tasks; where `least` were wanted or none, fewer were undone.
+
+    Without rows none was tried: either no node may take a task, or there is no room for `least`.
+    """
 
     rows: Sequence[int]
     count: int
-    together: bool
+    least: int = 0
+
+    @property
+    def undone(self) -> bool:
+        return len(self.rows) < self.least
 
 
 class Shortages:
@@ -48,8 +55,8 @@ class Shortages:
         if self._revision != self._cluster.changes.revision or len(self._known) >= _REASONS_KEPT:
             self._known = {}
             self._revision = self._cluster.changes.revision
-        shape = shape_of(workload, self._cluster)
-        alike = (shape, shortage.count, shortage.together, workload.max_per_node)
+        shape = shape_on_node(workload, self._cluster, shortage.count)
+        alike = (shape, shortage.count, shortage.least, workload.max_per_node)
         nowhere = not shortage.rows and not workload.occupied
         known = self._known.get(alike) if nowhere else None
         if known is not None:
@@ -64,21 +71,40 @@ class Shortages:
         cluster = self._cluster
         own = own_tasks(workload, cluster)
         trial = Trial(cluster)
+        found = len(shortage.rows)
         try:
-            if not (shortage.together and workload.max_per_node == 1 and evaluation.node_local):
+            if shortage.undone and not found and not workload.single_node:
+                found = self._fill(evaluation, trial, workload, shortage, own)
+            elif not (shortage.undone and workload.max_per_node == 1 and evaluation.node_local):
                 for row in shortage.rows:
                     own[row] += 1
-                    if shortage.together:
+                    if shortage.undone:
                         resolved = cluster.with_ports(row, workload.constraints)
                         trial.assume(np.array([row], dtype=np.intp), evaluation.demand, resolved)
-            return self._reason(evaluation, workload, shortage, own)
+            return self._reason(evaluation, workload, shortage, own, found)
         finally:
             trial.revert()
 
-    def _reason(self, evaluation: Evaluation, workload: Workload, shortage: Shortage, own: Amount) -> Reason:
+    def _fill(self, evaluation: Evaluation, trial: Trial, workload: Workload, shortage: Shortage, own: Amount) -> int:
+        """Count as many tasks as the slots have room for, if these are too few; returns their number."""
+        evaluation.refresh()
+        left = room(evaluation, own, workload.max_per_node, shortage.count)
+        found = int(left.sum())
+        if found >= shortage.least:
+            return 0
+        if workload.max_per_node != 1:
+            while (rows := np.flatnonzero(left)).size:
+                trial.assume(rows, evaluation.demand)
+                own[rows] += 1
+                left[rows] -= 1
+        return found
+
+    def _reason(
+        self, evaluation: Evaluation, workload: Workload, shortage: Shortage, own: Amount, found: int
+    ) -> Reason:
         survey = with_own_limit(self._surveys.of(evaluation), workload, own)
         ranked = survey.ranked
-        found, count = len(shortage.rows), shortage.count
+        count, least = shortage.count, shortage.least
         details: dict[str, Any] = {}
         for rejected in ranked:
             details.update(rejected.why.details)
@@ -87,25 +113,33 @@ class Shortages:
         details["tasks"] = {"need": count, "found": found}
         code, by = (ranked[0].why.code, ranked[0].by) if ranked else ("no-nodes", "pool")
         message = summary(survey, workload.pool)
-        if shortage.together and workload.max_per_node == 1:
+        if workload.single_node and count > 1:
+            message = f"all {count:,} tasks go to one node; {message}"
+        elif shortage.undone and workload.max_per_node == 1:
             code = "insufficient-nodes"
-            message = f"Insufficient nodes: need {count}, found {found}"
+            message = f"Insufficient nodes: need {least}, found {found}"
             found = 0
         elif len(survey.feasible):
             # Others of the pass made room for it after its turn, by being what it wants to be near.
             code, by = "room-since", "pass"
             message = f"{message}; there is room since others of the same pass were placed"
-        if found and shortage.together:
-            message = f"room for {found:,} of {count:,} tasks, which start together; for the next, {message}"
+        if found and shortage.undone:
+            together = "which start together" if least == count else f"of which {least:,} start together"
+            # Where none was tried, what tasks ask of each other was not looked at.
+            most = "" if shortage.rows or evaluation.node_local else "at most "
+            message = f"room for {most}{found:,} of {count:,} tasks, {together}; for the next, {message}"
         elif found:
             message = f"{found:,} of {count:,} tasks placed; for the next, {message}"
         return Reason(code, message, by, _cure(evaluation, workload, survey, count), details)
 
 
-def backing_off(workload: Workload, later: Iterable[Task], *, together: bool) -> Reason:
-    """Why tasks are not placed yet although they wait: an error came before, and its delay has not passed."""
-    times: list[datetime] = [task.not_before for task in later if task.not_before is not None]
-    until = max(times) if together else min(times)
+def backing_off(workload: Workload, later: Iterable[Task], needed: int) -> Reason:
+    """Why tasks are not placed yet although they wait: an error came before, and its delay has not passed.
+
+    So many of these are `needed` before anything can go on.
+    """
+    times: list[datetime] = sorted(task.not_before for task in later if task.not_before is not None)
+    until = times[max(needed, 1) - 1]
     return Reason(
         code="backing-off",
         message=f"{len(times)} of {len(workload.tasks)} tasks back off until {until.isoformat(timespec='seconds')}",
@@ -127,10 +161,10 @@ def _cure(evaluation: Evaluation, workload: Workload, survey: Survey, count: int
 
 def _room_without_others(evaluation: Evaluation, workload: Workload, rows: Rows, count: int) -> int:
     """How many more tasks of the workload these nodes could take, up to `count` on each, had they none but its own."""
-    cluster, demand = evaluation.cluster, evaluation.demand
+    cluster, demand, at_once = evaluation.cluster, evaluation.demand, evaluation.shape.tasks
     wanted = demand.amounts[:, 0] > 0
     most = cluster.allocatable[demand.slots[wanted], rows] // demand.amounts[wanted]
-    room = np.minimum(most.min(axis=0, initial=INT64_MAX), cluster.max_tasks[rows])
+    most_tasks = np.minimum(most.min(axis=0, initial=INT64_MAX // at_once) * at_once, cluster.max_tasks[rows])
     if workload.max_per_node is not None:
-        room = np.minimum(room, workload.max_per_node)
-    return int((room - own_tasks(workload, cluster)[rows]).clip(0, count).sum())
+        most_tasks = np.minimum(most_tasks, workload.max_per_node)
+    return int((most_tasks - own_tasks(workload, cluster)[rows]).clip(0, count).sum())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mooring.model.workloads import Workload
-from mooring.scheduling.columns import Amount, Rows
+from mooring.scheduling.columns import Amount, Mask, Rows
 from mooring.scheduling.evaluation import Evaluation
 from mooring.scheduling.plugins import Rejection, ask_filter, ask_why
 from mooring.scheduling.shapes import Shape
@@ -71,18 +71,28 @@ def look(evaluation: Evaluation) -> Survey:
 
 
 def with_own_limit(survey: Survey, workload: Workload, own: Amount) -> Survey:
-    """The survey with the workload's own limit per node as one more filter, the last."""
-    limit = workload.max_per_node
-    if limit is None:
+    """The survey with what the workload's own tasks rule out as further filters, the last."""
+    limit, at_once = workload.max_per_node, len(workload.tasks) if workload.single_node else 1
+    if limit is not None:
+        full = own[survey.feasible] + at_once > limit
+        count = int(full.sum())
+        verb = "has" if count == 1 else "have"
+        words = f"{count:,} {verb} {limit} of its tasks, the most allowed on one node"
+        if at_once > 1:
+            words = f"{count:,} may not have {at_once} more of its tasks (at most {limit} on one node)"
+        survey = _without(survey, full, "max_per_node", Rejection("max-per-node", words, "release"))
+    if workload.single_node and workload.occupied:
+        away = (own[survey.feasible] == 0) | (len(workload.occupied) > 1)
+        words = f"{int(away.sum()):,} away from the node that its other tasks are on"
+        survey = _without(survey, away, "single_node", Rejection("single-node", words, "release"))
+    return survey
+
+
+def _without(survey: Survey, refused: Mask, by: str, why: Rejection) -> Survey:
+    if not refused.any():
         return survey
-    full = own[survey.feasible] >= limit
-    if not full.any():
-        return survey
-    rows = survey.feasible[full]
-    verb = "has" if len(rows) == 1 else "have"
-    words = f"{len(rows):,} {verb} {limit} of its tasks, the most allowed on one node"
-    rejected = Rejected("max_per_node", rows, Rejection("max-per-node", words, "release"))
-    return Survey(survey.nodes, survey.feasible[~full], (*survey.rejected, rejected))
+    rejected = Rejected(by, survey.feasible[refused], why)
+    return Survey(survey.nodes, survey.feasible[~refused], (*survey.rejected, rejected))
 
 
 def summary(survey: Survey, pool: str) -> str:

@@ -17,18 +17,20 @@ class HostPortsFilter:
         return bool(shape.constraints.host_ports or shape.constraints.ports_wanted)
 
     def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
-        mask = np.ones(len(rows), dtype=np.bool_)
+        mask = np.full(len(rows), not _doubled(shape))
         for port in shape.constraints.host_ports:
             mask &= cluster.placed.conflicts(port)[rows] == 0
         return mask & self._enough(shape, cluster, rows)
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
         wanted = shape.constraints.ports_wanted
+        if _doubled(shape):
+            doubled = f"{len(rows):,} cannot open a port for more than one task ({_named(shape)})"
+            return Rejection("ports-doubled", doubled, cure="never")
         short = int((~self._enough(shape, cluster, rows)).sum())
         words = []
         if short < len(rows):
-            named = ", ".join(f"{port.port}/{port.protocol}" for port in shape.constraints.host_ports)
-            words.append(f"{len(rows) - short:,} with a port in use that it needs ({named})")
+            words.append(f"{len(rows) - short:,} with a port in use that it needs ({_named(shape)})")
         if short:
             most = int((cluster.ports_offered[rows] - cluster.placed.range_used[rows]).max())
             words.append(f"{short:,} with too few free ports (needs {wanted}; the most on one node is {most})")
@@ -43,3 +45,12 @@ class HostPortsFilter:
         wanted += len({port.port for port in shape.constraints.host_ports})
         enough: Mask = cluster.ports_offered[rows] - cluster.placed.range_used[rows] >= wanted
         return enough
+
+
+def _doubled(shape: Shape) -> bool:
+    """Several tasks on one node name the same port."""
+    return shape.tasks > 1 and bool(shape.constraints.host_ports)
+
+
+def _named(shape: Shape) -> str:
+    return ", ".join(f"{port.port}/{port.protocol}" for port in shape.constraints.host_ports)

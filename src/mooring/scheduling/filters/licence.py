@@ -22,7 +22,7 @@ class LicenceFilter:
     def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
         if shape.constraints.licence is None:
             return np.ones(len(rows), dtype=np.bool_)
-        left: Mask = cluster.placed.licences[rows] < cluster.sessions_allowed[rows]
+        left: Mask = cluster.sessions_allowed[rows] - cluster.placed.licences[rows] >= shape.tasks
         return left & _covered(shape, cluster, rows)
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
@@ -30,7 +30,7 @@ class LicenceFilter:
         busy = int(_covered(shape, cluster, rows).sum())
         words = []
         if busy:
-            words.append(f"{busy:,} without a session left of the licence")
+            words.append(f"{busy:,} without {_sessions(shape)} left of the licence")
         if busy < len(rows):
             words.append(f"{len(rows) - busy:,} without the licence (needs {wanted})")
         return Rejection(
@@ -39,6 +39,10 @@ class LicenceFilter:
             cure="release" if busy else "change",
             details={"licence": wanted},
         )
+
+
+def _sessions(shape: Shape) -> str:
+    return "a session" if shape.tasks == 1 else f"{shape.tasks:,} sessions"
 
 
 def _covered(shape: Shape, cluster: Cluster, rows: Rows) -> Mask:

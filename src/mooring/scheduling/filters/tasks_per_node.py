@@ -12,14 +12,18 @@ class TasksPerNodeFilter:
     depends_on: DependsOn = "row"
 
     def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
-        return cluster.tasks[rows] < cluster.max_tasks[rows]
+        room: Mask = cluster.max_tasks[rows] - cluster.tasks[rows] >= shape.tasks
+        return room
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
         most = int(cluster.max_tasks[rows].max())
         verb = "has as many tasks as it" if len(rows) == 1 else "have as many tasks as they"
+        words = f"{len(rows):,} {verb} may (at most {most})"
+        if shape.tasks > 1:
+            words = f"{len(rows):,} without room for {shape.tasks:,} more tasks (at most {most})"
         return Rejection(
             "tasks-per-node",
-            f"{len(rows):,} {verb} may (at most {most})",
-            cure="release" if most > 0 else "change",
+            words,
+            cure="release" if most >= shape.tasks else "change",
             details={"max_tasks": most},
         )
