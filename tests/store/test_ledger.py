@@ -39,7 +39,7 @@ async def test_a_wrong_counter_is_found_and_repaired_from_the_ledger(cluster: Cl
     assert await cluster.plant(counter.values(used=node_resources.c.used + 500, reserved=7)) == ["ledger = counters"]
     [finding] = await cluster.harbour.findings()
     assert finding.subject == "node n1, cpu"
-    assert finding.expected == "held 0 reserved 0 used 2000"
+    assert finding.expected == "held 0 reserved 0 used 2000 leaving 0"
     assert finding.found == "held 0 reserved 7 used 2500"
 
     async def repair() -> int:

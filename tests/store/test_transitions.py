@@ -1,6 +1,6 @@
 """Changes of task statuses: ledger, counters, JSON, history and events move together, once, or not at all."""
 
-import functools
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -8,14 +8,14 @@ import pytest
 from sqlalchemy import func, select
 
 from mooring.clock import now
+from mooring.model.holds import Purpose
 from mooring.model.lifecycle import OCCUPYING, TASK_EDGES, USING, TaskStatus, is_end
 from mooring.model.reasons import Reason
 from mooring.model.workloads import Kind
 from mooring.store import transitions
-from mooring.store.changes import Change
-from mooring.store.chunks import chunks
+from mooring.store.changes import Change, NewHold
 from mooring.store.engine import Connection
-from mooring.store.tables import events, metadata, status_history
+from mooring.store.tables import events, holds, metadata, status_history
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
 
@@ -24,12 +24,13 @@ CPU, MEMORY = 1500, 2**30
 # How a task gets to a status before the edge that a test is about.
 WAY_TO = {
     T.PENDING: [],
+    T.RESERVED: [T.RESERVED],
     T.SCHEDULED: [T.SCHEDULED],
     T.PREPARING: [T.SCHEDULED, T.PREPARING],
     T.RUNNING: [T.SCHEDULED, T.RUNNING],
     T.TERMINATING: [T.SCHEDULED, T.RUNNING, T.TERMINATING],
 }
-EDGES = [(old, new) for old in WAY_TO for new in sorted(TASK_EDGES[old]) if new is not T.RESERVED]
+EDGES = [(old, new) for old in WAY_TO for new in sorted(TASK_EDGES[old])]
 
 
 class Case:
@@ -46,8 +47,10 @@ class Case:
         return cls(harbour, name, node_id, workload_id, (await harbour.tasks(workload_id))[0].id)
 
     def change(self, new: TaskStatus, **more: Any) -> Change:
-        if new is T.SCHEDULED:
+        if new in (T.RESERVED, T.SCHEDULED):
             more |= {"node_id": self.node_id, "node_name": self.name, "score": 7}
+        if new is T.RESERVED:
+            more |= {"hold": NewHold(Purpose.PREPARE, now() + timedelta(minutes=1))}
         return Change(self.task_id, new, **more)
 
     async def bring_to(self, status: TaskStatus) -> None:
@@ -83,15 +86,20 @@ async def check_edge(case: Case, old: TaskStatus, new: TaskStatus) -> None:
     # A task that is stopped before it ran occupies what was reserved for it, and never uses it.
     used = new is T.RUNNING or (new in USING and old in USING)
     expected = (0, 0, CPU) if used else (0, CPU, 0) if new in OCCUPYING else (0, 0, 0)
+    if new is T.RESERVED:
+        expected = (CPU, 0, 0)
     assert (old, new, await harbour.counters(case.node_id)) == (old, new, expected)
     assert task.occupied_slots == ({"cpu": CPU, "memory": MEMORY} if new in OCCUPYING else {})
     assert task.requested_slots == {"cpu": CPU, "memory": MEMORY}
     assert row.requested == CPU
     assert (row.freed_at is not None, task.freed_at is not None) == (is_end(new), is_end(new))
     assert (task.ended_at is not None) is is_end(new)
-    if new is T.SCHEDULED:
+    if new in (T.RESERVED, T.SCHEDULED):
         assert (task.node_id, task.node_name, task.score) == (case.node_id, case.name, 7)
-        assert row.reserved_at is not None
+        assert (row.held_at if new is T.RESERVED else row.reserved_at) is not None
+    if new is T.PENDING:
+        # Nothing of the place is left, as if it had never been kept.
+        assert (task.node_id, task.node_name, task.score, row.held_at) == (None, None, None, None)
     if new is T.RUNNING:
         assert task.started_at is not None
         assert row.used_at is not None
@@ -100,7 +108,9 @@ async def check_edge(case: Case, old: TaskStatus, new: TaskStatus) -> None:
         (old, new, "somebody", "because", 4)
     ]
     told = (await harbour.feed(case.task_id))[len(feed) :]
-    assert [(e.kind, e.version, e.workload_id) for e in told] == [(new, task.version, case.workload_id)]
+    assert [(e.kind, e.version, e.workload_id, e.term) for e in told] == [(new, task.version, case.workload_id, 4)]
+    held = await harbour.rows(select(holds).where(holds.c.task_id == case.task_id))
+    assert [hold.node_id for hold in held] == ([case.node_id] if new is T.RESERVED else [])
 
 
 async def contents(harbour: Harbour) -> dict[str, list[Any]]:
@@ -155,15 +165,6 @@ async def test_a_task_may_take_several_steps_in_one_report(harbour: Harbour):
         assert passed == [T.SCHEDULED, *dict.fromkeys(steps)]
         assert await harbour.counters(case.node_id) == ((0, 0, 0) if is_end(steps[-1]) else (0, 0, CPU))
         assert await harbour.findings() == []
-
-
-@on_sqlite
-async def test_the_steps_of_a_task_may_be_far_apart_in_a_long_report(case: Case, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(transitions, "chunks", functools.partial(chunks, size=1))
-    await case.bring_to(T.SCHEDULED)
-    await case.harbour.apply(case.change(T.RUNNING), case.change(T.SUCCEEDED))
-    assert await case.harbour.counters(case.node_id) == (0, 0, 0)
-    assert await case.harbour.findings() == []
 
 
 @on_sqlite

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from uuid import UUID
+
+
+class Purpose(StrEnum):
+    """What a hold waits for: that the agents are ready, or that victims have left."""
+
+    PREPARE = "prepare"
+    PREEMPT = "preempt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +21,7 @@ class Hold:
     task_id: UUID
     workload_id: UUID
     node_id: UUID
+    purpose: Purpose
     created_at: datetime
     expires_at: datetime
 

@@ -1,25 +1,31 @@
-"""The guarded commit of placements: the one fit rule, checked under the locks of the rows that it is about."""
+"""The guarded commit of placements: the one fit rule, checked under the locks of the nodes that it is about.
+
+*Optimistic* lets the write itself say whether everything fits, and looks closer only if it does not; *pessimistic* and
+*two_phase* read the counters and verify each decision. All of them accept and refuse the same.
+"""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.decisions import Decision, Placement
-from mooring.model.lifecycle import OCCUPYING, ON_THE_WAY_OUT, NodeStatus, TaskStatus
-from mooring.model.slots import fits
-from mooring.store import transitions
-from mooring.store.changes import Applied, Change
-from mooring.store.chunks import chunks
+from mooring.model.decisions import Decision, Outcome
+from mooring.model.holds import Purpose
+from mooring.model.lifecycle import ON_THE_WAY_OUT, TaskStatus
+from mooring.model.pools import Binding
+from mooring.model.preemption import Preemption, PreemptionMode, Victim
+from mooring.model.reasons import Reason
+from mooring.model.workloads import Workload
+from mooring.store import revisions, transitions
+from mooring.store.changes import Applied, Change, NewHold
+from mooring.store.guard import Guard, ports_of
 from mooring.store.loading import Loaded, load
-from mooring.store.tables import node_resources, nodes, port_allocations, tasks
-from mooring.store.types import AnyRow
+from mooring.store.moves import TooLittleLeft
+from mooring.store.sets import as_uuid
 
 
 @dataclass(slots=True)
@@ -27,160 +33,153 @@ class Bound:
     """What became of the decisions of a batch, by workload."""
 
     bound: list[Decision] = field(default_factory=list)
+    """Placed, or with a place that is kept for them."""
     conflicts: list[tuple[Decision, str]] = field(default_factory=list)
     """Someone else was there first: back to placing."""
     dropped: list[Decision] = field(default_factory=list)
     """Cancelled or changed since the pass read them."""
     applied: Applied = field(default_factory=Applied)
+    revisions: dict[str, int] = field(default_factory=dict)
+    """The new placement revision of each pool that something was placed in."""
 
 
-async def bind(connection: AsyncConnection, decisions: Sequence[Decision], *, now: datetime, term: int) -> Bound:
-    """Reserve what fits in one transaction; a workload that does not fit any more hurts nobody else."""
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    now: datetime
+    term: int
+    mode: Binding
+    hold_seconds: int
+    preemption: Preemption | None
+    expected: Mapping[str, int]
+
+
+async def bind(
+    connection: AsyncConnection,
+    decisions: Sequence[Decision],
+    *,
+    now: datetime,
+    term: int,
+    mode: Binding = Binding.OPTIMISTIC,
+    hold_seconds: int = 60,
+    preemption: Preemption | None = None,
+    expected: Mapping[str, int] | None = None,
+) -> Bound:
+    """Commit what fits in one transaction; a workload that does not fit any more hurts nobody else.
+
+    `expected`: the placement revision that the pass saw of each pool; constraints between tasks demand that it is the
+    present one. `preemption`: what the pool allows now; without it, a decision that counts on victims conflicts.
+    """
+    if not decisions:
+        return Bound()
+    terms = _Terms(now, term, mode, hold_seconds, preemption, expected or {})
+    if mode is Binding.OPTIMISTIC and not any(decision.outcome is Outcome.RESERVED for decision in decisions):
+        try:
+            async with connection.begin_nested():
+                return await _commit(connection, decisions, terms, verify=False)
+        except TooLittleLeft:
+            # Somebody was quicker on some node: each decision is looked at by itself.
+            pass
+    return await _commit(connection, decisions, terms, verify=True)
+
+
+async def _commit(connection: AsyncConnection, decisions: Sequence[Decision], terms: _Terms, *, verify: bool) -> Bound:
+    """`verify`: look whether each decision fits; otherwise the write of all of them says whether they do."""
     result = Bound()
-    loaded = await load(connection, workload_ids=[decision.workload.id for decision in decisions])
-    statuses = {task_id: task["status"] for task_id, task in loaded.tasks.items()}
-    occupied = _occupied(loaded)
-    node_ids = sorted({p.node_id for decision in decisions for p in decision.placements})
-    guard = await _Guard.read(connection, node_ids, ports=any(_wants_ports(decision) for decision in decisions))
-    changes: list[Change] = []
+    victims = {victim.workload_id for decision in decisions for victim in decision.victims}
+    loaded = await load(connection, workload_ids={*(decision.workload.id for decision in decisions), *victims})
+    known = {task.id: task.version for decision in decisions for task in decision.workload.tasks}
+    unchanged: list[Decision] = []
     for decision in decisions:
-        workload = loaded.workloads.get(decision.workload.id)
-        if (
-            workload is None
-            or workload.stopping
-            or workload.status in ON_THE_WAY_OUT
-            or any(statuses.get(p.task_id) != TaskStatus.PENDING for p in decision.placements)
-        ):
-            result.dropped.append(decision)
-            continue
-        conflict = guard.take(decision, occupied[workload.id], workload.max_per_node)
+        (unchanged if _is_unchanged(decision, loaded, known) else result.dropped).append(decision)
+    pools = await revisions.lock(connection, {decision.workload.pool for decision in unchanged})
+    guard = await Guard.read(connection, unchanged, loaded, verify=verify)
+    changes: list[Change] = []
+    for decision in unchanged:
+        conflict = _outdated(decision, terms, pools) or guard.take(decision)
         if conflict is not None:
             result.conflicts.append((decision, conflict))
             continue
         result.bound.append(decision)
-        changes.extend(
-            Change(
-                p.task_id,
-                TaskStatus.SCHEDULED,
-                node_id=p.node_id,
-                node_name=p.node_name,
-                score=p.score,
-                ports=_ports(decision, p),
-            )
-            for p in decision.placements
-        )
-    result.applied = await transitions.apply(connection, changes, actor="scheduler", now=now, term=term, loaded=loaded)
+        changes.extend(_placed(decision, terms))
+        changes.extend(_displaced(decision, victim, loaded, terms) for victim in decision.victims)
+    loaded.locked_nodes.update(guard.nodes)
+    result.applied = await transitions.apply(
+        connection, changes, actor="scheduler", now=terms.now, term=terms.term, loaded=loaded, guarded=not verify
+    )
+    placed_in = {decision.workload.pool for decision in result.bound}
+    result.revisions = await revisions.increase(
+        connection, [pool for name, pool in pools.items() if name in placed_in], terms.now, terms.term
+    )
     return result
 
 
-def _occupied(loaded: Loaded) -> dict[UUID, Counter[UUID]]:
-    """How many living tasks each workload has on each node."""
-    occupied: dict[UUID, Counter[UUID]] = defaultdict(Counter)
-    for task in loaded.tasks.values():
-        if task["status"] in OCCUPYING and task["node_id"] is not None:
-            occupied[task["workload_id"]][task["node_id"]] += 1
-    return occupied
+def _is_unchanged(decision: Decision, loaded: Loaded, known: Mapping[UUID, int]) -> bool:
+    """Still as the pass saw it, as far as placing goes: another reason for waiting or a sibling that runs is no change.
+
+    A task's version is, and for a gang a task that the pass did not know of.
+    """
+    workload = loaded.workloads.get(decision.workload.id)
+    if workload is None or workload.stopping or workload.status in ON_THE_WAY_OUT:
+        return False
+    for placement in decision.placements:
+        task = loaded.tasks.get(placement.task_id)
+        if task is None or task.status is not TaskStatus.PENDING or task.version != known.get(placement.task_id):
+            return False
+    return not workload.gang or all(
+        task.id in known
+        for task in loaded.tasks.values()
+        if task.workload_id == workload.id and task.status is TaskStatus.PENDING and task.current
+    )
 
 
-def _wants_ports(decision: Decision) -> bool:
+def _outdated(decision: Decision, terms: _Terms, pools: Mapping[str, revisions.Revision]) -> str | None:
+    """What the decision took for granted and is so no longer."""
+    pool = decision.workload.pool
+    if pool not in pools:
+        return f"there is no pool {pool}"
+    if decision.outcome is Outcome.RESERVED and terms.preemption is None:
+        return f"pool {pool} allows no preemption"
     constraints = decision.workload.constraints
-    return bool(constraints.host_ports or constraints.ports_wanted)
+    if constraints.affinity or constraints.anti_affinity or any(spread.hard for spread in constraints.spread):
+        seen = terms.expected.get(pool)
+        if seen is not None and seen != pools[pool].number:
+            return f"pool {pool} has other tasks than the pass saw"
+    return None
 
 
-def _ports(decision: Decision, placement: Placement) -> tuple[tuple[str, int], ...]:
-    """The ports that become the task's: those it named, and those that were picked for it."""
-    named = tuple((port.protocol, port.port) for port in decision.workload.constraints.host_ports)
-    return named + tuple(("TCP", port) for port in placement.ports)
+def _placed(decision: Decision, terms: _Terms) -> Iterator[Change]:
+    status, hold = TaskStatus.SCHEDULED, None
+    if decision.outcome is Outcome.RESERVED and terms.preemption is not None:
+        until = terms.now + timedelta(seconds=terms.preemption.hold_seconds)
+        status, hold = TaskStatus.RESERVED, NewHold(Purpose.PREEMPT, until)
+    elif terms.mode is Binding.TWO_PHASE:
+        until = terms.now + timedelta(seconds=terms.hold_seconds)
+        status, hold = TaskStatus.RESERVED, NewHold(Purpose.PREPARE, until)
+    for placement in decision.placements:
+        yield Change(
+            placement.task_id,
+            status,
+            node_id=placement.node_id,
+            node_name=placement.node_name,
+            score=placement.score,
+            ports=ports_of(decision, placement),
+            devices=placement.devices,
+            hold=hold,
+            details={"score": placement.score, "feasible_nodes": decision.feasible_nodes},
+        )
 
 
-class _Guard:
-    """The nodes of a batch as they are now, and what the batch has taken of them so far."""
+def _displaced(decision: Decision, victim: Victim, loaded: Loaded, terms: _Terms) -> Change:
+    """The victim leaves; one that has nothing on its node yet only gives up its hold."""
+    owner = as_uuid(loaded.workloads[victim.workload_id].user_id)
+    reason = Reason("preempted", _why_displaced(decision.workload, owner), "scheduler", "release")
+    if loaded.tasks[victim.task_id].status is TaskStatus.RESERVED:
+        return Change(victim.task_id, TaskStatus.PENDING, reason)
+    requeue = terms.preemption is not None and terms.preemption.mode is PreemptionMode.REQUEUE
+    return Change(victim.task_id, TaskStatus.TERMINATING, reason, preempted_by=decision.workload.id, requeue=requeue)
 
-    def __init__(
-        self,
-        rows: dict[UUID, AnyRow],
-        slots: dict[tuple[UUID, str], AnyRow],
-        counts: Counter[UUID],
-        ports: set[tuple[UUID, str, int]],
-    ) -> None:
-        self.nodes = rows
-        self.slots = slots
-        self.counts = counts
-        self.ports = ports
-        self.taken: Counter[tuple[UUID, str]] = Counter()
 
-    @classmethod
-    async def read(cls, connection: AsyncConnection, ids: Sequence[UUID], *, ports: bool) -> _Guard:
-        rows: dict[UUID, AnyRow] = {}
-        slots: dict[tuple[UUID, str], AnyRow] = {}
-        for part in chunks(ids):
-            found = await connection.execute(
-                select(
-                    nodes.c.id, nodes.c.name, nodes.c.generation, nodes.c.status, nodes.c.schedulable, nodes.c.max_tasks
-                )
-                .where(nodes.c.id.in_(part))
-                .order_by(nodes.c.id)
-                .with_for_update(read=True)
-            )
-            rows.update((row.id, row) for row in found)
-            counters = await connection.execute(
-                select(node_resources)
-                .where(node_resources.c.node_id.in_(part))
-                .order_by(node_resources.c.node_id, node_resources.c.slot_name)
-                .with_for_update()
-            )
-            slots.update(((row.node_id, row.slot_name), row) for row in counters)
-        counts: Counter[UUID] = Counter()
-        limited = [row.id for row in rows.values() if row.max_tasks is not None]
-        for part in chunks(limited):
-            numbers = await connection.execute(
-                select(tasks.c.node_id, func.count().label("number"))
-                .where(tasks.c.node_id.in_(part), tasks.c.status.in_(list(OCCUPYING)))
-                .group_by(tasks.c.node_id)
-            )
-            counts.update({row.node_id: row.number for row in numbers})
-        open_ports: set[tuple[UUID, str, int]] = set()
-        for part in chunks(ids) if ports else ():
-            taken = await connection.execute(
-                select(port_allocations.c.node_id, port_allocations.c.protocol, port_allocations.c.port).where(
-                    port_allocations.c.node_id.in_(part)
-                )
-            )
-            open_ports.update((row.node_id, row.protocol, row.port) for row in taken)
-        return cls(rows, slots, counts, open_ports)
-
-    def take(self, decision: Decision, own: Counter[UUID], max_per_node: int | None) -> str | None:
-        """Count the decision in, wholly or not at all; what stands in the way, if anything does."""
-        taken: Counter[tuple[UUID, str]] = Counter()
-        arriving: Counter[UUID] = Counter()
-        opened: set[tuple[UUID, str, int]] = set()
-        for placement in decision.placements:
-            node = self.nodes.get(placement.node_id)
-            if node is None:
-                return f"node {placement.node_name} was removed"
-            if node.generation != placement.node_generation or node.status != NodeStatus.READY or not node.schedulable:
-                return f"node {node.name} changed"
-            arriving[node.id] += 1
-            if node.max_tasks is not None and self.counts[node.id] + arriving[node.id] > node.max_tasks:
-                return f"node {node.name} has all the tasks that it may have"
-            if max_per_node is not None and own[node.id] + arriving[node.id] > max_per_node:
-                return f"node {node.name} has a task of this workload already"
-            for protocol, port in _ports(decision, placement):
-                if (node.id, protocol, port) in self.ports or (node.id, protocol, port) in opened:
-                    return f"port {port} of node {node.name} is taken"
-                opened.add((node.id, protocol, port))
-            for slot, request in decision.workload.request.items():
-                key = (node.id, slot)
-                counter = self.slots.get(key)
-                if counter is None:
-                    if request:
-                        return f"node {node.name} has no {slot}"
-                    continue
-                before = self.taken[key] + taken[key]
-                if not fits(counter.allocatable, counter.held, counter.reserved + before, counter.used, request):
-                    return f"node {node.name} has too little {slot} left"
-                taken[key] += request
-        self.taken.update(taken)
-        self.counts.update(arriving)
-        self.ports |= opened
-        return None
+def _why_displaced(preemptor: Workload, owner: UUID) -> str:
+    """Other people's workloads are not named."""
+    who = f"workload {preemptor.name!r}" if preemptor.user_id == owner else "a workload"
+    return f"Makes room for {who} of priority {preemptor.priority}"

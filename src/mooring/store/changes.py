@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from mooring.model.devices import DeviceShare
+from mooring.model.holds import Purpose
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.reasons import Reason
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class NewHold(NamedTuple):
+    """What keeps a place: for what, and until when."""
+
+    purpose: Purpose
+    expires_at: datetime
+
+
+class Change(NamedTuple):
     """One task to a new status. `freed`: False where the end is known but not that nothing is left on the node."""
 
     task_id: UUID
@@ -29,6 +37,8 @@ class Change:
     exit_code: int | None = None
     restarts: int | None = None
     freed: bool = True
+    hold: NewHold | None = None
+    """With RESERVED: what keeps the place."""
     preempted_by: UUID | None = None
     """With TERMINATING: the workload that it makes room for; what it occupies is `leaving` until it is freed."""
     requeue: bool = False

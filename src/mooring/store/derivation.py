@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model import lifecycle
@@ -17,22 +16,36 @@ from mooring.model.workloads import Kind
 from mooring.store import events
 from mooring.store.changes import Applied, Change, WorkloadChange
 from mooring.store.history import Journal
-from mooring.store.loading import Loaded
-from mooring.store.tables import workloads
-from mooring.store.types import AnyRow
+from mooring.store.loading import Loaded, LoadedWorkload
+from mooring.store.sets import Statement
 
-_UPDATE = (
-    update(workloads)
-    .where(workloads.c.id == bindparam("workload"))
-    .values(
-        status=bindparam("new_status"),
-        reason=bindparam("new_reason", type_=workloads.c.reason.type),
-        placed_before=bindparam("new_placed"),
-        started_at=bindparam("new_started", type_=workloads.c.started_at.type),
-        ended_at=bindparam("new_ended", type_=workloads.c.ended_at.type),
-        updated_at=bindparam("new_updated", type_=workloads.c.updated_at.type),
-        version=bindparam("new_version"),
-    )
+_UPDATE = Statement(
+    """
+    UPDATE workloads AS w SET
+        status = i.status,
+        reason = CASE WHEN i.keeps_reason THEN w.reason ELSE i.reason END,
+        placed_before = w.placed_before OR i.placed,
+        started_at = CASE WHEN i.started THEN coalesce(w.started_at, {at}) ELSE w.started_at END,
+        ended_at = CASE WHEN i.ended THEN coalesce(w.ended_at, {at}) ELSE w.ended_at END,
+        updated_at = {at},
+        version = i.version
+    FROM {rows} i WHERE w.id = i.id
+    """,
+    {
+        "id": "uuid",
+        "status": "text",
+        "version": "bigint",
+        "reason": "jsonb",
+        "keeps_reason": "boolean",
+        "placed": "boolean",
+        "started": "boolean",
+        "ended": "boolean",
+    },
+    at="timestamptz",
+)
+# What a workload in one of these has no reason to explain.
+_GOES_WELL = frozenset(
+    {WorkloadStatus.SCHEDULED, WorkloadStatus.PREPARING, WorkloadStatus.RUNNING, WorkloadStatus.SUCCEEDED}
 )
 
 
@@ -40,19 +53,20 @@ async def derive_workloads(
     connection: AsyncConnection, loaded: Loaded, applied: Applied, failed: Mapping[UUID, Reason], journal: Journal
 ) -> None:
     """Bring the workloads in line with their tasks; `failed` end as a whole unless some task of theirs is alive."""
-    statuses: dict[UUID, list[TaskStatus]] = defaultdict(list)
-    for row in loaded.tasks.values():
-        if row["current"]:
-            status = TaskStatus(row["status"])
-            stopping = loaded.workloads[row["workload_id"]].stopping
-            statuses[row["workload_id"]].append(lifecycle.as_derived(status, requeue=row["requeue"], stopping=stopping))
+    statuses: dict[UUID, list[TaskStatus]] = {workload_id: [] for workload_id in loaded.workloads}
+    for task in loaded.tasks.values():
+        if task.current:
+            status = task.status
+            if task.requeue:
+                stopping = loaded.workloads[task.workload_id].stopping
+                status = lifecycle.as_derived(status, requeue=True, stopping=stopping)
+            statuses[task.workload_id].append(status)
     touched: dict[UUID, list[Change]] = defaultdict(list)
     for change, _ in applied.tasks:
-        touched[loaded.tasks[change.task_id]["workload_id"]].append(change)
-    updates: list[dict[str, Any]] = []
+        touched[loaded.tasks[change.task_id].workload_id].append(change)
+    updates: list[tuple[Any, ...]] = []
     for workload_id, workload in loaded.workloads.items():
-        old = WorkloadStatus(workload.status)
-        new = old
+        old = new = workload.status
         if not lifecycle.is_workload_end(old):
             new = lifecycle.derive(
                 old,
@@ -64,34 +78,27 @@ async def derive_workloads(
             # What still lives of it decides otherwise: a replica runs, or one was added since.
             if workload_id in failed and all(map(lifecycle.is_end, statuses[workload_id])):
                 new = WorkloadStatus.FAILED
-        own = touched[workload_id]
-        placed = any(change.new is TaskStatus.SCHEDULED for change in own)
+        own = touched.get(workload_id, ())
         if new is old and not own:
             continue
+        placed = any(change.new is TaskStatus.SCHEDULED for change in own)
         reason = failed.get(workload_id) or _explain(new, own, workload)
-        ended = lifecycle.is_workload_end(new)
-        updates.append(
-            {
-                "workload": workload_id,
-                "new_status": new,
-                "new_reason": _kept_reason(new, own, workload, placed, reason),
-                "new_placed": workload.placed_before or placed,
-                "new_started": workload.started_at or (journal.now if new is WorkloadStatus.RUNNING else None),
-                "new_ended": workload.ended_at or (journal.now if ended else None),
-                "new_updated": journal.now,
-                "new_version": workload.version + 1,
-            }
-        )
-        journal.tell(events.NewEvent("workload", workload_id, workload.version + 1, new, None, workload_id))
+        kept = None if reason is None or new in _GOES_WELL else reason.as_dict()
+        keeps = reason is None and not placed and new not in _GOES_WELL
+        started, ended = new is WorkloadStatus.RUNNING, lifecycle.is_workload_end(new)
+        workload.version += 1
+        workload.status = new
+        updates.append((workload_id, new, workload.version, kept, keeps, placed, started, ended))
+        journal.tell(events.NewEvent("workload", workload_id, workload.version, new, None, workload_id))
         if new is not old:
             text = reason.message if reason else None
             journal.note("workload", workload_id, workload_id, old, new, text)
             applied.workloads.append(WorkloadChange(workload_id, workload.name, workload.kind, old, new, text))
     if updates:
-        await connection.execute(_UPDATE, updates)
+        await _UPDATE.run(connection, updates, at=journal.now)
 
 
-def _explain(new: WorkloadStatus, own: Sequence[Change], workload: AnyRow) -> Reason | None:
+def _explain(new: WorkloadStatus, own: Sequence[Change], workload: LoadedWorkload) -> Reason | None:
     """Why the workload is in its new status, in the words that its history keeps."""
     noun = "replica" if workload.kind == Kind.DEPLOYMENT else "task"
     one = workload.replicas == 1
@@ -99,21 +106,12 @@ def _explain(new: WorkloadStatus, own: Sequence[Change], workload: AnyRow) -> Re
     every = f"The {noun}" if one else f"All {many}"
     if new is WorkloadStatus.SCHEDULED:
         return Reason("scheduled", f"Scheduled {many}", "scheduler")
+    if new is WorkloadStatus.RESERVED:
+        return Reason("reserved", f"A place is kept for {many}", "scheduler")
     if new is WorkloadStatus.RUNNING:
         return Reason("running", f"{every} started", "agent")
     if new is WorkloadStatus.SUCCEEDED:
         return Reason("succeeded", f"{every} ended with success", "agent")
-    if new is WorkloadStatus.CANCELLED:
+    if new is WorkloadStatus.CANCELLED and workload.stopping:
         return Reason("cancelled", "Stopped as asked", "user")
     return next((change.reason for change in reversed(own) if change.reason is not None), None)
-
-
-def _kept_reason(
-    new: WorkloadStatus, own: Sequence[Change], workload: AnyRow, placed: bool, reason: Reason | None
-) -> dict[str, Any] | None:
-    """What stays with the workload: why it waits, fails or ended; nothing while it starts or runs well."""
-    if new in (WorkloadStatus.SCHEDULED, WorkloadStatus.PREPARING, WorkloadStatus.RUNNING, WorkloadStatus.SUCCEEDED):
-        return None
-    if reason is not None:
-        return reason.as_dict()
-    return None if placed else workload.reason

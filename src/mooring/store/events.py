@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import BigInteger, ColumnElement, delete, func, insert, literal_column, select
+from sqlalchemy import BigInteger, ColumnElement, delete, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.events import Event, Noun
+from mooring.store.sets import Statement
 from mooring.store.tables import events
 
 CHANNEL = "mooring"
@@ -18,34 +19,42 @@ PLACED = "placed"
 """The kind of a pool's event whose version numbers the commits that placed something in the pool."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewEvent:
+class NewEvent(NamedTuple):
     noun: Noun
     object_id: UUID
     version: int
     kind: str
     node_id: UUID | None = None
     workload_id: UUID | None = None
+    details: Mapping[str, Any] | None = None
+    """What a decision saw and chose."""
 
 
-async def append(connection: AsyncConnection, new: Sequence[NewEvent], now: datetime) -> None:
+_INSERT = Statement(
+    """
+    INSERT INTO events (noun, object_id, version, kind, node_id, workload_id, details, at, term)
+    SELECT i.noun, i.object_id, i.version, i.kind, i.node_id, i.workload_id, i.details, {at}, {term}
+    FROM {rows} i ORDER BY i.ordinal
+    """,
+    {
+        "noun": "text",
+        "object_id": "uuid",
+        "version": "bigint",
+        "kind": "text",
+        "node_id": "uuid",
+        "workload_id": "uuid",
+        "details": "jsonb",
+    },
+    at="timestamptz",
+    term="bigint",
+)
+
+
+async def append(connection: AsyncConnection, new: Sequence[NewEvent], now: datetime, term: int | None = None) -> None:
+    """`term`: of the leader that commits them; None for what agents and users do."""
     if not new:
         return
-    await connection.execute(
-        insert(events),
-        [
-            {
-                "noun": event.noun,
-                "object_id": event.object_id,
-                "version": event.version,
-                "kind": event.kind,
-                "node_id": event.node_id,
-                "workload_id": event.workload_id,
-                "at": now,
-            }
-            for event in new
-        ],
-    )
+    await _INSERT.run(connection, new, at=now, term=term)
     if connection.dialect.name == "postgresql":
         # Delivered to the other processes when, and only if, this transaction commits.
         await connection.execute(select(func.pg_notify(CHANNEL, "")))

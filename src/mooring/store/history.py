@@ -7,14 +7,32 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
+from uuid_utils import uuid7
 
 from mooring.store import events
-from mooring.store.ids import new_id
-from mooring.store.tables import status_history
+from mooring.store.sets import Statement
 
-_INSERT = insert(status_history)
+_INSERT = Statement(
+    """
+    INSERT INTO status_history
+        (id, noun, object_id, workload_id, old_status, new_status, actor, reason, at, term)
+    SELECT i.id, i.noun, i.object_id, i.workload_id, i.old_status, i.new_status, i.actor, i.reason, {at}, {term}
+    FROM {rows} i
+    """,
+    {
+        "id": "uuid",
+        "noun": "text",
+        "object_id": "uuid",
+        "workload_id": "uuid",
+        "old_status": "text",
+        "new_status": "text",
+        "actor": "text",
+        "reason": "text",
+    },
+    at="timestamptz",
+    term="bigint",
+)
 
 
 @dataclass(slots=True)
@@ -24,32 +42,20 @@ class Journal:
     actor: str
     now: datetime
     term: int | None = None
-    _history: list[dict[str, Any]] = field(default_factory=list)
+    _history: list[tuple[Any, ...]] = field(default_factory=list)
     _events: list[events.NewEvent] = field(default_factory=list)
 
     def note(
         self, noun: str, object_id: UUID, workload_id: UUID | None, old: str, new: str, reason: str | None
     ) -> None:
         """A change of a status."""
-        self._history.append(
-            {
-                "id": new_id(),
-                "noun": noun,
-                "object_id": object_id,
-                "workload_id": workload_id,
-                "old_status": str(old),
-                "new_status": str(new),
-                "actor": self.actor,
-                "reason": reason[:500] if reason else None,
-                "at": self.now,
-                "term": self.term,
-            }
-        )
+        text = reason[:500] if reason else None
+        self._history.append((uuid7().hex, noun, object_id, workload_id, old, new, self.actor, text))
 
     def tell(self, event: events.NewEvent) -> None:
         self._events.append(event)
 
     async def write(self, connection: AsyncConnection) -> None:
         if self._history:
-            await connection.execute(_INSERT, self._history)
-        await events.append(connection, self._events, self.now)
+            await _INSERT.run(connection, self._history, at=self.now, term=self.term)
+        await events.append(connection, self._events, self.now, self.term)

@@ -3,89 +3,166 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, select
+import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model import lifecycle
-from mooring.model.lifecycle import TaskStatus
-from mooring.store.chunks import chunks
-from mooring.store.tables import tasks, workloads
-from mooring.store.types import AnyRow
+from mooring.model.lifecycle import TaskStatus, WorkloadStatus
+from mooring.model.slots import Amounts
+from mooring.store.sets import Statement, as_uuid
 
-# Built once: making a statement costs as much as running it.
-_LOCK = (
-    select(
-        workloads.c.id,
-        workloads.c.name,
-        workloads.c.kind,
-        workloads.c.status,
-        workloads.c.stopping,
-        workloads.c.replicas,
-        workloads.c.max_per_node,
-        workloads.c.reason,
-        workloads.c.placed_before,
-        workloads.c.started_at,
-        workloads.c.ended_at,
-        workloads.c.removed_at,
-        workloads.c.version,
-    )
-    .where(workloads.c.id.in_(bindparam("ids", expanding=True)))
-    .order_by(workloads.c.id)
-    .with_for_update()
+_TASK_STATUS = {status.value: status for status in TaskStatus}
+_WORKLOAD_STATUS = {status.value: status for status in WorkloadStatus}
+_living = ", ".join(f"'{status}'" for status in sorted({*lifecycle.OCCUPYING, TaskStatus.PENDING}))
+_TASK = """
+    i.ordinal, t.id, t.status, t.node_id, t.current, t.requeue, t.version, CAST(t.requested_slots AS text),
+    t.started_at IS NOT NULL, t.freed_at IS NOT NULL, t.preempted_by IS NOT NULL, CAST(t.ports AS text),
+    t.devices IS NOT NULL
+"""
+_ID = {"id": "uuid"}
+_LOCK = Statement(
+    """
+    SELECT i.ordinal, w.status, w.name, w.kind, w.user_id, w.stopping, w.replicas, w.gang, w.min_tasks, w.single_node,
+        w.max_per_node, w.version, w.ended_at, w.removed_at
+    FROM {rows} i JOIN workloads w ON w.id = i.id ORDER BY w.id
+    """,
+    _ID,
+    lock="FOR UPDATE OF w",
 )
-_OWNERS = select(tasks.c.workload_id).distinct().where(tasks.c.id.in_(bindparam("ids", expanding=True)))
-_LIVING = select(tasks).where(
-    tasks.c.workload_id.in_(bindparam("ids", expanding=True)),
-    tasks.c.current | tasks.c.status.in_([*lifecycle.OCCUPYING, TaskStatus.PENDING]),
+_LOCK_NODES = Statement(
+    "SELECT 1 FROM {rows} i JOIN nodes n ON n.id = i.id ORDER BY n.id", _ID, lock="FOR NO KEY UPDATE OF n"
 )
-_THESE = select(tasks).where(tasks.c.id.in_(bindparam("ids", expanding=True)))
+_OWNERS = Statement("SELECT DISTINCT t.workload_id FROM {rows} i JOIN tasks t ON t.id = i.id", _ID)
+_LIVING = Statement(
+    f"SELECT {_TASK} FROM {{rows}} i JOIN tasks t ON t.workload_id = i.id WHERE t.current OR t.status IN ({_living})",
+    _ID,
+)
+_THESE = Statement(f"SELECT {_TASK}, t.workload_id FROM {{rows}} i JOIN tasks t ON t.id = i.id", _ID)
+
+
+@dataclass(slots=True)
+class LoadedWorkload:
+    id: UUID
+    status: WorkloadStatus
+    name: str
+    kind: str
+    user_id: Any
+    stopping: bool
+    replicas: int
+    gang: bool
+    min_tasks: int | None
+    single_node: bool
+    max_per_node: int | None
+    version: int
+    ended_at: object | None
+    removed_at: object | None
+
+
+@dataclass(slots=True)
+class LoadedTask:
+    """A task as the changes so far leave it."""
+
+    id: UUID
+    workload_id: UUID
+    status: TaskStatus
+    node_id: UUID | None
+    current: bool
+    requeue: bool
+    version: int
+    request: Amounts
+    freed: bool
+    preempted: bool
+    ports: str | None
+    """As JSON, and None where it has none."""
+    has_devices: bool
+    column: str | None
+    """Where ledger and counters have what it occupies: held, reserved or used."""
+
+    @property
+    def counts_as(self) -> str | None:
+        """The column that it counts in; None while it has no node, and when it was freed."""
+        return None if self.freed else self.column
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    workloads: dict[UUID, AnyRow]
+    workloads: dict[UUID, LoadedWorkload]
     """Locked until the transaction ends."""
-    tasks: dict[UUID, dict[str, Any]]
-    """Those that are current or alive, as dictionaries to be changed."""
+    tasks: dict[UUID, LoadedTask]
+    """Those that are current or alive, to be changed."""
+    locked_nodes: set[UUID] = field(default_factory=set)
+    """Nodes whose rows the caller has locked as well."""
 
 
 async def load(
     connection: AsyncConnection, *, tasks_of: Sequence[UUID] = (), workload_ids: Iterable[UUID] = ()
 ) -> Loaded:
     """The workloads of these tasks, and these workloads, with their tasks."""
-    owners = await _owners(connection, tasks_of)
-    locked = await lock_workloads(connection, {*owners, *workload_ids})
-    return Loaded(locked, await _rows(connection, _LIVING, list(locked)))
+    locked = await lock_workloads(connection, {*await _owners(connection, tasks_of), *workload_ids})
+    ids = list(locked)
+    rows = await _LIVING.run(connection, [(id,) for id in ids]) if ids else ()
+    found = [_task(ids[row[0]], row) for row in rows]
+    return Loaded(locked, {task.id: task for task in found})
 
 
-async def lock_workloads(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, AnyRow]:
+async def lock_workloads(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, LoadedWorkload]:
     """The workloads' rows, locked in the order of their ids until the transaction ends."""
-    found: dict[UUID, AnyRow] = {}
-    for part in chunks(sorted(set(ids))):
-        found.update((row.id, row) for row in await connection.execute(_LOCK, {"ids": part}))
-    return found
+    wanted = list(dict.fromkeys(ids))
+    if not wanted:
+        return {}
+    rows = await _LOCK.run(connection, [(id,) for id in wanted])
+    return {
+        (id := wanted[ordinal]): LoadedWorkload(id, _WORKLOAD_STATUS[status], *values)
+        for ordinal, status, *values in rows
+    }
 
 
-async def load_ended(connection: AsyncConnection, task_ids: Sequence[UUID]) -> list[dict[str, Any]]:
+async def lock_nodes(connection: AsyncConnection, ids: Iterable[UUID]) -> None:
+    """Whoever moves the counters of nodes holds the nodes' rows, taken in the order of their ids."""
+    rows = [(id,) for id in ids]
+    if rows and connection.dialect.name == "postgresql":
+        await _LOCK_NODES.run(connection, rows)
+
+
+async def load_ended(connection: AsyncConnection, task_ids: Sequence[UUID]) -> list[LoadedTask]:
     """These tasks, whatever became of them, with their workloads locked."""
     await lock_workloads(connection, await _owners(connection, task_ids))
-    found = await _rows(connection, _THESE, list(dict.fromkeys(task_ids)))
-    return [found[task_id] for task_id in dict.fromkeys(task_ids) if task_id in found]
+    rows = await _THESE.run(connection, [(id,) for id in dict.fromkeys(task_ids)]) if task_ids else ()
+    return [_task(as_uuid(row[-1]), row) for row in sorted(rows)]
 
 
-async def _owners(connection: AsyncConnection, task_ids: Sequence[UUID]) -> set[UUID]:
-    found: set[UUID] = set()
-    for part in chunks(task_ids):
-        found.update((await connection.execute(_OWNERS, {"ids": part})).scalars())
-    return found
+async def _owners(connection: AsyncConnection, task_ids: Sequence[UUID]) -> list[UUID]:
+    if not task_ids:
+        return []
+    return [as_uuid(row[0]) for row in await _OWNERS.run(connection, [(id,) for id in task_ids])]
 
 
-async def _rows(connection: AsyncConnection, query: Any, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
-    found: dict[UUID, dict[str, Any]] = {}
-    for part in chunks(ids):
-        found.update((row.id, dict(row._mapping)) for row in await connection.execute(query, {"ids": part}))
-    return found
+def _task(workload_id: UUID, row: Sequence[Any]) -> LoadedTask:
+    _, task_id, status, node_id, current, requeue, version, request, started, freed, preempted, ports, devices, *_ = row
+    return LoadedTask(
+        as_uuid(task_id),
+        workload_id,
+        _TASK_STATUS[status],
+        None if node_id is None else as_uuid(node_id),
+        current,
+        requeue,
+        version,
+        _amounts(request),
+        freed,
+        preempted,
+        ports,
+        devices,
+        None if node_id is None else "held" if status == TaskStatus.RESERVED else "used" if started else "reserved",
+    )
+
+
+@lru_cache(maxsize=4096)
+def _amounts(text: str) -> Amounts:
+    """Shared by all tasks that ask for the same: it is never changed."""
+    amounts: dict[str, int] = msgspec.json.decode(text)
+    return amounts

@@ -13,11 +13,12 @@ from sqlalchemy import bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.constraints import Taint
+from mooring.model.devices import Device
 from mooring.model.errors import Conflict, NotFound
 from mooring.model.lifecycle import OCCUPYING, NodeStatus, TaskStatus
 from mooring.model.nodes import Node
 from mooring.model.slots import Amounts
-from mooring.store import events
+from mooring.store import devices, events
 from mooring.store.chunks import chunks
 from mooring.store.constraints import decode_taints, encode_taints
 from mooring.store.ids import new_id
@@ -39,6 +40,8 @@ class NewNode:
     max_tasks: int | None = None
     joined_by: UUID | None = None
     credential_hash: str | None = None
+    devices: Mapping[str, Sequence[Device]] = field(default_factory=dict)
+    """Those behind its slots; where none are named, whole ones are numbered."""
 
 
 async def add(connection: AsyncConnection, new: NewNode, *, actor: str, now: datetime) -> UUID:
@@ -66,7 +69,7 @@ async def add(connection: AsyncConnection, new: NewNode, *, actor: str, now: dat
             created_at=now,
         )
     )
-    await _set_capacity(connection, node_id, new.capacity)
+    await _set_capacity(connection, node_id, new.capacity, new.devices)
     await _changed(connection, node_id, 1, "added", now)
     status = NodeStatus.READY if new.simulated else NodeStatus.LOST
     await _history(connection, node_id, "none", status, actor, "Node added", now)
@@ -110,6 +113,7 @@ async def connected(
     agent_version: str,
     multi_tenant: bool,
     now: datetime,
+    named_devices: Mapping[str, Sequence[Device]] | None = None,
 ) -> None:
     """An agent said hello with the facts of its machine. Pool, labels and drain are the admin's and stay."""
     row = await _locked(connection, node_id)
@@ -122,7 +126,7 @@ async def connected(
         "owner_id": None if multi_tenant else row.joined_by,
     }
     back = row.status == NodeStatus.LOST
-    changed = await _set_capacity(connection, node_id, capacity)
+    changed = await _set_capacity(connection, node_id, capacity, named_devices or {})
     changed = changed or any(getattr(row, name) != value for name, value in facts.items())
     values: dict[str, Any] = facts | {"last_seen_at": now}
     if back:
@@ -286,6 +290,7 @@ async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -
         for counter in await connection.execute(counters):
             slots[counter.node_id].append(counter)
         occupied = {row.node_id: row.number for row in await connection.execute(counts)}
+        own_devices = await devices.by_node(connection, part)
         for row in await connection.execute(query):
             own = slots[row.id]
             found.append(
@@ -309,6 +314,7 @@ async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -
                     held={s.slot_name: s.held for s in own},
                     reserved={s.slot_name: s.reserved for s in own},
                     used={s.slot_name: s.used for s in own},
+                    devices=own_devices.get(row.id, {}),
                     tasks=occupied.get(row.id, 0),
                     cpu_percent=row.cpu_percent,
                     memory_percent=row.memory_percent,
@@ -357,7 +363,9 @@ async def _locked(connection: AsyncConnection, node_id: UUID) -> AnyRow:
     return row
 
 
-async def _set_capacity(connection: AsyncConnection, node_id: UUID, capacity: Amounts) -> bool:
+async def _set_capacity(
+    connection: AsyncConnection, node_id: UUID, capacity: Amounts, named: Mapping[str, Sequence[Device]]
+) -> bool:
     """Write what a machine has. A slot that vanished keeps its row: its counters must stay provable."""
     rows = await connection.execute(
         select(node_resources.c.slot_name, node_resources.c.capacity, node_resources.c.system_reserved).where(
@@ -381,7 +389,8 @@ async def _set_capacity(connection: AsyncConnection, node_id: UUID, capacity: Am
         else:
             continue
         changed = True
-    return changed
+    amounts = {slot: capacity.get(slot, 0) for slot in {*before, *capacity}}
+    return await devices.set_devices(connection, node_id, devices.completed(named, amounts)) or changed
 
 
 async def _changed(connection: AsyncConnection, node_id: UUID, generation: int, kind: str, now: datetime) -> None:

@@ -1,0 +1,75 @@
+"""The devices of nodes: what each is, and how much of it is taken."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from sqlalchemy import and_, delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.devices import WHOLE, Device
+from mooring.model.slots import Amounts, slot_type
+from mooring.store.tables import node_devices
+
+_columns = node_devices.c
+
+
+async def set_devices(connection: AsyncConnection, node_id: UUID, devices: Mapping[str, Sequence[Device]]) -> bool:
+    """Write the devices of these slots; True if anything changed. The caller has locked the node.
+
+    One that vanished keeps its row without capacity while something of it is taken: what is taken must stay provable.
+    """
+    rows = await connection.execute(
+        select(node_devices).where(_columns.node_id == node_id, _columns.slot_name.in_(sorted(devices)))
+    )
+    before = {(row.slot_name, row.device_index): row for row in rows}
+    wanted = {(slot, device.index): device for slot, own in devices.items() for device in own}
+    changed = False
+    for slot, index in sorted({*before, *wanted}):
+        key = and_(_columns.node_id == node_id, _columns.slot_name == slot, _columns.device_index == index)
+        row, device = before.get((slot, index)), wanted.get((slot, index))
+        if device is None:
+            if row is not None and row.taken == 0:
+                await connection.execute(delete(node_devices).where(key))
+            elif row is not None and row.capacity:
+                await connection.execute(update(node_devices).where(key).values(capacity=0))
+            else:
+                continue
+        else:
+            facts = {"model": device.model, "memory": device.memory, "capacity": device.capacity}
+            if row is None:
+                await connection.execute(
+                    insert(node_devices).values(node_id=node_id, slot_name=slot, device_index=index, **facts)
+                )
+            elif (row.model, row.memory, row.capacity) != tuple(facts.values()):
+                await connection.execute(update(node_devices).where(key).values(facts))
+            else:
+                continue
+        changed = True
+    return changed
+
+
+def completed(devices: Mapping[str, Sequence[Device]], capacity: Amounts) -> dict[str, Sequence[Device]]:
+    """A node's devices by slot: those that were named, and whole ones numbered from 0 where none were."""
+    return {
+        slot: devices.get(slot) or [Device(index) for index in range(amount // WHOLE)]
+        for slot, amount in capacity.items()
+        if slot in devices or slot_type(slot).devices
+    }
+
+
+async def by_node(
+    connection: AsyncConnection, node_ids: Sequence[UUID] | None = None
+) -> dict[UUID, dict[str, tuple[Device, ...]]]:
+    """The devices of all nodes, or of the given ones."""
+    query = select(node_devices).order_by(_columns.device_index)
+    if node_ids is not None:
+        query = query.where(_columns.node_id.in_(node_ids))
+    found: dict[UUID, dict[str, tuple[Device, ...]]] = defaultdict(dict)
+    for row in await connection.execute(query):
+        own = found[row.node_id]
+        device = Device(row.device_index, row.capacity, row.model, row.memory, row.taken)
+        own[row.slot_name] = (*own.get(row.slot_name, ()), device)
+    return found

@@ -1,0 +1,284 @@
+"""The nodes that a batch of decisions is about, as they are now, and what the batch has taken of them so far."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.decisions import Decision, Outcome, Placement
+from mooring.model.lifecycle import OCCUPYING, NodeStatus, TaskStatus
+from mooring.model.slots import fits
+from mooring.store.loading import Loaded, LoadedWorkload
+from mooring.store.sets import Statement, as_uuid
+
+_ID = {"id": "uuid"}
+_occupying = ", ".join(f"'{status}'" for status in sorted(OCCUPYING))
+_NODES = Statement(
+    """
+    SELECT i.ordinal, n.name, n.generation, n.status, n.schedulable, n.max_tasks
+    FROM {rows} i JOIN nodes n ON n.id = i.id ORDER BY n.id
+    """,
+    _ID,
+    lock="FOR NO KEY UPDATE OF n",
+)
+_COUNTERS = Statement(
+    """
+    SELECT i.ordinal, r.slot_name, r.allocatable, r.held, r.reserved, r.used, r.leaving
+    FROM {rows} i JOIN node_resources r ON r.node_id = i.id
+    """,
+    _ID,
+)
+_TASKS = Statement(
+    f"""
+    SELECT i.ordinal, count(*), count(t.preempted_by) FROM {{rows}} i JOIN tasks t ON t.node_id = i.id
+    WHERE t.status IN ({_occupying}) GROUP BY i.ordinal
+    """,
+    _ID,
+)
+_PORTS = Statement(
+    """
+    SELECT i.ordinal, p.protocol, p.port, p.task_id, t.preempted_by IS NOT NULL
+    FROM {rows} i JOIN port_allocations p ON p.node_id = i.id JOIN tasks t ON t.id = p.task_id
+    """,
+    _ID,
+)
+_DEVICES = Statement(
+    """
+    SELECT i.ordinal, d.slot_name, d.device_index, d.capacity, d.taken
+    FROM {rows} i JOIN node_devices d ON d.node_id = i.id
+    """,
+    _ID,
+)
+_DEVICES_OF_TASKS = Statement(
+    """
+    SELECT i.ordinal, a.slot_name, a.device_index, a.amount, a.task_id, t.preempted_by IS NOT NULL
+    FROM {rows} i JOIN device_allocations a ON a.node_id = i.id JOIN tasks t ON t.id = a.task_id
+    WHERE a.freed_at IS NULL
+    """,
+    _ID,
+)
+
+_LEAVES = frozenset({TaskStatus.RESERVED, TaskStatus.SCHEDULED, TaskStatus.PREPARING, TaskStatus.RUNNING})
+
+Slot = tuple[UUID, str]
+Port = tuple[UUID, str, int]
+Device = tuple[UUID, str, int]
+
+
+class _Node(NamedTuple):
+    name: str
+    generation: int
+    status: str
+    schedulable: bool
+    max_tasks: int | None
+
+
+class _Counter(NamedTuple):
+    allocatable: int
+    held: int
+    reserved: int
+    used: int
+    leaving: int
+
+
+@dataclass(slots=True)
+class _Share:
+    """What one decision takes, counted in only when all of it can be had."""
+
+    amounts: Counter[Slot] = field(default_factory=Counter)
+    tasks: Counter[UUID] = field(default_factory=Counter)
+    ports: dict[Port, UUID] = field(default_factory=dict)
+    devices: Counter[Device] = field(default_factory=Counter)
+    leaving: Counter[Slot] = field(default_factory=Counter)
+    leaving_tasks: Counter[UUID] = field(default_factory=Counter)
+    leaving_devices: Counter[Device] = field(default_factory=Counter)
+    victims: set[UUID] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Guard:
+    nodes: dict[UUID, _Node]
+    """Locked until the transaction ends, and with them their counters."""
+    _loaded: Loaded
+    _occupied: dict[UUID, Counter[UUID]]
+    """How many tasks each workload has on each node."""
+    _counters: dict[Slot, _Counter] | None = None
+    """None: the write of the counters will say whether everything fits."""
+    _tasks: Counter[UUID] = field(default_factory=Counter)
+    _ports: dict[Port, UUID] = field(default_factory=dict)
+    _devices: dict[Device, tuple[int, int]] = field(default_factory=dict)
+    """(capacity, taken)."""
+    _devices_of: dict[UUID, list[tuple[Device, int]]] = field(default_factory=dict)
+    _leaving_tasks: Counter[UUID] = field(default_factory=Counter)
+    _leaving_devices: Counter[Device] = field(default_factory=Counter)
+    _leaving: set[UUID] = field(default_factory=set)
+    """Tasks that are victims."""
+    _taken: Counter[Slot] = field(default_factory=Counter)
+    _left: Counter[Slot] = field(default_factory=Counter)
+
+    @classmethod
+    async def read(
+        cls, connection: AsyncConnection, decisions: Sequence[Decision], loaded: Loaded, *, verify: bool
+    ) -> Guard:
+        ids = list(
+            {p.node_id: None for decision in decisions for p in decision.placements}
+            | {v.node_id: None for decision in decisions for v in decision.victims}
+        )
+        guard = cls({}, loaded, _occupied(loaded))
+        rows = [(id,) for id in ids]
+        if not rows:
+            return guard
+        guard.nodes = {ids[ordinal]: _Node(*facts) for ordinal, *facts in await _NODES.run(connection, rows)}
+        if any(node.max_tasks is not None for node in guard.nodes.values()):
+            for ordinal, number, leaving in await _TASKS.run(connection, rows):
+                guard._tasks[ids[ordinal]] = number
+                guard._leaving_tasks[ids[ordinal]] = leaving
+        if any(_wants_ports(decision) for decision in decisions):
+            for ordinal, protocol, port, task_id, leaves in await _PORTS.run(connection, rows):
+                guard._ports[ids[ordinal], protocol, port] = as_uuid(task_id)
+                if leaves:
+                    guard._leaving.add(as_uuid(task_id))
+        if any(p.devices for decision in decisions for p in decision.placements):
+            await guard._read_devices(connection, ids, victims=any(decision.victims for decision in decisions))
+        if verify:
+            found = await _COUNTERS.run(connection, rows)
+            guard._counters = {(ids[ordinal], slot): _Counter(*amounts) for ordinal, slot, *amounts in found}
+        return guard
+
+    async def _read_devices(self, connection: AsyncConnection, ids: Sequence[UUID], *, victims: bool) -> None:
+        rows = [(id,) for id in ids]
+        for ordinal, slot, index, capacity, taken in await _DEVICES.run(connection, rows):
+            self._devices[ids[ordinal], slot, index] = (capacity, taken)
+        for ordinal, slot, index, amount, task_id, leaves in (
+            await _DEVICES_OF_TASKS.run(connection, rows) if victims else ()
+        ):
+            device = (ids[ordinal], slot, index)
+            self._devices_of.setdefault(as_uuid(task_id), []).append((device, amount))
+            if leaves:
+                self._leaving_devices[device] += amount
+
+    def take(self, decision: Decision) -> str | None:
+        """Count the decision in, wholly or not at all; what stands in the way, if anything does."""
+        share = _Share()
+        workload = self._loaded.workloads[decision.workload.id]
+        conflict = self._displace(decision, share)
+        for placement in decision.placements if conflict is None else ():
+            conflict = self._place(decision, placement, workload, share)
+            if conflict is not None:
+                break
+        conflict = conflict or self._together(workload, share)
+        if conflict is None:
+            self._count_in(workload, share)
+        return conflict
+
+    def _displace(self, decision: Decision, share: _Share) -> str | None:
+        """The victims must be where the pass saw them, and nobody else's."""
+        for victim in decision.victims:
+            task = self._loaded.tasks.get(victim.task_id)
+            if task is None or task.status not in _LEAVES or task.node_id != victim.node_id:
+                return "a task that was to make room is gone or has changed"
+            if victim.task_id in self._leaving or victim.task_id in share.victims:
+                return "a task that was to make room makes room for another"
+            share.victims.add(victim.task_id)
+            share.leaving_tasks[victim.node_id] += 1
+            for slot, amount in task.request.items():
+                share.leaving[victim.node_id, slot] += amount
+            for device, amount in self._devices_of.get(victim.task_id, ()):
+                share.leaving_devices[device] += amount
+        return None
+
+    def _place(self, decision: Decision, placement: Placement, workload: LoadedWorkload, share: _Share) -> str | None:
+        id = placement.node_id
+        node = self.nodes.get(id)
+        if node is None:
+            return f"node {placement.node_name} was removed"
+        if node.generation != placement.node_generation or node.status != NodeStatus.READY or not node.schedulable:
+            return f"node {node.name} changed"
+        share.tasks[id] += 1
+        # Only a place that is kept until victims have left may count on their leaving.
+        waits = decision.outcome is Outcome.RESERVED
+        if node.max_tasks is not None:
+            there = self._tasks[id] + share.tasks[id]
+            if waits:
+                there -= self._leaving_tasks[id] + share.leaving_tasks[id]
+            if there > node.max_tasks:
+                return f"node {node.name} has all the tasks that it may have"
+        limit = workload.max_per_node
+        if limit is not None and self._occupied[workload.id][id] + share.tasks[id] > limit:
+            return f"node {node.name} has a task of this workload already"
+        for protocol, port in ports_of(decision, placement):
+            holder = share.ports.get((id, protocol, port)) or self._ports.get((id, protocol, port))
+            if holder is not None and not (waits and (holder in share.victims or holder in self._leaving)):
+                return f"port {port} of node {node.name} is taken"
+            share.ports[id, protocol, port] = placement.task_id
+        for slot, index, amount in placement.devices:
+            device = (id, slot, index)
+            capacity, taken = self._devices.get(device, (0, 0))
+            share.devices[device] += amount
+            leaving = self._leaving_devices[device] + share.leaving_devices[device] if waits else 0
+            if taken + share.devices[device] - leaving > capacity:
+                return f"device {index} of node {node.name} has too little {slot} left"
+        return None if self._counters is None else self._fit(decision, id, node.name, share, waits=waits)
+
+    def _fit(self, decision: Decision, id: UUID, name: str, share: _Share, *, waits: bool) -> str | None:
+        assert self._counters is not None
+        for slot, request in decision.workload.request.items():
+            key = (id, slot)
+            counter = self._counters.get(key)
+            if counter is None:
+                if request:
+                    return f"node {name} has no {slot}"
+                continue
+            leaving = counter.leaving + self._left[key] + share.leaving[key] if waits else 0
+            before = self._taken[key] + share.amounts[key]
+            if not fits(counter.allocatable + leaving, counter.held, counter.reserved + before, counter.used, request):
+                return f"node {name} has too little {slot} left"
+            share.amounts[key] += request
+        return None
+
+    def _together(self, workload: LoadedWorkload, share: _Share) -> str | None:
+        """What the workload demands of its tasks as a whole."""
+        if workload.single_node and len(self._occupied[workload.id].keys() | share.tasks.keys()) > 1:
+            return "all tasks of the workload have to be on one node"
+        if workload.min_tasks is not None:
+            together = self._occupied[workload.id].total() + share.tasks.total()
+            if together < workload.min_tasks:
+                return f"{workload.min_tasks} tasks start together or none; there are {together}"
+        return None
+
+    def _count_in(self, workload: LoadedWorkload, share: _Share) -> None:
+        self._taken.update(share.amounts)
+        self._tasks.update(share.tasks)
+        self._ports.update(share.ports)
+        self._left.update(share.leaving)
+        self._leaving_tasks.update(share.leaving_tasks)
+        self._leaving_devices.update(share.leaving_devices)
+        self._leaving |= share.victims
+        self._occupied[workload.id].update(share.tasks)
+        for device, amount in share.devices.items():
+            capacity, taken = self._devices[device]
+            self._devices[device] = (capacity, taken + amount)
+
+
+def ports_of(decision: Decision, placement: Placement) -> tuple[tuple[str, int], ...]:
+    """The ports that become the task's: those it named, and those that were picked for it."""
+    named = tuple((port.protocol, port.port) for port in decision.workload.constraints.host_ports)
+    return named + tuple(("TCP", port) for port in placement.ports)
+
+
+def _wants_ports(decision: Decision) -> bool:
+    constraints = decision.workload.constraints
+    return bool(constraints.host_ports or constraints.ports_wanted)
+
+
+def _occupied(loaded: Loaded) -> dict[UUID, Counter[UUID]]:
+    occupied: dict[UUID, Counter[UUID]] = defaultdict(Counter)
+    for task in loaded.tasks.values():
+        if task.node_id is not None and task.status in OCCUPYING:
+            occupied[task.workload_id][task.node_id] += 1
+    return occupied

@@ -1,0 +1,176 @@
+"""Holds: who has a place kept for what and until when; they end as placements, or go.
+
+The rows are written by `transitions` together with the status of their tasks.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, and_, func, literal, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.errors import Conflict
+from mooring.model.holds import Hold, Purpose
+from mooring.model.lifecycle import OCCUPYING, NodeStatus, TaskStatus
+from mooring.model.reasons import Reason
+from mooring.store import transitions
+from mooring.store.changes import Applied, Change
+from mooring.store.loading import load, lock_nodes
+from mooring.store.tables import (
+    device_allocations,
+    holds,
+    node_devices,
+    node_resources,
+    nodes,
+    port_allocations,
+    resource_allocations,
+    tasks,
+)
+
+
+async def by_workload(connection: AsyncConnection, workload_id: UUID) -> list[Hold]:
+    """The holds that a workload has, expired ones included."""
+    return await _read(connection, holds.c.workload_id == workload_id)
+
+
+async def expired(connection: AsyncConnection, now: datetime) -> list[Hold]:
+    """Holds whose time is over, whatever they waited for."""
+    return await _read(connection, holds.c.expires_at <= now)
+
+
+async def admit(
+    connection: AsyncConnection, workload_id: UUID, *, actor: str, now: datetime, term: int | None = None
+) -> Applied | None:
+    """RESERVED to SCHEDULED for all tasks of a workload that are held, or None while their room is not real yet.
+
+    Who came first is admitted first: what is kept for later preemptors does not stand in the way, all else does.
+    """
+    loaded = await load(connection, workload_ids=[workload_id])
+    held = await by_workload(connection, workload_id)
+    if not held:
+        raise Conflict("no place is kept for this workload", code="hold-unknown")
+    if any(hold.is_expired(now) for hold in held):
+        raise Conflict("the place was kept until " + min(h.expires_at for h in held).isoformat(), code="hold-expired")
+    loaded.locked_nodes.update(hold.node_id for hold in held)
+    await lock_nodes(connection, loaded.locked_nodes)
+    await _check_nodes(connection, held)
+    if not await _is_real(connection, held):
+        return None
+    changes = [Change(hold.task_id, TaskStatus.SCHEDULED) for hold in held]
+    return await transitions.apply(connection, changes, actor=actor, now=now, term=term, loaded=loaded)
+
+
+async def release(
+    connection: AsyncConnection,
+    workload_id: UUID,
+    reason: Reason,
+    *,
+    actor: str,
+    now: datetime,
+    term: int | None = None,
+) -> Applied:
+    """Give up what is kept for a workload: its tasks wait again. Without any hold nothing happens."""
+    loaded = await load(connection, workload_ids=[workload_id])
+    changes = [
+        Change(task.id, TaskStatus.PENDING, reason)
+        for task in loaded.tasks.values()
+        if task.status is TaskStatus.RESERVED
+    ]
+    return await transitions.apply(connection, changes, actor=actor, now=now, term=term, loaded=loaded)
+
+
+async def _read(connection: AsyncConnection, condition: ColumnElement[bool]) -> list[Hold]:
+    rows = await connection.execute(select(holds).where(condition).order_by(holds.c.id))
+    return [
+        Hold(r.id, r.task_id, r.workload_id, r.node_id, Purpose(r.purpose), r.created_at, r.expires_at) for r in rows
+    ]
+
+
+async def _check_nodes(connection: AsyncConnection, held: list[Hold]) -> None:
+    rows = await connection.execute(
+        select(nodes.c.name).where(
+            nodes.c.id.in_({hold.node_id for hold in held}),
+            or_(nodes.c.status != NodeStatus.READY, nodes.c.schedulable.is_(False)),
+        )
+    )
+    name = rows.scalars().first()
+    if name is not None:
+        raise Conflict(f"node {name} takes no more tasks", code="hold-broken")
+
+
+async def _is_real(connection: AsyncConnection, held: list[Hold]) -> bool:
+    """True where what is kept is there: amounts, devices, ports and the number of tasks."""
+    node_ids = {hold.node_id for hold in held}
+    task_ids = [hold.task_id for hold in held]
+    # Ids grow with time.
+    later = select(holds.c.task_id).where(
+        holds.c.node_id.in_(node_ids), holds.c.purpose == Purpose.PREEMPT, holds.c.id > max(h.id for h in held)
+    )
+    ledger = resource_allocations.c
+    kept_for_later = (
+        select(func.coalesce(func.sum(ledger.held), 0))
+        .join(tasks, tasks.c.id == ledger.task_id)
+        .where(
+            ledger.task_id.in_(later),
+            tasks.c.node_id == node_resources.c.node_id,
+            ledger.slot_name == node_resources.c.slot_name,
+        )
+        .scalar_subquery()
+    )
+    wanted = (
+        select(tasks.c.node_id, ledger.slot_name)
+        .join(tasks, tasks.c.id == ledger.task_id)
+        .where(ledger.task_id.in_(task_ids))
+        .distinct()
+        .subquery()
+    )
+    counter = node_resources.c
+    too_little = (
+        select(literal(1))
+        .select_from(node_resources)
+        .join(wanted, and_(wanted.c.node_id == counter.node_id, wanted.c.slot_name == counter.slot_name))
+        .where(counter.held + counter.reserved + counter.used - kept_for_later > counter.allocatable)
+    )
+    given, others = device_allocations.alias("given"), device_allocations.alias("others")
+    device = node_devices.c
+    taken_devices = (
+        select(literal(1))
+        .select_from(given)
+        .join(others, _same(given, others, "node_id", "slot_name", "device_index"))
+        .join(node_devices, _same(given, node_devices, "node_id", "slot_name", "device_index"))
+        .where(given.c.task_id.in_(task_ids), others.c.freed_at.is_(None), others.c.task_id.not_in(later))
+        .group_by(given.c.task_id, device.node_id, device.slot_name, device.device_index, device.capacity)
+        .having(func.sum(others.c.amount) > device.capacity)
+    )
+    too_many = (
+        select(literal(1))
+        .select_from(nodes)
+        .join(tasks, tasks.c.node_id == nodes.c.id)
+        .where(nodes.c.id.in_(node_ids), tasks.c.status.in_(list(OCCUPYING)), tasks.c.id.not_in(later))
+        .group_by(nodes.c.id, nodes.c.max_tasks)
+        .having(func.count() > nodes.c.max_tasks)
+    )
+    for question in (too_little, taken_devices, too_many):
+        if (await connection.execute(question.limit(1))).first() is not None:
+            return False
+    return await _ports_are_free(connection, task_ids, node_ids)
+
+
+async def _ports_are_free(connection: AsyncConnection, task_ids: list[UUID], node_ids: set[UUID]) -> bool:
+    own = (await connection.execute(select(tasks.c.node_id, tasks.c.ports).where(tasks.c.id.in_(task_ids)))).all()
+    wanted = {(row.node_id, protocol, port) for row in own for protocol, port in row.ports or ()}
+    if not wanted:
+        return True
+    taken = await connection.execute(
+        select(port_allocations.c.node_id, port_allocations.c.protocol, port_allocations.c.port).where(
+            port_allocations.c.node_id.in_(node_ids), port_allocations.c.task_id.not_in(task_ids)
+        )
+    )
+    return wanted.isdisjoint((row.node_id, row.protocol, row.port) for row in taken)
+
+
+def _same(one: Any, other: Any, *columns: str) -> ColumnElement[bool]:
+    return and_(*(one.c[name] == other.c[name] for name in columns))
