@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.binding.optimistic import OptimisticBinder
+from mooring.binding.binder import Binder
 from mooring.controllers.scheduling import SchedulingLoop
 from mooring.intake.pools import PoolAdmin
 from mooring.mirror.mirror import Mirror
@@ -18,7 +18,7 @@ from tests.store.harbour import Harbour
 async def test_a_changed_profile_holds_from_the_next_pass_on(harbour: Harbour):
     await harbour.node("big", cpu=64, memory="256Gi")
     await harbour.node("small", cpu=4, memory="16Gi")
-    loop = SchedulingLoop(Mirror(harbour.database), OptimisticBinder(harbour.database), harbour.office)
+    loop = SchedulingLoop(Mirror(harbour.database), Binder(harbour.database), harbour.office)
     admin = PoolAdmin(harbour.database)
     try:
         first = await harbour.submit("first")
@@ -41,7 +41,7 @@ async def test_round_robin_goes_on_after_a_restart(harbour: Harbour):
     await PoolAdmin(harbour.database).change("default", PoolChange(profile="round_robin"))
     placed: list[str] = []
     for number in range(4):
-        loop = SchedulingLoop(Mirror(harbour.database), OptimisticBinder(harbour.database), harbour.office)
+        loop = SchedulingLoop(Mirror(harbour.database), Binder(harbour.database), harbour.office)
         try:
             workload = await harbour.submit(f"number-{number}")
             await loop.once()

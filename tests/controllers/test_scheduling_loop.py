@@ -1,11 +1,12 @@
 """The leader's turn: decide, commit, remember; and start from the store after anything that went wrong."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from mooring.binding.optimistic import OptimisticBinder
+from mooring.binding.binder import Binder
 from mooring.clock import now
 from mooring.controllers import lifecycle
 from mooring.controllers.scheduling import SchedulingLoop
@@ -21,7 +22,7 @@ from tests.store.harbour import Harbour
 pytestmark = on_sqlite
 
 
-class UnreliableBinder(OptimisticBinder):
+class UnreliableBinder(Binder):
     """A binder whose database goes away when the test says so."""
 
     def __init__(self, database: Database) -> None:
@@ -29,11 +30,11 @@ class UnreliableBinder(OptimisticBinder):
         self.fails: Exception | None = None
         self.written = 0
 
-    async def bind(self, decisions: Sequence[Decision], term: int, turns: Mapping[str, int] | None = None) -> Bound:
+    async def bind(self, decisions: Sequence[Decision], term: int, **terms: Any) -> Bound:
         if self.fails is not None:
             raise self.fails
         self.written += len(decisions)
-        return await super().bind(decisions, term, turns)
+        return await super().bind(decisions, term, **terms)
 
 
 class Turns:

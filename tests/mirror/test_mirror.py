@@ -114,7 +114,7 @@ async def test_own_decisions_count_at_once(harbour: Harbour, mirror: Mirror):
     half, whole = await harbour.submit("half", replicas=2, cpu="1500m"), await harbour.submit("whole", cpu="500m")
     await mirror.follow()
     result = await harbour.place()
-    mirror.assume(result.bound)
+    mirror.assume(result.bound, result.revisions)
     assert whole not in mirror.queue
     assert len(mirror.queue[half].tasks) == 1
     assert mirror.queue[half].placed_before

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import select, update
 
-from mooring.binding.optimistic import OptimisticBinder
+from mooring.binding.binder import Binder
 from mooring.clock import now
 from mooring.controllers import scheduling as scheduling_loop
 from mooring.controllers.scheduling import SchedulingLoop
@@ -84,7 +84,7 @@ class Store(RuleBasedStateMachine):
     async def _open(self, url: str) -> None:
         self.harbour = await Harbour.open(Database(url))
         self.mirror = Mirror(self.harbour.database)
-        self.loop = SchedulingLoop(self.mirror, OptimisticBinder(self.harbour.database), self.harbour.office)
+        self.loop = SchedulingLoop(self.mirror, Binder(self.harbour.database), self.harbour.office)
         await self.loop.start()
 
     def teardown(self) -> None:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import select
 
-from mooring.binding.optimistic import OptimisticBinder
+from mooring.binding.binder import Binder
 from mooring.clock import now
 from mooring.controllers.lifecycle import LifecycleLoop
 from mooring.controllers.nodes import NodesLoop
@@ -173,7 +173,7 @@ class Harbour:
         return list(Scheduler(cluster=mirror.cluster).run(waiting, at or now()).decisions)
 
     async def bind(self, decisions: Iterable[Decision], *, term: int | None = None) -> Bound:
-        return await OptimisticBinder(self.database).bind(list(decisions), term or self.office.term)
+        return await Binder(self.database).bind(list(decisions), term or self.office.term)
 
     async def place(self) -> Bound:
         return await self.bind(await self.propose())

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from mooring import metrics
-from mooring.binding.optimistic import OptimisticBinder
+from mooring.binding.binder import Binder
 from mooring.controllers.lifecycle import LifecycleLoop
 from mooring.controllers.loops import LoopState, keep_running
 from mooring.controllers.nodes import NodesLoop
@@ -42,7 +42,7 @@ class Leader:
         self._reconcile_interval = reconcile_interval
         self._node_check_seconds = min(reconcile_interval, max(0.2, node_timeout_seconds / 5))
         self.office = Office(database, holder)
-        self.scheduling = SchedulingLoop(Mirror(database), OptimisticBinder(database), self.office)
+        self.scheduling = SchedulingLoop(Mirror(database), Binder(database), self.office)
         self._lifecycle = LifecycleLoop(database, self.office)
         self._nodes = NodesLoop(database, self.office, node_timeout_seconds)
         self._simulation = SimulationLoop(database, self.office)

@@ -14,7 +14,7 @@ from uuid import UUID
 import structlog
 
 from mooring import metrics
-from mooring.binding.optimistic import OptimisticBinder
+from mooring.binding.binder import Binder
 from mooring.clock import now
 from mooring.coordination.leadership import Office
 from mooring.mirror.mirror import Mirror
@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 class SchedulingLoop:
     """The leader's pass. `once` returns True while there is more to do at once."""
 
-    def __init__(self, mirror: Mirror, binder: OptimisticBinder, office: Office) -> None:
+    def __init__(self, mirror: Mirror, binder: Binder, office: Office) -> None:
         self._mirror = mirror
         self._binder = binder
         self._office = office
@@ -124,9 +124,15 @@ class SchedulingLoop:
             _log_decision(decision)
         started = perf_counter()
         assert self._schedulers is not None
-        result = await self._binder.bind(decisions, self._office.term, turns=self._schedulers.turns())
+        result = await self._binder.bind(
+            decisions,
+            self._office.term,
+            pools=self._mirror.pools,
+            expected=self._mirror.revisions(),
+            turns=self._schedulers.turns(),
+        )
         metrics.bind_seconds.observe(perf_counter() - started)
-        self._mirror.assume(result.bound)
+        self._mirror.assume(result.bound, result.revisions)
         back = [decision for decision, _ in result.conflicts] + result.dropped
         if back:
             await self._mirror.read_again(

@@ -7,7 +7,7 @@ corrupt it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
@@ -94,8 +94,10 @@ class Mirror:
         ]
         return min(waits, default=None)
 
-    def assume(self, bound: Iterable[Decision]) -> None:
-        """Own decisions count at once; the feed confirms them later."""
+    def assume(self, bound: Iterable[Decision], revisions: Mapping[str, int]) -> None:
+        """Own decisions count at once, with the numbers that they raised their pools to; the feed confirms them."""
+        for pool, revision in revisions.items():
+            self._revisions.seen(self.pools[pool].id, revision)
         for decision in bound:
             placed = {placement.task_id for placement in decision.placements}
             workload = self.queue.get(decision.workload.id)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection as SyncConnection
 from sqlalchemy import event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from mooring.model.errors import InvalidInput
@@ -99,6 +99,11 @@ def is_temporary(error: Exception) -> bool:
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return True
     return isinstance(error, OperationalError | InterfaceError) and "locked" in str(original)
+
+
+def is_refused(error: Exception) -> bool:
+    """True where the database will not have some row, however often it is tried: the others may be innocent."""
+    return isinstance(error, IntegrityError | DataError)
 
 
 def is_taken(error: Exception) -> bool:

@@ -1,10 +1,10 @@
-"""Optimistic binding: one fenced transaction per batch, and no circle of waiting writers."""
+"""Binding: one fenced transaction per batch, and no circle of waiting writers."""
 
 import asyncio
 
 import pytest
 
-from mooring.binding import optimistic
+from mooring.binding import binder
 from mooring.clock import now
 from mooring.model.lifecycle import TaskStatus
 from mooring.store import transitions
@@ -17,7 +17,7 @@ from tests.store.harbour import Harbour, someone_waits_for_a_lock
 
 @on_sqlite
 async def test_more_decisions_than_one_batch_are_all_committed(harbour: Harbour, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(optimistic, "_BATCH", 2)
+    monkeypatch.setattr(binder, "_BATCH", 2)
     await harbour.node("n1", cpu=4)
     workloads = [await harbour.submit(f"w{number}") for number in range(5)]
     result = await harbour.place()

@@ -1,0 +1,155 @@
+"""Decisions become committed state, each pool's in its own mode; what conflicts goes back to placing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+import structlog
+
+from mooring.clock import now
+from mooring.model.decisions import Decision, Outcome
+from mooring.model.lifecycle import TaskStatus
+from mooring.model.pools import PoolPolicy
+from mooring.model.reasons import Reason
+from mooring.store import bind, leadership, pools, transitions, workloads
+from mooring.store.bind import Bound
+from mooring.store.changes import Change
+from mooring.store.engine import Connection, Database, is_refused
+from mooring.store.loading import lock_workloads
+from mooring.store.pools import Pool
+
+_log = structlog.get_logger(__name__)
+_BATCH = 1000
+"""Workloads in one transaction: large enough to be quick, small enough not to keep other writers waiting."""
+_DEFAULT = PoolPolicy("locality")
+
+
+class Binder:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def bind(
+        self,
+        decisions: Sequence[Decision],
+        term: int,
+        *,
+        pools: Mapping[str, Pool] | None = None,
+        expected: Mapping[str, int] | None = None,
+        turns: Mapping[str, int] | None = None,
+    ) -> Bound:
+        """Commit placements and final failures, and store why the others wait.
+
+        `pools` by name, with their policies; `expected`: the placements up to which the pass knew each of them;
+        `turns`: where selectors that take turns go on, stored with the placements that moved them.
+        """
+        by_policy: dict[PoolPolicy, list[Decision]] = defaultdict(list)
+        for decision in decisions:
+            pool = (pools or {}).get(decision.workload.pool)
+            by_policy[_DEFAULT if pool is None else pool.policy].append(decision)
+        total = Bound()
+        known = dict(expected or {})
+        for policy, own in by_policy.items():
+            for start in range(0, len(own), _BATCH):
+                result = await self._commit(own[start : start + _BATCH], _Terms(term, policy, known, turns or {}))
+                _follow(known, result.revisions)
+                _add(total, result)
+        return total
+
+    async def _commit(self, decisions: Sequence[Decision], terms: _Terms) -> Bound:
+        """One transaction, or several smaller ones where the database refuses a row: the others are not held up."""
+        try:
+            return await self._database.write(partial(_in_one_transaction, decisions, terms))
+        except Exception as error:
+            if not is_refused(error):
+                raise
+            if len(decisions) == 1:
+                return await self._fail(decisions[0], error, terms)
+        middle = len(decisions) // 2
+        result = await self._commit(decisions[:middle], terms)
+        _follow(terms.expected, result.revisions)
+        _add(result, await self._commit(decisions[middle:], terms))
+        return result
+
+    async def _fail(self, decision: Decision, error: Exception, terms: _Terms) -> Bound:
+        """The database will not have this one: it ends visibly instead of being tried for ever."""
+        _log.error(f"Workload {decision.workload.id} cannot be bound: {error}")
+        reason = Reason("bind-failed", "its placement cannot be stored; the server's log says why", "binding", "never")
+        failed = Decision(decision.workload, Outcome.ERROR, reason=reason)
+        return await self._database.write(partial(_in_one_transaction, [failed], terms))
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What the decisions of one policy are committed under."""
+
+    term: int
+    policy: PoolPolicy
+    expected: dict[str, int]
+    turns: Mapping[str, int]
+
+
+async def _in_one_transaction(decisions: Sequence[Decision], terms: _Terms, connection: Connection) -> Bound:
+    await leadership.check_term(connection, terms.term)
+    # All workloads before any node, as everywhere: the reasons are written after the counters.
+    await lock_workloads(connection, [decision.workload.id for decision in decisions])
+    at = now()
+    result = await bind.bind(
+        connection,
+        [decision for decision in decisions if decision.placements],
+        now=at,
+        term=terms.term,
+        mode=terms.policy.binding,
+        hold_seconds=terms.policy.hold_seconds,
+        preemption=terms.policy.preemption,
+        expected=terms.expected,
+    )
+    failed = [d for d in decisions if d.outcome in (Outcome.IMPOSSIBLE, Outcome.ERROR) and not d.placements]
+    if failed:
+        applied = await transitions.apply(
+            connection,
+            [
+                Change(task.id, TaskStatus.FAILED, decision.reason)
+                for decision in failed
+                for task in decision.workload.tasks
+            ],
+            actor="scheduler",
+            now=at,
+            term=terms.term,
+            failed={d.workload.id: d.reason for d in failed if d.reason is not None},
+        )
+        result.applied.tasks += applied.tasks
+        result.applied.workloads += applied.workloads
+    await workloads.note_waiting(connection, _new_reasons(decisions), at)
+    await pools.set_turns(connection, terms.turns)
+    return result
+
+
+def _new_reasons(decisions: Sequence[Decision]) -> dict[UUID, Reason]:
+    """Why workloads wait, where it is not what was stored before."""
+    return {
+        decision.workload.id: decision.reason
+        for decision in decisions
+        if decision.reason is not None
+        and decision.outcome in (Outcome.WAITING, Outcome.PLACED)
+        and decision.reason.message != decision.workload.waiting_reason
+    }
+
+
+def _follow(known: dict[str, int], revisions: Mapping[str, int]) -> None:
+    """Own placements are known: where nobody else's came between, the next batch may rest on them."""
+    for pool, revision in revisions.items():
+        if known.get(pool) == revision - 1:
+            known[pool] = revision
+
+
+def _add(total: Bound, part: Bound) -> None:
+    total.bound += part.bound
+    total.conflicts += part.conflicts
+    total.dropped += part.dropped
+    total.applied.tasks += part.applied.tasks
+    total.applied.workloads += part.applied.workloads
+    total.revisions |= part.revisions
