@@ -52,4 +52,4 @@ class Journal:
     async def write(self, connection: AsyncConnection) -> None:
         if self._history:
             await connection.execute(_INSERT, self._history)
-        await events.append(connection, self._events, self.now)
+        await events.append(connection, self._events, self.now, self.term)
