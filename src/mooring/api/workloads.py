@@ -16,11 +16,12 @@ from starlette.types import Receive, Scope, Send
 from mooring.api.access import IdempotencyHeader, Served, User, find_workload
 from mooring.api.errors import problems
 from mooring.api.services import Services
-from mooring.api.showing import history_row, workload_detail, workload_view
+from mooring.api.showing import attempt_row, history_row, workload_detail, workload_view
 from mooring.model.errors import Conflict, MooringError, NotAllowed, NotFound
 from mooring.model.lifecycle import WorkloadStatus
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
+from mooring.store import attempts
 from mooring.store.views import history as history_views
 from mooring.store.views import workloads as views
 from mooring.store.views.workloads import Order, Progress, Selection, SortKey, TaskRow, WorkloadRow
@@ -120,7 +121,8 @@ async def get_history(
     row = await find_workload(services, principal, ref)
     async with services.database.read() as connection:
         entries = await history_views.of_workload(connection, row.id, limit=limit)
-    return HistoryList(history=[history_row(entry) for entry in entries])
+        tried = await attempts.of_workload(connection, row.id, limit=limit)
+    return HistoryList(history=[history_row(entry) for entry in entries], attempts=[attempt_row(one) for one in tried])
 
 
 @router.get("/{ref}/explanation", operation_id="explain_workload", responses=problems(404))

@@ -10,7 +10,7 @@ from mooring.clock import now
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
-from mooring.store import bind, leadership, transitions, workloads
+from mooring.store import attempts, bind, leadership, transitions, workloads
 from mooring.store.bind import Bound
 from mooring.store.changes import Change
 from mooring.store.engine import Connection, Database
@@ -59,6 +59,7 @@ async def _commit(decisions: Sequence[Decision], term: int, connection: Connecti
         )
         result.applied.tasks += applied.tasks
         result.applied.workloads += applied.workloads
+    await attempts.record(connection, attempts.of_decisions(result.conflicts, failed), at)
     await workloads.note_waiting(connection, _new_reasons(decisions), at)
     return result
 

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from mooring.cli.commands import (
     account,
     deploy,
+    events,
     explain,
     history,
     logs,
@@ -17,6 +18,7 @@ from mooring.cli.commands import (
     ps,
     run,
     serve,
+    submit,
     tokens,
     upkeep,
     users,
@@ -45,7 +47,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (deploy, run, waits, ps, explain, logs, history, workloads, nodes, tokens, account, users, serve, upkeep):
+for module in (
+    deploy,
+    submit,
+    run,
+    waits,
+    ps,
+    explain,
+    logs,
+    history,
+    events,
+    workloads,
+    nodes,
+    tokens,
+    account,
+    users,
+    serve,
+    upkeep,
+):
     app.add_typer(module.app)
 
 
