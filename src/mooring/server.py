@@ -29,12 +29,15 @@ from mooring.agent.options import Options
 from mooring.api import agents as agent_routes
 from mooring.api import bootstrap, signing
 from mooring.api.app import create_app
+from mooring.api.feed import EventFeed
 from mooring.api.hub import AgentHub
 from mooring.api.passwords import Passwords
+from mooring.api.rates import RateLimits, Rates
 from mooring.api.services import DeploymentLimits, Services
 from mooring.api.tokens import Tokens
 from mooring.clock import now
 from mooring.controllers.leader import Leader
+from mooring.controllers.retention import Retention
 from mooring.coordination import postgres
 from mooring.coordination.signals import Signal
 from mooring.intake.auditing import Auditor
@@ -138,6 +141,7 @@ class _Server:
         self.signal = Signal()
         database.on_commit.append(self.signal.send)
         self.hub = AgentHub(database, self.signal)
+        self.feed = EventFeed(database, self.signal)
         self.leader: Leader | None = None
         if settings.role == "all":
             self.leader = Leader(
@@ -146,7 +150,10 @@ class _Server:
                 settings.scheduler_instance_id or f"{socket.gethostname()}-{token_hex(4)}",
                 reconcile_interval=settings.reconcile_interval,
                 node_timeout_seconds=settings.node_timeout_seconds,
-                event_retention_hours=settings.event_retention_hours,
+                retention=Retention(
+                    events=timedelta(hours=settings.event_retention_hours),
+                    submissions=timedelta(hours=settings.idempotency_retention_hours),
+                ),
             )
         self.agent: Agent | None = None
         self.uvicorn: uvicorn.Server | None = None
@@ -181,6 +188,7 @@ class _Server:
             pools=PoolAdmin(database),
             logs=server.hub,
             changes=server.signal,
+            feed=server.feed,
             state=_State(database, server.leader),
             auditor=Auditor(database),
             tokens=Tokens(keys, lifetime_seconds=settings.token_seconds),
@@ -189,6 +197,7 @@ class _Server:
             public_url=server.url,
             limits=_limits(settings),
             passwords=passwords,
+            rates=Rates(_rates(settings)),
         )
         app = create_app(services)
         app.include_router(agent_routes.router(database, server.hub))
@@ -226,6 +235,7 @@ class _Server:
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         _log.info("Shutting down")
+        self.feed.close()
         if self.agent is not None and working is not None:
             self.agent.stop(terminate=self.settings.on_stop == "stop")
             await working
@@ -337,6 +347,16 @@ def _limits(settings: Settings) -> DeploymentLimits:
         max_storage_gb=settings.deployment_max_storage_gb,
         max_replicas=settings.deployment_max_replicas,
         max_scale=settings.deployment_max_scale,
+    )
+
+
+def _rates(settings: Settings) -> RateLimits:
+    return RateLimits(
+        requests=settings.request_rate,
+        questions=settings.question_rate,
+        streams=settings.stream_limit,
+        address_requests=settings.address_rate,
+        admin_factor=settings.admin_rate_factor,
     )
 
 

@@ -76,6 +76,13 @@ class Settings(BaseModel):
     leader_lease_ttl: float = Field(15.0, gt=0, description="seconds that a lease of leadership lasts in etcd")
     control_plane_api_url: str | None = Field(None, description="where scale-up requests are sent; off unless set")
     event_retention_hours: float = Field(24.0, gt=0, description="how long the event feed is kept")
+    idempotency_retention_hours: float = Field(72.0, gt=0, description="how long answers to idempotency keys are kept")
+
+    request_rate: float = Field(500.0, gt=0, description="requests of one user per second; twice as many at once")
+    question_rate: float = Field(10.0, gt=0, description="dry runs and explanations of one user per second")
+    stream_limit: int = Field(20, ge=1, description="streams (events, output) that one user may have open")
+    address_rate: float = Field(100.0, gt=0, description="requests without a login per second and address")
+    admin_rate_factor: float = Field(10.0, ge=1, description="an admin may have so many times as much")
 
     deployment_max_cpu: float = Field(16, description="largest cpu of a request to /api/deployment, in cores")
     deployment_min_cpu: float = Field(0.5, description="smallest cpu there")

@@ -53,6 +53,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FastAPI, 
             await world.submit(headers, name="train")
             await world.submit(headers, name="web", kind="deployment")
         await database.close()
+        # Streams end at once: nothing comes on them here.
+        services.feed.close()
         return app, headers
 
     yield run(fill())

@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from sqlalchemy import func, select
 
 from mooring import clock
+from mooring.api.feed import EventFeed
 from mooring.api.services import Services
 from mooring.api.signing import SigningKey, SigningKeys
 from mooring.api.tokens import Claims, Tokens
@@ -197,6 +198,7 @@ async def prepare(database: Database) -> tuple[Services, FakeLogs, WatchedSignal
         pools=PoolAdmin(database),
         logs=logs,
         changes=changes,
+        feed=EventFeed(database, changes),
         state=state,
         auditor=Auditor(database),
         tokens=Tokens(KEYS),

@@ -71,7 +71,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 async def test_every_operation_of_the_table_is_a_method_of_both_clients() -> None:
     made = {name for name in vars(ops) if not name.startswith("_") and callable(getattr(ops, name))}
     operations = {name for name in made if getattr(getattr(ops, name), "__module__", "") == ops.__name__}
-    operations -= {"Operation", "LogStream", "log_in", "renew"}
+    operations -= {"Operation", "Stream", "log_in", "renew"}
     for client in (Client, AsyncClient):
         assert not [name for name in operations if not hasattr(client, name)]
 

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 
 from mooring.clock import now
 from mooring.controllers.leader import Leader
-from mooring.controllers.retention import RetentionLoop
+from mooring.controllers.retention import Retention, RetentionLoop
 from mooring.coordination.signals import Signal
 from mooring.store import events
 from mooring.store.engine import Database
@@ -22,7 +22,7 @@ from tests.store.harbour import Harbour
 
 def leader_of(database: Database, signal: Signal) -> Leader:
     database.on_commit.append(signal.send)
-    return Leader(database, signal, "me", reconcile_interval=3600, node_timeout_seconds=30, event_retention_hours=24)
+    return Leader(database, signal, "me", reconcile_interval=3600, node_timeout_seconds=30, retention=Retention())
 
 
 async def until(signal: Signal, condition: Callable[[], Awaitable[bool]]) -> None:
@@ -102,5 +102,5 @@ async def test_old_events_are_forgotten_by_the_leader_alone(harbour: Harbour):
         return int((await harbour.rows(query))[0][0])
 
     assert await kinds() == 1
-    assert await RetentionLoop(harbour.database, harbour.office, 24).once() is False
+    assert await RetentionLoop(harbour.database, harbour.office, Retention()).once() is False
     assert await kinds() == 0

@@ -4,10 +4,15 @@ import asyncio
 from datetime import timedelta
 from uuid import UUID
 
+import pytest
+
 from mooring.clock import now
+from mooring.model.errors import EventsPurged, InvalidInput
+from mooring.model.events import Cursor, parse_cursor
 from mooring.store import events
 from mooring.store.engine import Connection, Database
 from mooring.store.ids import new_id
+from mooring.store.views.events import Page, Sight, page
 from tests.store.databases import on_postgresql
 
 
@@ -134,3 +139,48 @@ async def test_positions_survive_a_purge_of_everything(database: Database):
     late = new_id()
     await append(database, late)
     assert (await read(database, position))[0] == [late]
+
+
+async def page_after(database: Database, since: Cursor | None, limit: int = 100) -> Page:
+    async with database.read() as connection:
+        return await page(connection, since, sight=Sight(), limit=limit)
+
+
+async def test_a_cursor_that_is_older_than_what_is_kept_is_told_so(database: Database):
+    day = timedelta(days=1)
+    before = (await page_after(database, None)).next
+    for age in (3, 2, 1):
+        await database.write(lambda c: events.append(c, [events.NewEvent("node", new_id(), 1, "x")], now() - day * age))  # noqa: B023
+    first, second, third = (await page_after(database, before)).events
+    assert await database.write(lambda c: events.purge(c, now() - day * 1.5)) == 2
+    for gone in (before, first.cursor):
+        with pytest.raises(EventsPurged):
+            await page_after(database, gone)
+    # Whoever has read all that is forgotten misses nothing, and what is forgotten is not told again.
+    assert (await page_after(database, second.cursor)).events == [third]
+    assert (await page_after(database, None)).events == [third]
+    assert await database.write(lambda c: events.purge(c, now() - day * 1.5)) == 0
+
+
+async def test_a_cursor_of_a_database_that_was_ahead_is_told_so(database: Database):
+    end = (await page_after(database, None)).next
+    with pytest.raises(EventsPurged):
+        await page_after(database, Cursor(end.transaction + 1000, end.revision + 1000))
+
+
+async def test_only_the_beginning_is_forgotten_whatever_the_clocks_say(database: Database):
+    """An event that says it is old but stands behind a new one stays: a gap in the middle could not be told."""
+    for age in (2, 0, 2):
+        at = now() - timedelta(days=age)
+        await database.write(lambda c: events.append(c, [events.NewEvent("node", new_id(), 1, "x")], at))  # noqa: B023
+    found = (await page_after(database, None)).events
+    assert await database.write(lambda c: events.purge(c, now() - timedelta(days=1))) == 1
+    assert (await page_after(database, None)).events == found[1:]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "a-b", "1-2-3", "-1-2", "99999999999999999999-1", "9999999999999999999-1", "١-1"]
+)
+def test_what_is_no_cursor_is_refused(text: str):
+    with pytest.raises(InvalidInput, match="no place in the event feed"):
+        parse_cursor(text)

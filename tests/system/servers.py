@@ -265,7 +265,7 @@ def clean_environment(home: Path) -> dict[str, str]:
     Compiled kernels are shared with the tests: every server would spend its first seconds on compiling them otherwise.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    names = ("PATH", "LANG", "TZ", "TMPDIR", "NUMBA_CACHE_DIR")
+    names = ("PATH", "PYTHONPATH", "LANG", "TZ", "TMPDIR", "NUMBA_CACHE_DIR")
     kept = {name: os.environ[name] for name in names if name in os.environ}
     caches = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     return {**kept, "HOME": str(home), "XDG_CACHE_HOME": caches, "NO_COLOR": "1"}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, cast
 from uuid import UUID
 
-from fastapi import Depends, Request, Security
+from fastapi import Depends, Header, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from mooring.api.services import Services
@@ -17,6 +17,7 @@ from mooring.model.tenants import Principal
 from mooring.store import tenants
 from mooring.store.views import workloads as views
 from mooring.store.views.workloads import WorkloadRow
+from mooring.wire.fields import IdempotencyKey
 
 _bearer = HTTPBearer(
     scheme_name="token",
@@ -40,11 +41,26 @@ Served = Annotated[Services, Depends(_services)]
 
 
 async def _login(
-    services: Served, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
+    services: Served,
+    request: Request,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
 ) -> Login:
+    try:
+        login = await _verified(services, credentials)
+    except NotAuthenticated:
+        if credentials is not None:
+            # Those that show none were counted at the door.
+            services.rates.address(request.client.host if request.client else None)
+        raise
+    services.rates.request(login.principal)
+    return login
+
+
+async def _verified(services: Services, credentials: HTTPAuthorizationCredentials | None) -> Login:
     if credentials is None:
         raise NotAuthenticated("log in first: this needs the header 'Authorization: Bearer <token>'")
     claims = services.tokens.verify(credentials.credentials)
+    services.rates.check(claims.user_id)
     async with services.database.read() as connection:
         standing = await tenants.standing(connection, claims.user_id)
     if standing is None or not standing.active or standing.token_epoch != claims.epoch:
@@ -66,6 +82,13 @@ def _admin(login: LoggedIn) -> Principal:
 
 
 User = Annotated[Principal, Depends(_user)]
+IdempotencyHeader = Annotated[
+    IdempotencyKey | None,
+    Header(
+        alias="Idempotency-Key",
+        description="A word of the client's own: the same request again gets the same answer and doubles no work",
+    ),
+]
 Admin = Annotated[Principal, Depends(_admin)]
 
 

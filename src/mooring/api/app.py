@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from fastapi import APIRouter, FastAPI
 from fastapi_swagger import patch_fastapi
+from starlette.datastructures import Headers
+from starlette.types import Scope
 
-from mooring.api import auth, deployment, errors, join_tokens, nodes, pools, server, users, workloads
+from mooring.api import auth, batches, deployment, errors, events, join_tokens, nodes, pools, server, users, workloads
 from mooring.api.boundary import Boundary
 from mooring.api.services import Services
+from mooring.wire.fields import MAX_BATCH_BYTES
 
 _TAGS = [
     {"name": "workloads", "description": "Sessions and deployments: submit, watch, scale, remove."},
     {"name": "deployment", "description": "Deployments in the words of fog-compute."},
+    {"name": "events", "description": "What happened: page by page, or as a stream."},
     {"name": "nodes", "description": "The machines that run tasks."},
     {"name": "pools", "description": "Sets of nodes with one scheduling policy."},
     {"name": "auth", "description": "Logging in."},
@@ -31,15 +35,23 @@ def create_app(services: Services, *more: APIRouter) -> FastAPI:
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
-        responses=errors.problems(500),
+        responses=errors.problems(429, 500),
     )
     app.state.services = services
-    for module in (workloads, deployment, nodes, join_tokens, pools, auth, users, server):
+    for module in (batches, workloads, events, deployment, nodes, join_tokens, pools, auth, users, server):
         app.include_router(module.router)
     for router in more:
         app.include_router(router)
     errors.install(app)
     # Swagger UI from the installed package: the page works where nothing else can be reached.
     patch_fastapi(app, redirect_from_root_to_docs=False)
-    app.add_middleware(Boundary)
+    app.add_middleware(Boundary, larger_bodies={batches.PATH: MAX_BATCH_BYTES}, admit=_admit)
     return app
+
+
+def _admit(scope: Scope) -> None:
+    """Those who show no credential are counted by their address, before anything of theirs is read."""
+    if "authorization" not in Headers(scope=scope):
+        client = scope.get("client")
+        services: Services = scope["app"].state.services
+        services.rates.address(client[0] if client else None)

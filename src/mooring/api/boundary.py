@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mooring.api.errors import error_answer
+from mooring.api.errors import error_answer, refusal
+from mooring.model.errors import TooManyAttempts
 from mooring.model.names import shown
 from mooring.store.engine import is_temporary
 from mooring.store.ids import new_id
@@ -24,9 +27,13 @@ class BodyTooLarge(Exception):
 class Boundary:
     """ASGI middleware around everything that speaks HTTP; WebSockets pass untouched."""
 
-    def __init__(self, app: ASGIApp, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+    def __init__(
+        self, app: ASGIApp, larger_bodies: Mapping[str, int] | None = None, admit: Callable[[Scope], None] | None = None
+    ) -> None:
+        """`larger_bodies`: paths whose bodies may have more bytes. `admit` refuses a request before it is read."""
         self._app = app
-        self._max_body_bytes = max_body_bytes
+        self._larger_bodies = larger_bodies or {}
+        self._admit = admit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -48,13 +55,18 @@ class Boundary:
                 headers["X-Content-Type-Options"] = "nosniff"
             await send(message)
 
+        most_bytes = self._larger_bodies.get(scope["path"], MAX_BODY_BYTES)
         try:
-            whole_body = await self._read_body(scope, receive)
+            if self._admit is not None:
+                self._admit(scope)
+            whole_body = await _read_body(scope, receive, most_bytes)
             if whole_body is not None:
                 await self._app(scope, _first(whole_body, receive), send_with_id)
             return
+        except TooManyAttempts as error:
+            answer = refusal(error)
         except BodyTooLarge:
-            message = f"a body may have at most {self._max_body_bytes} bytes"
+            message = f"a body may have at most {most_bytes} bytes"
             answer = error_answer(413, "body-too-large", message, headers={"Connection": "close"})
         except Exception as error:
             method, path = scope["method"], shown(scope["path"][:200])
@@ -73,26 +85,22 @@ class Boundary:
                 )
         await answer(scope, receive, send_with_id)
 
-    async def _read_body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The whole body, however it was sent; None where the client has gone."""
-        announced = Headers(scope=scope).get("content-length", "")
-        if (
-            announced.isascii()
-            and announced.isdigit()
-            and len(announced) < 20
-            and int(announced) > self._max_body_bytes
-        ):
+
+async def _read_body(scope: Scope, receive: Receive, most_bytes: int) -> bytes | None:
+    """The whole body, however it was sent; None where the client has gone."""
+    announced = Headers(scope=scope).get("content-length", "")
+    if announced.isascii() and announced.isdigit() and len(announced) < 20 and int(announced) > most_bytes:
+        raise BodyTooLarge
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        body += message.get("body", b"")
+        if len(body) > most_bytes:
             raise BodyTooLarge
-        body = bytearray()
-        while True:
-            message = await receive()
-            if message["type"] != "http.request":
-                return None
-            body += message.get("body", b"")
-            if len(body) > self._max_body_bytes:
-                raise BodyTooLarge
-            if not message.get("more_body", False):
-                return bytes(body)
+        if not message.get("more_body", False):
+            return bytes(body)
 
 
 def _first(body: bytes, receive: Receive) -> Receive:

@@ -10,7 +10,7 @@ import structlog
 from fastapi import APIRouter, Query
 
 from mooring.api.access import Served, User, find_workload
-from mooring.api.errors import invalid, problems
+from mooring.api.errors import problems
 from mooring.api.services import DeploymentLimits
 from mooring.api.showing import as_score
 from mooring.model.errors import Conflict
@@ -35,6 +35,7 @@ from mooring.wire.api import (
     WorkloadRequest,
 )
 from mooring.wire.fields import INT32_MAX
+from mooring.wire.problems import invalid
 
 router = APIRouter(prefix="/api/deployment", tags=["deployment"], responses=problems(401, 422, 503))
 

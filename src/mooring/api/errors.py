@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from mooring.model.errors import (
     Conflict,
+    EventsPurged,
     InvalidInput,
     LeadershipLost,
     MooringError,
@@ -22,14 +23,15 @@ from mooring.model.errors import (
     TooManyAttempts,
     Unavailable,
 )
-from mooring.model.names import shown
 from mooring.wire.api import ErrorBody
+from mooring.wire.problems import invalid, place, sentence
 
 _STATUS: Mapping[type[MooringError], int] = {
     NotAuthenticated: 401,
     NotAllowed: 403,
     NotFound: 404,
     Conflict: 409,
+    EventsPurged: 410,
     InvalidInput: 422,
     TooManyAttempts: 429,
     LeadershipLost: 503,
@@ -41,9 +43,10 @@ _WORDS: Mapping[int, str] = {
     403: "Only an admin may do this",
     404: "There is nothing of this name or id that you may see",
     409: "Contradicts the present state",
+    410: "The events after this cursor are forgotten; read everything anew",
     413: "The body is too large",
     422: "The request cannot be meant",
-    429: "Too many attempts; `Retry-After` says how long to wait",
+    429: "Too many requests or attempts; `Retry-After` says how long to wait",
     500: "An error of the server's own; the request id finds it in the log",
     503: "A part that is needed does not answer at the moment",
 }
@@ -53,8 +56,6 @@ _OWN_CODES: Mapping[int, tuple[str, str]] = {
     404: ("not-found", "there is nothing at this path"),
     405: ("method-not-allowed", "this path does not know this method"),
 }
-_MAX_SHOWN_ERRORS = 20
-_MAX_SHOWN_NAME = 64
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -85,18 +86,8 @@ def status_of(error: MooringError) -> int:
     return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
 
 
-def invalid(errors: Sequence[tuple[str, str]]) -> InvalidInput:
-    """One or more fields (name, what is wrong with it) that a route itself has found wrong."""
-    name, problem = errors[0]
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return InvalidInput(
-        f"{name}: {problem}{more}",
-        details={"errors": [{"field": field, "message": message} for field, message in errors[:_MAX_SHOWN_ERRORS]]},
-    )
-
-
-async def _mooring_error(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, MooringError)
+def refusal(error: MooringError) -> Response:
+    """An error of Mooring's own as an answer."""
     status = status_of(error)
     headers: dict[str, str] = {}
     if status == 401:
@@ -106,13 +97,18 @@ async def _mooring_error(_request: Request, error: Exception) -> Response:
     return error_answer(status, error.code, error.message, error.details, headers)
 
 
-async def _validation_error(request: Request, error: Exception) -> Response:
+async def _mooring_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, MooringError)
+    return refusal(error)
+
+
+async def _validation_error(_request: Request, error: Exception) -> Response:
     """Names the fields, never their values: one of them may be a password."""
     assert isinstance(error, RequestValidationError)
     found = error.errors()
     if any(one["type"] == "json_invalid" for one in found):
         return error_answer(400, *_OWN_CODES[400])
-    return await _mooring_error(request, invalid([(_place(one["loc"]), _sentence(one)) for one in found]))
+    return refusal(invalid([(_place(one["loc"]), sentence(one)) for one in found]))
 
 
 async def _http_error(_request: Request, error: Exception) -> Response:
@@ -124,13 +120,4 @@ async def _http_error(_request: Request, error: Exception) -> Response:
 
 def _place(location: Sequence[int | str]) -> str:
     """`containers.0.name` in a body, `limit` in a query."""
-    return ".".join(_short(str(part)) for part in location[1:]) or str(location[0])
-
-
-def _sentence(error: Mapping[str, Any]) -> str:
-    message = str(error["msg"])
-    return message[:1].lower() + message[1:]
-
-
-def _short(name: str) -> str:
-    return shown(name if len(name) <= _MAX_SHOWN_NAME else name[: _MAX_SHOWN_NAME - 3] + "...")
+    return place(location[1:]) or str(location[0])

@@ -18,7 +18,7 @@ from mooring.model import lifecycle
 from mooring.model.errors import Unavailable
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
-from mooring.store import agents, events, leadership, nodes, transitions
+from mooring.store import agents, attempts, events, leadership, nodes, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
 from mooring.store.ids import new_id
@@ -197,6 +197,7 @@ class AgentHub:
             reports = [task for task in message.tasks if task.task_id in own]
             changes = [change for task in reports if (change := _change(task)) is not None]
             applied = await transitions.apply(connection, changes, actor=f"agent:{session.node_name}", now=at)
+            await attempts.record_starts(connection, applied, at)
             gone = [task.task_id for task in reports if task.gone]
             if gone:
                 await transitions.free_lost(connection, gone, at)

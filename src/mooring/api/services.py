@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
 from mooring import clock
+from mooring.api.feed import EventFeed
 from mooring.api.passwords import Passwords
+from mooring.api.rates import Rates
 from mooring.api.throttle import LoginThrottle
 from mooring.api.tokens import Tokens
 from mooring.model.tenants import Principal
 from mooring.store.engine import Database
-from mooring.wire.api import AuditReport, NodeRequest, PoolChange, WorkloadAccepted, WorkloadRequest
+from mooring.wire.api import AuditReport, BatchAccepted, NodeRequest, PoolChange, WorkloadAccepted, WorkloadRequest
 from mooring.wire.explanation import Explanation
 
 
 class Intake(Protocol):
     """The one way in for work."""
 
-    async def submit(self, principal: Principal, request: WorkloadRequest) -> WorkloadAccepted: ...
+    async def submit(
+        self, principal: Principal, request: WorkloadRequest, *, key: str | None = None
+    ) -> WorkloadAccepted:
+        """With a key the same request again gets the same answer and changes nothing."""
+        ...
+
+    async def submit_batch(
+        self, principal: Principal, requests: Sequence[object], *, key: str | None = None
+    ) -> BatchAccepted:
+        """Workloads as they were sent, each accepted or refused by itself."""
+        ...
 
     async def scale(self, principal: Principal, workload_id: UUID, replicas: int) -> None: ...
 
@@ -117,6 +129,7 @@ class Services:
     pools: Pools
     logs: Logs
     changes: Changes
+    feed: EventFeed
     state: State
     auditor: Auditor
     tokens: Tokens
@@ -127,4 +140,5 @@ class Services:
     limits: DeploymentLimits = field(default_factory=DeploymentLimits)
     passwords: Passwords = field(default_factory=Passwords)
     throttle: LoginThrottle = field(default_factory=LoginThrottle)
+    rates: Rates = field(default_factory=Rates)
     now: Callable[[], datetime] = clock.now

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mooring.model.attempts import AttemptRecord
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.slots import format_amounts, slot_type
 from mooring.store.tenants import User
@@ -11,6 +12,7 @@ from mooring.store.views.history import HistoryEntry
 from mooring.store.views.nodes import NodeRow, PoolRow, SlotRow
 from mooring.store.views.workloads import TaskRow, WorkloadRow
 from mooring.wire.api import (
+    AttemptRow,
     HistoryRow,
     NodeView,
     PoolView,
@@ -84,6 +86,19 @@ def task_view(row: TaskRow) -> TaskView:
 
 def as_score(fixed_point: int | None) -> float | None:
     return None if fixed_point is None else fixed_point / SCORE_ONE
+
+
+def attempt_row(record: AttemptRecord) -> AttemptRow:
+    return AttemptRow(
+        phase=record.attempt.phase.value,
+        result=record.attempt.result.value,
+        code=record.attempt.code,
+        message=record.attempt.message,
+        task_index=record.attempt.task_index,
+        number=record.number,
+        first_at=record.first_at,
+        last_at=record.last_at,
+    )
 
 
 def history_row(entry: HistoryEntry) -> HistoryRow:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from typing import Annotated, Literal, cast
 
@@ -13,14 +13,15 @@ from fastapi.responses import StreamingResponse
 from pydantic import BeforeValidator
 from starlette.types import Receive, Scope, Send
 
-from mooring.api.access import Served, User, find_workload
+from mooring.api.access import IdempotencyHeader, Served, User, find_workload
 from mooring.api.errors import problems
 from mooring.api.services import Services
-from mooring.api.showing import history_row, workload_detail, workload_view
+from mooring.api.showing import attempt_row, history_row, workload_detail, workload_view
 from mooring.model.errors import Conflict, MooringError, NotAllowed, NotFound
 from mooring.model.lifecycle import WorkloadStatus
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
+from mooring.store import attempts
 from mooring.store.views import history as history_views
 from mooring.store.views import workloads as views
 from mooring.store.views.workloads import Order, Progress, Selection, SortKey, TaskRow, WorkloadRow
@@ -54,9 +55,15 @@ _SIMULATED_OUTPUT = b"simulated: nothing runs, so there is no output\n"
 
 
 @router.post("", status_code=202, operation_id="submit_workload", responses=problems(400, 403, 404, 409, 413))
-async def submit(services: Served, principal: User, request: WorkloadRequest, response: Response) -> WorkloadAccepted:
+async def submit(
+    services: Served,
+    principal: User,
+    request: WorkloadRequest,
+    response: Response,
+    idempotency_key: IdempotencyHeader = None,
+) -> WorkloadAccepted:
     """Ask for a workload. It is durable when this answers; it is placed soon after."""
-    accepted = await services.intake.submit(principal, request)
+    accepted = await services.intake.submit(principal, request, key=idempotency_key)
     response.headers["Location"] = f"{services.public_url.rstrip('/')}/api/workloads/{accepted.id}"
     return accepted
 
@@ -64,6 +71,7 @@ async def submit(services: Served, principal: User, request: WorkloadRequest, re
 @router.post("/dry-run", operation_id="dry_run_workload", responses=problems(400, 403, 404, 409, 413))
 async def dry_run(services: Served, principal: User, request: WorkloadRequest) -> Explanation:
     """What would become of a workload: where its tasks would go now and why, or why they would wait."""
+    services.rates.question(principal)
     return await services.questions.dry_run(principal, request)
 
 
@@ -113,13 +121,15 @@ async def get_history(
     row = await find_workload(services, principal, ref)
     async with services.database.read() as connection:
         entries = await history_views.of_workload(connection, row.id, limit=limit)
-    return HistoryList(history=[history_row(entry) for entry in entries])
+        tried = await attempts.of_workload(connection, row.id, limit=limit)
+    return HistoryList(history=[history_row(entry) for entry in entries], attempts=[attempt_row(one) for one in tried])
 
 
 @router.get("/{ref}/explanation", operation_id="explain_workload", responses=problems(404))
 async def explain(services: Served, principal: User, ref: str) -> Explanation:
     """Why a workload waits; of one that is placed, how its nodes compare with the others by now."""
     row = await find_workload(services, principal, ref)
+    services.rates.question(principal)
     return await services.questions.explain(row.id)
 
 
@@ -186,7 +196,8 @@ async def get_logs(
             f"the output of task {chosen.task_index} is gone: its node {chosen.node_name!r} was removed",
             code="output-gone",
         )
-    output = _Output(services.logs.stream(chosen.id, chosen.node_id, tail=tail, follow=follow), media_type)
+    close = services.rates.open_stream(principal)
+    output = _Output(services.logs.stream(chosen.id, chosen.node_id, tail=tail, follow=follow), media_type, close)
     await output.begin()
     return output
 
@@ -210,8 +221,10 @@ def _with_output(row: WorkloadRow, tasks: Sequence[TaskRow], index: int | None) 
 class _Output(StreamingResponse):
     """A stream that closes its source however it ends, also where the client has gone before it began."""
 
-    def __init__(self, source: AsyncIterator[bytes], media_type: str) -> None:
+    def __init__(self, source: AsyncIterator[bytes], media_type: str, close: Callable[[], None]) -> None:
+        """`close` is called once, at the end."""
         self._source = source
+        self._when_closed = close
         self._first = asyncio.ensure_future(anext(source, None))
         super().__init__(self._pieces(), media_type=media_type)
 
@@ -242,6 +255,7 @@ class _Output(StreamingResponse):
             yield f"\n[mooring] the output is cut off here: {error.message}\n".encode()
 
     async def _close(self) -> None:
+        self._when_closed()
         self._first.cancel()
         await asyncio.wait([self._first])
         if (close := getattr(self._source, "aclose", None)) is not None:

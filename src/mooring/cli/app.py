@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from mooring.cli.commands import (
     account,
     deploy,
+    events,
     explain,
     history,
     logs,
@@ -18,6 +19,7 @@ from mooring.cli.commands import (
     ps,
     run,
     serve,
+    submit,
     tokens,
     upkeep,
     users,
@@ -48,6 +50,7 @@ app = typer.Typer(
 )
 for module in (
     deploy,
+    submit,
     run,
     waits,
     ps,
@@ -57,6 +60,7 @@ for module in (
     workloads,
     nodes,
     pools,
+    events,
     tokens,
     account,
     users,

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from mooring.client.operations import Operation
 from mooring.model.errors import (
     Conflict,
+    EventsPurged,
     InvalidInput,
     LeadershipLost,
     MooringError,
@@ -31,6 +32,7 @@ _BY_CODE: dict[str, type[MooringError]] = {
         InvalidInput,
         NotFound,
         Conflict,
+        EventsPurged,
         NotAuthenticated,
         NotAllowed,
         TooManyAttempts,
@@ -46,7 +48,7 @@ _BY_STATUS: dict[int, type[MooringError]] = {
     404: NotFound,
     405: InvalidInput,
     409: Conflict,
-    410: NotFound,
+    410: EventsPurged,
     413: InvalidInput,
     415: InvalidInput,
     422: InvalidInput,

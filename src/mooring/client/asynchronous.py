@@ -25,9 +25,10 @@ from mooring.client.connection import (
     TIMEOUT_SECONDS,
 )
 from mooring.client.credentials import CredentialStore
-from mooring.client.operations import LogStream, Operation
+from mooring.client.event_stream import EventReader
+from mooring.client.operations import Operation, Stream
 from mooring.model.errors import MooringError, NotAuthenticated, Unavailable
-from mooring.wire.api import Token
+from mooring.wire.api import EventView, Token
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -75,6 +76,7 @@ class AsyncClient:
     change_user = _sent(operations.change_user)
 
     submit = _sent(operations.submit)
+    submit_batch = _sent(operations.submit_batch)
     dry_run = _sent(operations.dry_run)
     workloads = _sent(operations.workloads)
     workload = _sent(operations.workload)
@@ -83,6 +85,7 @@ class AsyncClient:
     wait = _sent(operations.wait)
     scale = _sent(operations.scale)
     remove = _sent(operations.remove)
+    event_page = _sent(operations.event_page)
 
     nodes = _sent(operations.nodes)
     node = _sent(operations.node)
@@ -129,6 +132,24 @@ class AsyncClient:
     ) -> AsyncIterator[bytes]:
         """The output of one task in pieces as they come; with `follow` until the task has ended."""
         return self._stream(operations.logs(ref, task=task, tail=tail, follow=follow))
+
+    async def events(
+        self, since: str | None = None, *, expand: bool = False, workload: str | None = None
+    ) -> AsyncIterator[EventView]:
+        """Events as they are committed, from a cursor or from now on, without end: a connection that breaks is made
+        again and goes on with exactly what was missed. EventsPurged where that is forgotten already."""
+        reader = EventReader(self.server, since)
+        while True:
+            problem: MooringError | None = None
+            reader.begin()
+            try:
+                stream = operations.events(reader.cursor, expand=expand, workload=workload)
+                async for piece in self._stream(stream):
+                    for event in reader.read(piece):
+                        yield event
+            except MooringError as error:
+                problem = error
+            await asyncio.sleep(reader.pause_seconds(problem))
 
     async def send(self, operation: Operation[T]) -> T:
         """Send any operation; a login that is old or refused is refreshed where that needs nobody's help."""
@@ -187,32 +208,40 @@ class AsyncClient:
         return True
 
     async def _exchange(self, operation: Operation[T]) -> T:
-        timeout = self._timeout(self.timeout_seconds + operation.holds_seconds)
         try:
-            async with self._open().request(
-                operation.method,
-                self._url(operation.path),
-                params=operation.query,
-                data=operation.content,
-                headers=self._headers(operation.authenticated, has_body=operation.body is not None),
-                timeout=timeout,
-                allow_redirects=False,
-            ) as response:
-                status, content = response.status, await response.read()
+            try:
+                status, content = await self._ask(operation)
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                # The connection broke at the moment of its use: what may be repeated is asked once more.
+                if not operation.repeatable:
+                    raise
+                status, content = await self._ask(operation)
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
             raise self._failure(problem) from problem
         return read_answer(operation, status, content, self.server)
 
-    async def _stream(self, logs: LogStream) -> AsyncIterator[bytes]:
+    async def _ask(self, operation: Operation[Any]) -> tuple[int, bytes]:
+        async with self._open().request(
+            operation.method,
+            self._url(operation.path),
+            params=operation.query,
+            data=operation.content,
+            headers=self._headers(operation),
+            timeout=self._timeout(self.timeout_seconds + operation.holds_seconds),
+            allow_redirects=False,
+        ) as response:
+            return response.status, await response.read()
+
+    async def _stream(self, stream: Stream) -> AsyncIterator[bytes]:
         await self._renew_in_time()
         for attempt in (1, 2):
             sent = self._authentication.headers
             try:
                 async with self._open().get(
-                    self._url(logs.path),
-                    params=logs.query,
+                    self._url(stream.path),
+                    params=stream.query,
                     headers=sent,
-                    timeout=self._timeout(None),
+                    timeout=self._timeout(stream.silent_seconds),
                     allow_redirects=False,
                 ) as response:
                     if response.status == 200:
@@ -240,9 +269,13 @@ class AsyncClient:
     def _url(self, path: str) -> URL:
         return URL(self.server + path, encoded=True)
 
-    def _headers(self, authenticated: bool, *, has_body: bool = False) -> dict[str, str]:
-        headers = self._authentication.headers if authenticated else {}
-        return {**headers, "Content-Type": "application/json"} if has_body else headers
+    def _headers(self, operation: Operation[T]) -> dict[str, str]:
+        headers = dict(self._authentication.headers) if operation.authenticated else {}
+        if operation.body is not None:
+            headers["Content-Type"] = "application/json"
+        if operation.key is not None:
+            headers["Idempotency-Key"] = operation.key
+        return headers
 
     def _timeout(self, seconds: float | None) -> aiohttp.ClientTimeout:
         connect = min(CONNECT_SECONDS, self.timeout_seconds)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote
+from uuid import uuid4
 
 from pydantic import BaseModel
 
@@ -17,6 +18,8 @@ T = TypeVar("T")
 
 WaitFor = Literal["ended", "running", "changed"]
 LONG_POLL_SECONDS = 25.0
+# The server says something at least every 15 seconds.
+_SILENT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,12 @@ class Operation(Generic[T]):
     """Statuses of failure that carry the answer all the same."""
     holds_seconds: float = 0.0
     """How long the server may keep the request before it answers."""
+    key: str | None = None
+    """The idempotency key: sent twice, it is done once."""
+
+    @property
+    def repeatable(self) -> bool:
+        return self.method == "GET" or self.key is not None
 
     @property
     def content(self) -> bytes | None:
@@ -41,11 +50,13 @@ class Operation(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class LogStream:
-    """The one operation whose answer is a stream of bytes."""
+class Stream:
+    """An operation whose answer is a stream of bytes."""
 
     path: str
     query: Mapping[str, str]
+    silent_seconds: float | None = None
+    """After so long without a byte the connection is taken for dead; None: it may be silent for ever."""
 
 
 # --- auth ---------------------------------------------------------------------------------------------------------
@@ -87,9 +98,15 @@ def change_user(username: str, change: api.UserChange) -> Operation[api.UserView
 # --- workloads ----------------------------------------------------------------------------------------------------
 
 
-def submit(request: api.WorkloadRequest) -> Operation[api.WorkloadAccepted]:
-    """Ask for a workload; it is accepted at once and placed soon after."""
-    return Operation("POST", "/api/workloads", api.WorkloadAccepted, body=request)
+def submit(request: api.WorkloadRequest, *, key: str | None = None) -> Operation[api.WorkloadAccepted]:
+    """Ask for a workload; it is accepted at once and placed soon after. Every call has a key of its own."""
+    return Operation("POST", "/api/workloads", api.WorkloadAccepted, body=request, key=key or uuid4().hex)
+
+
+def submit_batch(requests: Sequence[api.WorkloadRequest], *, key: str | None = None) -> Operation[api.BatchAccepted]:
+    """Ask for up to 1,000 workloads at once; the answer says of each whether it was accepted."""
+    body = api.BatchRequest(workloads=list(requests))
+    return Operation("POST", "/api/workloads/batch", api.BatchAccepted, body=body, key=key or uuid4().hex)
 
 
 def dry_run(request: api.WorkloadRequest) -> Operation[Explanation]:
@@ -160,9 +177,26 @@ def remove(ref: str) -> Operation[api.WorkloadView]:
     return Operation("DELETE", _workload_path(ref), api.WorkloadView)
 
 
-def logs(ref: str, *, task: int | None = None, tail: int | None = None, follow: bool = False) -> LogStream:
+def logs(ref: str, *, task: int | None = None, tail: int | None = None, follow: bool = False) -> Stream:
     """The output of one task as bytes; with `follow` until the task has ended."""
-    return LogStream(_workload_path(ref, "logs"), _query(task=task, tail=tail, follow=follow or None))
+    return Stream(_workload_path(ref, "logs"), _query(task=task, tail=tail, follow=follow or None))
+
+
+# --- events -------------------------------------------------------------------------------------------------------
+
+
+def event_page(
+    since: str | None = None, *, limit: int | None = None, expand: bool = False, workload: str | None = None
+) -> Operation[api.EventList]:
+    """The events after a cursor, or the oldest that are kept."""
+    query = _query(since=since, limit=limit, expand=expand or None, workload=workload)
+    return Operation("GET", "/api/events", api.EventList, query=query)
+
+
+def events(since: str | None = None, *, expand: bool = False, workload: str | None = None) -> Stream:
+    """Events as server-sent events from a cursor, or from now on."""
+    query = _query(since=since, expand=expand or None, workload=workload)
+    return Stream("/api/events/stream", query, silent_seconds=_SILENT_SECONDS)
 
 
 # --- nodes, pools, tokens -----------------------------------------------------------------------------------------

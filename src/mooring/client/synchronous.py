@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
@@ -24,9 +25,10 @@ from mooring.client.connection import (
     TIMEOUT_SECONDS,
 )
 from mooring.client.credentials import CredentialStore
-from mooring.client.operations import LogStream, Operation
+from mooring.client.event_stream import EventReader
+from mooring.client.operations import Operation, Stream
 from mooring.model.errors import MooringError, NotAuthenticated, Unavailable
-from mooring.wire.api import Token
+from mooring.wire.api import EventView, Token
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -81,6 +83,7 @@ class Client:
     change_user = _sent(operations.change_user)
 
     submit = _sent(operations.submit)
+    submit_batch = _sent(operations.submit_batch)
     dry_run = _sent(operations.dry_run)
     workloads = _sent(operations.workloads)
     workload = _sent(operations.workload)
@@ -89,6 +92,7 @@ class Client:
     wait = _sent(operations.wait)
     scale = _sent(operations.scale)
     remove = _sent(operations.remove)
+    event_page = _sent(operations.event_page)
 
     nodes = _sent(operations.nodes)
     node = _sent(operations.node)
@@ -135,6 +139,23 @@ class Client:
     ) -> Iterator[bytes]:
         """The output of one task in pieces as they come; with `follow` until the task has ended."""
         return self._stream(operations.logs(ref, task=task, tail=tail, follow=follow))
+
+    def events(
+        self, since: str | None = None, *, expand: bool = False, workload: str | None = None
+    ) -> Iterator[EventView]:
+        """Events as they are committed, from a cursor or from now on, without end: a connection that breaks is made
+        again and goes on with exactly what was missed. EventsPurged where that is forgotten already."""
+        reader = EventReader(self.server, since)
+        while True:
+            problem: MooringError | None = None
+            reader.begin()
+            try:
+                stream = operations.events(reader.cursor, expand=expand, workload=workload)
+                for piece in self._stream(stream):
+                    yield from reader.read(piece)
+            except MooringError as error:
+                problem = error
+            time.sleep(reader.pause_seconds(problem))
 
     def send(self, operation: Operation[T]) -> T:
         """Send any operation; a login that is old or refused is refreshed where that needs nobody's help."""
@@ -196,14 +217,14 @@ class Client:
             operation.path,
             params=operation.query or None,
             content=operation.content,
-            headers=self._headers(operation.authenticated, has_body=operation.body is not None),
+            headers=self._headers(operation),
             timeout=self._timeout(self.timeout_seconds + operation.holds_seconds),
         )
         try:
             response = self._http.send(request)
-        except httpx2.RemoteProtocolError as problem:
-            # The server closed an idle connection at the moment of its use: what only reads is simply asked again.
-            if operation.method != "GET":
+        except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError) as problem:
+            # The connection broke at the moment of its use: what may be repeated is asked once more.
+            if not operation.repeatable:
                 raise self._failure(problem) from problem
             try:
                 response = self._http.send(request)
@@ -213,13 +234,17 @@ class Client:
             raise self._failure(problem) from problem
         return read_answer(operation, response.status_code, response.content, self.server)
 
-    def _stream(self, logs: LogStream) -> Iterator[bytes]:
+    def _stream(self, stream: Stream) -> Iterator[bytes]:
         self._renew_in_time()
-        timeout = httpx2.Timeout(self.timeout_seconds, connect=min(CONNECT_SECONDS, self.timeout_seconds), read=None)
+        timeout = httpx2.Timeout(
+            self.timeout_seconds, connect=min(CONNECT_SECONDS, self.timeout_seconds), read=stream.silent_seconds
+        )
         for attempt in (1, 2):
             sent = self._authentication.headers
             try:
-                with self._http.stream("GET", logs.path, params=logs.query, headers=sent, timeout=timeout) as response:
+                with self._http.stream(
+                    "GET", stream.path, params=stream.query, headers=sent, timeout=timeout
+                ) as response:
                     if response.status_code == 200:
                         yield from response.iter_bytes()
                         return
@@ -229,9 +254,13 @@ class Client:
             if not (attempt == 1 and isinstance(error, NotAuthenticated) and self._log_in_again(sent)):
                 raise error
 
-    def _headers(self, authenticated: bool, *, has_body: bool = False) -> dict[str, str]:
-        headers = self._authentication.headers if authenticated else {}
-        return {**headers, "Content-Type": "application/json"} if has_body else headers
+    def _headers(self, operation: Operation[T]) -> dict[str, str]:
+        headers = dict(self._authentication.headers) if operation.authenticated else {}
+        if operation.body is not None:
+            headers["Content-Type"] = "application/json"
+        if operation.key is not None:
+            headers["Idempotency-Key"] = operation.key
+        return headers
 
     def _timeout(self, seconds: float) -> httpx2.Timeout:
         return httpx2.Timeout(seconds, connect=min(CONNECT_SECONDS, self.timeout_seconds))

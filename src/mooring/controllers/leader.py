@@ -12,7 +12,7 @@ from mooring.binding.binder import Binder
 from mooring.controllers.lifecycle import LifecycleLoop
 from mooring.controllers.loops import LoopState, keep_running
 from mooring.controllers.nodes import NodesLoop
-from mooring.controllers.retention import RetentionLoop
+from mooring.controllers.retention import Retention, RetentionLoop
 from mooring.controllers.scheduling import SchedulingLoop
 from mooring.controllers.simulation import SimulationLoop
 from mooring.coordination.leadership import Office
@@ -36,7 +36,7 @@ class Leader:
         *,
         reconcile_interval: float,
         node_timeout_seconds: float,
-        event_retention_hours: float,
+        retention: Retention,
     ) -> None:
         self._signal = signal
         self._reconcile_interval = reconcile_interval
@@ -46,7 +46,7 @@ class Leader:
         self._lifecycle = LifecycleLoop(database, self.office)
         self._nodes = NodesLoop(database, self.office, node_timeout_seconds)
         self._simulation = SimulationLoop(database, self.office)
-        self._retention = RetentionLoop(database, self.office, event_retention_hours)
+        self._retention = RetentionLoop(database, self.office, retention)
         self.loops: list[LoopState] = []
         self.problem: str | None = "not started yet"
 

@@ -3,32 +3,51 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from mooring.clock import now
+from mooring.intake.batch import hash_of, name_taken, translate_batch
 from mooring.intake.translation import translate
-from mooring.model.errors import Conflict
+from mooring.model.errors import Conflict, MooringError
 from mooring.model.lifecycle import WorkloadStatus
 from mooring.model.names import shown
 from mooring.model.reasons import Reason
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
-from mooring.store import pools, workloads
+from mooring.store import pools, submissions, workloads
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database, is_taken
 from mooring.store.loading import lock_workloads
 from mooring.store.narration import narrate
+from mooring.store.submissions import Answered, Key
 from mooring.store.workloads import NewWorkload
-from mooring.wire.api import WorkloadAccepted, WorkloadRequest
+from mooring.wire.api import BatchAccepted, WorkloadAccepted, WorkloadRequest
+from mooring.wire.fields import Answer
 
-_MOST_AT_ONCE = 200
+_MOST_AT_ONCE = 1000
+_TRIES = 3
+"""How often another server may take the same name or key at the same moment."""
+
+A = TypeVar("A", bound=Answer)
 
 
 @dataclass(slots=True)
-class _Submission:
-    new: NewWorkload
-    written: asyncio.Future[None]
+class _Submission(Generic[A]):
+    """The workloads of one request, and who waits for what became of them."""
+
+    new: Sequence[NewWorkload]
+    answer: Callable[[Mapping[UUID, Conflict]], A]
+    """The answer when some of them are refused; raises where nothing at all was accepted."""
+    recall: Callable[[Any], A]
+    """The answer that was given to the same request before."""
+    key: Key | None
+    request_hash: str
+    done: asyncio.Future[A]
 
 
 class Intake:
@@ -36,37 +55,59 @@ class Intake:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._queue: list[_Submission] = []
+        self._queue: list[_Submission[Any]] = []
         self._writing = False
         self._pools: list[pools.Pool] = []
         self._pools_read_at = 0.0
         self._writers: set[asyncio.Task[None]] = set()
 
-    async def submit(self, principal: Principal, request: WorkloadRequest) -> WorkloadAccepted:
+    async def submit(
+        self, principal: Principal, request: WorkloadRequest, *, key: str | None = None
+    ) -> WorkloadAccepted:
+        """With a key the same request again gets the same answer and changes nothing."""
         new, pool = translate(request, principal, await self._known_pools())
-        submission = _Submission(new, asyncio.get_running_loop().create_future())
-        self._queue.append(submission)
+
+        def answer(refused: Mapping[UUID, Conflict]) -> WorkloadAccepted:
+            if new.id in refused:
+                raise refused[new.id]
+            return WorkloadAccepted(
+                id=new.id,
+                name=new.name,
+                status=WorkloadStatus.PENDING,
+                pool=pool.name,
+                simulated=pool.simulated,
+                message=_message(request, new, pool),
+            )
+
+        digest = hash_of(request.model_dump(mode="json", exclude_unset=True)) if key else ""
+        return await self._submit([new], answer, WorkloadAccepted.model_validate, principal, key, digest)
+
+    async def submit_batch(
+        self, principal: Principal, requests: Sequence[object], *, key: str | None = None
+    ) -> BatchAccepted:
+        """Workloads as they were sent, each accepted or refused by itself, all in one transaction."""
+        batch = translate_batch(requests, principal, await self._known_pools())
+        digest = hash_of({"batch": requests}) if key else ""
+        return await self._submit(batch.new, batch.answer, BatchAccepted.model_validate, principal, key, digest)
+
+    async def _submit(
+        self,
+        new: Sequence[NewWorkload],
+        answer: Callable[[Mapping[UUID, Conflict]], A],
+        recall: Callable[[Any], A],
+        principal: Principal,
+        key: str | None,
+        request_hash: str,
+    ) -> A:
+        named = Key(principal.user_id, key) if key else None
+        done: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Submission(new, answer, recall, named, request_hash, done))
         if not self._writing:
             self._writing = True
             writer = asyncio.create_task(self._write_queue())
             self._writers.add(writer)
             writer.add_done_callback(self._writers.discard)
-        await submission.written
-        if pool.simulated and request.pool is None:
-            message = (
-                f"No pool of real nodes offers {new.template.runtime} tasks yet, so this runs on simulated nodes "
-                f"(pool {pool.name!r}): nothing is really started."
-            )
-        else:
-            message = f"Accepted into pool {pool.name!r}."
-        return WorkloadAccepted(
-            id=new.id,
-            name=new.name,
-            status=WorkloadStatus.PENDING,
-            pool=pool.name,
-            simulated=pool.simulated,
-            message=message,
-        )
+        return await done
 
     async def scale(self, principal: Principal, workload_id: UUID, replicas: int) -> None:
         async def work(connection: Connection) -> Applied:
@@ -100,15 +141,15 @@ class Intake:
     async def _write_queue(self) -> None:
         try:
             while self._queue:
-                batch, self._queue = self._queue[:_MOST_AT_ONCE], self._queue[_MOST_AT_ONCE:]
+                group = self._next_group()
                 try:
-                    await self._write(batch)
+                    await self._write(group)
                 except Exception as error:
-                    if len(batch) == 1:
-                        _settle(batch[0], error)
+                    if len(group) == 1:
+                        _settle(group[0], error)
                         continue
                     # One bad row never blocks the rest.
-                    for submission in batch:
+                    for submission in group:
                         try:
                             await self._write([submission])
                         except Exception as own_error:
@@ -116,27 +157,23 @@ class Intake:
         finally:
             self._writing = False
 
-    async def _write(self, batch: list[_Submission]) -> None:
-        async def work(connection: Connection) -> dict[UUID, Conflict]:
-            refused: dict[UUID, Conflict] = {}
-            taken = await workloads.names_in_use(connection, [s.new for s in batch])
-            # Where the answer to an earlier try's commit was lost, its rows are there already.
-            written = set(taken.values())
-            accepted: list[NewWorkload] = []
-            for new in (s.new for s in batch):
-                key = (new.principal.user_id, new.name)
-                holder = taken.setdefault(key, new.id)
-                if holder != new.id:
-                    refused[new.id] = name_taken(new)
-                elif new.id not in written:
-                    accepted.append(new)
-            if accepted:
-                await workloads.submit(connection, accepted, now())
-            return refused
+    def _next_group(self) -> list[_Submission[Any]]:
+        """The next submissions that are written together: as many workloads as one transaction should have."""
+        ends = accumulate(max(1, len(submission.new)) for submission in self._queue)
+        size = max(1, sum(end <= _MOST_AT_ONCE for end in ends))
+        group, self._queue = self._queue[:size], self._queue[size:]
+        return group
 
-        refused = await self._database.write(work)
-        for submission in batch:
-            _settle(submission, refused.get(submission.new.id))
+    async def _write(self, group: Sequence[_Submission[Any]]) -> None:
+        for left in reversed(range(_TRIES)):
+            try:
+                outcomes = await self._database.write(partial(_written, group))
+                break
+            except Exception as error:
+                if not is_taken(error) or left == 0:
+                    raise
+        for submission, outcome in zip(group, outcomes, strict=True):
+            _settle(submission, outcome)
 
     async def _known_pools(self) -> list[pools.Pool]:
         """Pools change rarely: what was read within the last second is good enough to choose one."""
@@ -148,19 +185,68 @@ class Intake:
         return self._pools
 
 
-def _settle(submission: _Submission, error: Exception | None) -> None:
+async def _written(group: Sequence[_Submission[Any]], connection: Connection) -> list[Answer | MooringError]:
+    """Write what is new of a group, with the answers that can be asked for again; what each is to be told."""
+    at = now()
+    known = await submissions.answered(connection, [s.key for s in group if s.key is not None])
+    fresh = [new for submission in group if submission.key not in known for new in submission.new]
+    taken = await workloads.names_in_use(connection, fresh) if fresh else {}
+    # Where the answer to an earlier try's commit was lost, its rows are there already.
+    there = set(taken.values())
+    accepted: list[NewWorkload] = []
+    given: list[tuple[Key, Answered]] = []
+    outcomes: list[Answer | MooringError] = []
+    for submission in group:
+        if submission.key is not None and submission.key in known:
+            outcomes.append(_repeated(submission, known[submission.key]))
+            continue
+        refused: dict[UUID, Conflict] = {}
+        for new in submission.new:
+            holder = taken.setdefault((new.principal.user_id, new.name), new.id)
+            if holder != new.id:
+                refused[new.id] = name_taken(new)
+            elif new.id not in there:
+                accepted.append(new)
+        try:
+            answer = submission.answer(refused)
+        except MooringError as error:
+            outcomes.append(error)
+            continue
+        outcomes.append(answer)
+        if submission.key is not None:
+            known[submission.key] = Answered(submission.request_hash, answer.model_dump(mode="json"))
+            given.append((submission.key, known[submission.key]))
+    if accepted:
+        await workloads.submit(connection, accepted, at)
+    await submissions.remember(connection, given, at)
+    return outcomes
+
+
+def _repeated(submission: _Submission[Any], before: Answered) -> Answer | MooringError:
+    if before.request_hash != submission.request_hash:
+        return Conflict(
+            "this idempotency key was used for another request; take a new one for every request",
+            code="idempotency-key-reused",
+        )
+    answer: Answer = submission.recall(before.answer)
+    return answer
+
+
+def _settle(submission: _Submission[Any], outcome: Answer | Exception) -> None:
     # The client may have gone away meanwhile; what was written stays written.
-    if submission.written.done():
+    if submission.done.done():
         return
-    if error is None:
-        submission.written.set_result(None)
+    if isinstance(outcome, Exception):
+        taken = Conflict("another server takes the same names or keys at this moment; try again")
+        submission.done.set_exception(taken if is_taken(outcome) else outcome)
     else:
-        submission.written.set_exception(name_taken(submission.new) if is_taken(error) else error)
+        submission.done.set_result(outcome)
 
 
-def name_taken(new: NewWorkload) -> Conflict:
-    return Conflict(
-        f"you have a workload {new.name!r} already; remove it or choose another name",
-        code="name-taken",
-        details={"name": new.name},
-    )
+def _message(request: WorkloadRequest, new: NewWorkload, pool: pools.Pool) -> str:
+    if pool.simulated and request.pool is None:
+        return (
+            f"No pool of real nodes offers {new.template.runtime} tasks yet, so this runs on simulated nodes "
+            f"(pool {pool.name!r}): nothing is really started."
+        )
+    return f"Accepted into pool {pool.name!r}."

@@ -8,7 +8,7 @@ from functools import partial
 from uuid import UUID
 
 from mooring.clock import now
-from mooring.intake.intake import name_taken
+from mooring.intake.batch import name_taken
 from mooring.intake.translation import translate
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers

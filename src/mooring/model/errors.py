@@ -50,6 +50,12 @@ class TooManyAttempts(MooringError):
     code = "too-many-attempts"
 
 
+class EventsPurged(MooringError):
+    """A reader of the feed was away for longer than events are kept."""
+
+    code = "events-purged"
+
+
 class Unavailable(MooringError):
     """A part that is needed does not answer at the moment; asking again later may work."""
 

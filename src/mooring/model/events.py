@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 from uuid import UUID
 
+from mooring.model.errors import InvalidInput
+
 Noun = Literal["workload", "task", "node", "pool"]
+
+CURSOR_PATTERN = r"^[0-9]{1,19}-[0-9]{1,19}$"
+_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +26,29 @@ class Event:
     kind: str
     node_id: UUID | None = None
     workload_id: UUID | None = None
+
+
+class Cursor(NamedTuple):
+    """A place in the feed: everything up to it was read, nothing after it.
+
+    The feed is ordered by the transaction that wrote an event, then by its revision. Revisions alone would not do:
+    a transaction may commit after another one that took higher revisions, and a reader that went on behind those
+    would never see it. Where the database writes one transaction after the other the first number is always 0.
+    """
+
+    transaction: int
+    revision: int
+
+    def __str__(self) -> str:
+        return f"{self.transaction}-{self.revision}"
+
+
+def parse_cursor(text: str) -> Cursor:
+    if re.fullmatch(CURSOR_PATTERN, text) is not None:
+        cursor = Cursor(*map(int, text.split("-")))
+        if max(cursor) <= _LARGEST:
+            return cursor
+    raise InvalidInput(
+        f"{text[:60]!r} is no place in the event feed; use the cursor of an event, or the `next` of a page",
+        code="invalid-cursor",
+    )

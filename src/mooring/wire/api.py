@@ -6,10 +6,11 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, SkipValidation, StringConstraints
 
 from mooring.wire.fields import (
     INT32_MAX,
+    MAX_BATCH,
     MAX_COMMAND,
     MAX_CONTAINERS,
     MAX_ENVIRONMENT,
@@ -17,6 +18,7 @@ from mooring.wire.fields import (
     MAX_TASKS,
     Answer,
     EnvironmentName,
+    IdempotencyKey,
     Image,
     LabelName,
     Name,
@@ -217,8 +219,86 @@ class HistoryRow(Answer):
     term: int | None
 
 
+class AttemptRow(Answer):
+    """Something that was tried; equal ones in a row are one record."""
+
+    phase: Literal["place", "bind", "prepare", "start"]
+    result: Literal["success", "retry", "expired", "give_up", "skipped"]
+    code: str | None
+    message: str | None
+    task_index: int | None = None
+    number: int
+    """How many in a row."""
+    first_at: datetime
+    last_at: datetime
+
+
 class HistoryList(Answer):
     history: list[HistoryRow]
+    attempts: list[AttemptRow] = []
+    """What was tried and did not work at once, oldest first. Waiting for room is no attempt."""
+
+
+# --- batches --------------------------------------------------------------------------------------------------------
+
+
+class BatchRequest(Request):
+    """Each of the workloads is checked by itself: one that is wrong is refused alone."""
+
+    workloads: Annotated[list[SkipValidation[WorkloadRequest]], Field(min_length=1, max_length=MAX_BATCH)]
+    idempotency_key: IdempotencyKey | None = None
+    """As the header `Idempotency-Key`."""
+
+
+class BatchItem(Answer):
+    """What became of one workload of a batch: accepted with its id, or refused with an error."""
+
+    id: UUID | None = None
+    name: str | None = None
+    pool: str | None = None
+    simulated: bool | None = None
+    error: ErrorBody | None = None
+
+
+class BatchAccepted(Answer):
+    accepted: int
+    refused: int
+    workloads: list[BatchItem]
+    """In the order of the request."""
+
+
+# --- events ---------------------------------------------------------------------------------------------------------
+
+
+class EventView(Answer):
+    """One committed change. The names and `details` come only when they are asked for (`expand=true`)."""
+
+    cursor: str
+    """Its place in the feed; a reader that has it goes on with `since`."""
+    revision: int
+    """Unique; grows in the order in which changes were written, which is not always that of their commits."""
+    noun: Literal["workload", "task", "node", "pool"]
+    id: UUID
+    version: int
+    kind: str
+    at: datetime
+    term: int | None = None
+    """Of the leader that made the change; None for what users and agents did."""
+    workload_id: UUID | None = None
+    node_id: UUID | None = None
+    workload: str | None = None
+    task_index: int | None = None
+    node: str | None = None
+    pool: str | None = None
+    details: dict[str, Any] | None = None
+    """What the decision saw and chose."""
+
+
+class EventList(Answer):
+    events: list[EventView]
+    next: str
+    """The cursor to go on from."""
+    more: bool
 
 
 # --- deployments, as fog-compute's users know them -----------------------------------------------------------------

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from mooring.model.names import NAME_PATTERN
 
 MAX_BODY_BYTES = 256 * 1024
+MAX_BATCH = 1000
+MAX_BATCH_BYTES = 8 * 1024 * 1024
 MAX_TASKS = 1000
 MAX_CONTAINERS = 16
 MAX_LABELS = 64
@@ -25,6 +27,7 @@ EnvironmentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-
 LabelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_./]{0,125}[A-Za-z0-9])?$")]
 SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-A-Za-z0-9./]{0,61}[A-Za-z0-9])?$")]
 Quantity = Annotated[str, StringConstraints(min_length=1, max_length=64)] | Annotated[int, Field(ge=0, le=2**63 - 1)]
+IdempotencyKey = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,128}$")]
 Password = Annotated[str, StringConstraints(min_length=8, max_length=256)]
 Image = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import typer
 
 from mooring.cli.options import WORK, OutputOption, ServerOption, WorkloadArgument
-from mooring.cli.output import Cell, Column, Format, Styled, show_json, show_table
+from mooring.cli.output import Cell, Column, Format, Styled, show_json, show_line, show_table
 from mooring.cli.words import instant, status_style
 
 if TYPE_CHECKING:
-    from mooring.wire.api import HistoryRow
+    from mooring.wire.api import AttemptRow, HistoryRow
 
 app = typer.Typer()
 
@@ -26,10 +26,20 @@ _COLUMNS = (
     Column("REASON"),
 )
 
+_ATTEMPTS = (
+    Column("TRIED"),
+    Column("RESULT"),
+    Column("TIMES", number=True),
+    Column("FIRST", wide=True),
+    Column("LAST"),
+    Column("CODE"),
+    Column("WHY"),
+)
+
 
 @app.command(rich_help_panel=WORK)
 def history(name: WorkloadArgument, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """Show what happened to a workload, oldest first."""
+    """Show what happened to a workload, and what was tried in vain, oldest first."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
@@ -40,6 +50,9 @@ def history(name: WorkloadArgument, output: OutputOption = Format.TABLE, server:
         return
     rows = sorted(found.history, key=lambda row: row.at)
     show_table(_COLUMNS, [_row(row, simulated=simulated) for row in rows], output)
+    if found.attempts:
+        show_line("")
+        show_table(_ATTEMPTS, [_attempt(row) for row in found.attempts], output)
 
 
 def _row(row: HistoryRow, *, simulated: bool) -> list[Cell]:
@@ -55,4 +68,16 @@ def _row(row: HistoryRow, *, simulated: bool) -> list[Cell]:
         "" if row.term is None else str(row.term),
         str(row.object_id),
         row.reason or "",
+    ]
+
+
+def _attempt(row: AttemptRow) -> list[Cell]:
+    return [
+        row.phase if row.task_index is None else f"{row.phase} task {row.task_index}",
+        row.result.replace("_", " "),
+        str(row.number),
+        instant(row.first_at),
+        instant(row.last_at),
+        row.code or "",
+        row.message or "",
     ]

@@ -1,0 +1,146 @@
+"""The whole service on this machine: batches over HTTP, placed, bound and RUNNING on simulated nodes, per database.
+
+The same tasks once more as single submissions stand beside. PostgreSQL has its own fsync on, as in production.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sqlalchemy import func, select
+
+from mooring.client import AsyncClient
+from mooring.store.engine import Database
+from mooring.store.tables import tasks, workloads
+from mooring.wire.api import WorkloadRequest
+from tests.servers import running_postgres
+from tests.system.servers import PASSWORD, Server, running_server
+
+NODES = 1000
+TASKS = 10_000
+SINGLES = 1_000
+BATCH = 1_000
+BATCH_CONNECTIONS = 2
+SINGLE_CONNECTIONS = 8
+_LONGEST_SECONDS = 300.0
+_DURABLE = ("fsync=on", "synchronous_commit=on", "full_page_writes=on")
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    accepted_per_second: float
+    running_per_second: float
+    waits_ms: Sequence[float]
+    """From the commit of the submission to that of the bind, by task."""
+
+    def named(self, prefix: str) -> dict[str, float]:
+        return {
+            f"{prefix}_accepted_per_second": self.accepted_per_second,
+            f"{prefix}_running_per_second": self.running_per_second,
+            f"{prefix}_accept_to_bound_p50_ms": _percentile(self.waits_ms, 0.50),
+            f"{prefix}_accept_to_bound_p99_ms": _percentile(self.waits_ms, 0.99),
+        }
+
+
+def run() -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for kind in ("sqlite", "postgresql"):
+        with _serving(kind) as (server, url):
+            batches = asyncio.run(_measure(server, url, "batch", TASKS, BATCH, BATCH_CONNECTIONS))
+            cpu_seconds = server.cpu_seconds()
+            singles = asyncio.run(_measure(server, url, "single", SINGLES, 1, SINGLE_CONNECTIONS))
+        figures |= batches.named(f"{kind}_batch") | {f"{kind}_batch_server_cpu_seconds": cpu_seconds}
+        figures |= singles.named(f"{kind}_single")
+    return figures
+
+
+@contextmanager
+def _serving(kind: str) -> Iterator[tuple[Server, str]]:
+    """A server on a fresh database, and the database's address."""
+    with TemporaryDirectory(prefix="mooring-bench-") as folder:
+        data = Path(folder) / "data"
+        flags = ["--simulate", str(NODES), "--no-agent", "--log-level", "warning"]
+        with running_postgres(_DURABLE) if kind == "postgresql" else nullcontext() as postgres:
+            if postgres is None:
+                url = f"sqlite+aiosqlite:///{data / 'mooring.db'}"
+            else:
+                url = postgres.url(postgres.create_database())
+                flags += ["--database", url, "--demo"]
+            with running_server(data, *flags) as server:
+                yield server, url
+
+
+async def _measure(server: Server, url: str, prefix: str, number: int, size: int, connections: int) -> Figures:
+    database = Database(url)
+    try:
+        async with AsyncClient(server.url) as client:
+            await client.login("admin", PASSWORD)
+            started = time.perf_counter()
+            await _submit(client, prefix, number, size, connections)
+            accepted = time.perf_counter()
+            await _all_run(database, prefix, number, accepted + _LONGEST_SECONDS)
+            running = time.perf_counter()
+        return Figures(number / (accepted - started), number / (running - started), await _waits(database, prefix))
+    finally:
+        await database.close()
+
+
+async def _submit(client: AsyncClient, prefix: str, number: int, size: int, connections: int) -> None:
+    left = iter(range(0, number, size))
+
+    async def work() -> None:
+        for start in left:
+            requests = [_request(f"{prefix}-{index}") for index in range(start, start + size)]
+            if size == 1:
+                await client.submit(requests[0])
+            else:
+                answer = await client.submit_batch(requests)
+                assert answer.refused == 0, answer.workloads[0]
+
+    await asyncio.gather(*(work() for _ in range(connections)))
+
+
+def _request(name: str) -> WorkloadRequest:
+    return WorkloadRequest.model_validate(
+        {
+            "name": name,
+            "containers": [
+                {"image": "nginx:latest", "resources": {"cpu": "100m", "memory": "128Mi", "storage": "1Gi"}}
+            ],
+        }
+    )
+
+
+async def _all_run(database: Database, prefix: str, number: int, deadline: float) -> None:
+    """Until all run, by the books: a question to the server would cost it time."""
+    query = (
+        select(func.count())
+        .select_from(workloads)
+        .where(workloads.c.name.startswith(f"{prefix}-"), workloads.c.status == "RUNNING")
+    )
+    while time.perf_counter() < deadline:
+        async with database.read() as connection:
+            if (await connection.execute(query)).scalar_one() == number:
+                return
+        await asyncio.sleep(0.1)
+    raise RuntimeError(f"not every task ran within {_LONGEST_SECONDS:g} seconds")
+
+
+async def _waits(database: Database, prefix: str) -> list[float]:
+    query = (
+        select(workloads.c.created_at, tasks.c.scheduled_at)
+        .join(tasks, tasks.c.workload_id == workloads.c.id)
+        .where(workloads.c.name.startswith(f"{prefix}-"))
+    )
+    async with database.read() as connection:
+        return [(bound - created).total_seconds() * 1000 for created, bound in await connection.execute(query)]
+
+
+def _percentile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]

@@ -1,0 +1,63 @@
+"""Many workloads in one request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import ValidationError
+
+from mooring.api.access import IdempotencyHeader, Served, User
+from mooring.api.errors import problems
+from mooring.model.errors import InvalidInput
+from mooring.wire.api import BatchAccepted, BatchRequest
+from mooring.wire.fields import MAX_BATCH
+from mooring.wire.problems import invalid, refused
+
+PATH = "/api/workloads/batch"
+# So much of a request's share is one workload of a batch.
+_COST = 0.1
+
+router = APIRouter(tags=["workloads"], responses=problems(400, 401, 409, 413, 422, 503))
+
+_BODY: dict[str, Any] = {
+    "type": "object",
+    "required": ["workloads"],
+    "additionalProperties": False,
+    "properties": {
+        "workloads": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": MAX_BATCH,
+            "items": {"$ref": "#/components/schemas/WorkloadRequest"},
+        },
+        "idempotency_key": {"type": ["string", "null"], "pattern": "^[!-~]{1,128}$"},
+    },
+}
+
+
+@router.post(
+    PATH,
+    status_code=202,
+    operation_id="submit_batch",
+    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _BODY}}}},
+)
+async def submit_batch(
+    services: Served, principal: User, request: Request, idempotency_key: IdempotencyHeader = None
+) -> BatchAccepted:
+    """Ask for up to 1,000 workloads of any kind in one transaction; each is accepted or refused by itself."""
+    # Read here, behind the login: a large body of somebody unknown is not even parsed.
+    batch = _parsed(await request.body())
+    if idempotency_key and batch.idempotency_key and idempotency_key != batch.idempotency_key:
+        raise invalid([("idempotency_key", "is not the one of the header Idempotency-Key")])
+    services.rates.request(principal, len(batch.workloads) * _COST)
+    return await services.intake.submit_batch(principal, batch.workloads, key=idempotency_key or batch.idempotency_key)
+
+
+def _parsed(body: bytes) -> BatchRequest:
+    try:
+        return BatchRequest.model_validate_json(body)
+    except ValidationError as error:
+        if any(one["type"] == "json_invalid" for one in error.errors(include_url=False, include_input=False)):
+            raise InvalidInput("the body is not JSON that can be read", code="invalid-json") from None
+        raise refused(error) from None

@@ -1,0 +1,157 @@
+"""Events: what happened, page by page or as a stream that can be resumed without a gap or a repeat."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from mooring.api.access import Served, User, find_workload
+from mooring.api.errors import problems
+from mooring.api.feed import EventFeed
+from mooring.api.services import Services
+from mooring.model.errors import EventsPurged
+from mooring.model.events import CURSOR_PATTERN, Cursor, Noun, parse_cursor
+from mooring.model.tenants import Principal
+from mooring.store import events as store
+from mooring.store.views import events as views
+from mooring.store.views.events import EventRow, Sight
+from mooring.wire.api import ErrorBody, EventList, EventView
+
+router = APIRouter(prefix="/api/events", tags=["events"], responses=problems(401, 404, 410, 422, 503))
+
+_KEEP_ALIVE_SECONDS = 15.0
+_RETRY_MILLISECONDS = 1000
+# Then the client asks again and shows its credential anew, which may have ended meanwhile.
+_LONGEST_STREAM_SECONDS = 900.0
+_MEDIA_TYPE = "text/event-stream"
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Server-sent events", "content": {_MEDIA_TYPE: {"schema": {"type": "string"}}}}
+}
+
+Since = Annotated[str | None, Query(pattern=CURSOR_PATTERN, description="The cursor of the last event that is known")]
+Expand = Annotated[bool, Query(description="With the names, and what the decision filtered, scored and selected")]
+OfWorkload = Annotated[str | None, Query(description="Only those of one workload, by id or name")]
+
+
+@router.get("", operation_id="list_events")
+async def list_events(
+    services: Served,
+    principal: User,
+    since: Since = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    expand: Expand = False,
+    workload: OfWorkload = None,
+) -> EventList:
+    """The events after a cursor, or the oldest that are kept. Users see those of their own workloads, admins all."""
+    sight = await _sight(services, principal, workload)
+    async with services.database.read() as connection:
+        cursor = None if since is None else parse_cursor(since)
+        page = await views.page(connection, cursor, sight=sight, limit=limit)
+    return EventList(
+        events=[event_view(event, expand=expand) for event in page.events], next=str(page.next), more=page.more
+    )
+
+
+@router.get("/stream", operation_id="stream_events", response_class=StreamingResponse, responses=_STREAM)
+async def stream_events(
+    services: Served,
+    principal: User,
+    since: Since = None,
+    expand: Expand = False,
+    workload: OfWorkload = None,
+    last_event_id: Annotated[str | None, Header(pattern=CURSOR_PATTERN, description="Goes before `since`")] = None,
+) -> Response:
+    """Events as they are committed: those after the cursor first; without one, those that come from now on.
+
+    The `id` of every message is a cursor. After a break the last one leads to exactly the events that were missed.
+    """
+    sight = await _sight(services, principal, workload)
+    known = last_event_id or since
+    if known is None:
+        cursor = await services.feed.end()
+    else:
+        cursor = parse_cursor(known)
+        async with services.database.read() as connection:
+            await store.check_kept(connection, cursor)
+    return _Stream(
+        services.feed, _messages(services.feed, cursor, sight, expand), services.rates.open_stream(principal)
+    )
+
+
+class _Stream(StreamingResponse):
+    """Follows the feed as long as it is sent, and is counted out however it ends."""
+
+    def __init__(self, feed: EventFeed, messages: AsyncIterator[bytes], close: Callable[[], None]) -> None:
+        super().__init__(messages, media_type=_MEDIA_TYPE, headers={"Cache-Control": "no-store"})
+        self._feed = feed
+        self._close = close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with self._feed.reading():
+                await super().__call__(scope, receive, send)
+        finally:
+            self._close()
+
+
+async def _messages(feed: EventFeed, cursor: Cursor, sight: Sight, expand: bool) -> AsyncIterator[bytes]:
+    time = asyncio.get_running_loop().time
+    end = time() + _LONGEST_STREAM_SECONDS
+    # The id alone is no event, but a client that loses the connection at once knows where it was.
+    yield f"retry: {_RETRY_MILLISECONDS}\nid: {cursor}\n\n".encode()
+    sent_at = time()
+    while not feed.closed and time() < end:
+        try:
+            page = await feed.after(cursor, sight=sight, wait_seconds=_KEEP_ALIVE_SECONDS)
+        except EventsPurged as error:
+            problem = ErrorBody(code=error.code, message=error.message)
+            yield f"event: end\ndata: {problem.model_dump_json()}\n\n".encode()
+            return
+        cursor = page.next
+        if page.events:
+            yield b"".join(_message(event, expand) for event in page.events)
+            sent_at = time()
+        elif time() - sent_at >= _KEEP_ALIVE_SECONDS:
+            # What others did is passed as well, so that a quiet client does not fall behind what is kept.
+            yield f": still here\nid: {cursor}\n\n".encode()
+            sent_at = time()
+
+
+def _message(event: EventRow, expand: bool) -> bytes:
+    view = event_view(event, expand=expand)
+    return f"id: {view.cursor}\ndata: {view.model_dump_json(exclude_none=True)}\n\n".encode()
+
+
+def event_view(event: EventRow, *, expand: bool) -> EventView:
+    names: dict[str, Any] = {}
+    if expand:
+        names = {
+            "workload": event.workload,
+            "task_index": event.task_index,
+            "node": event.node,
+            "pool": event.pool,
+            "details": None if event.details is None else dict(event.details),
+        }
+    return EventView(
+        cursor=str(event.cursor),
+        revision=event.cursor.revision,
+        noun=cast(Noun, event.noun),
+        id=event.object_id,
+        version=event.version,
+        kind=event.kind,
+        at=event.at,
+        term=event.term,
+        workload_id=event.workload_id,
+        node_id=event.node_id,
+        **names,
+    )
+
+
+async def _sight(services: Services, principal: Principal, workload: str | None) -> Sight:
+    workload_id = None if workload is None else (await find_workload(services, principal, workload)).id
+    return Sight(None if principal.is_admin else principal.user_id, workload_id)

@@ -1,0 +1,132 @@
+"""The event feed for streams: one reader of the table per process, however many streams there are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from bisect import bisect_right
+from collections.abc import AsyncIterator
+
+import structlog
+
+from mooring.coordination.signals import Signal
+from mooring.model.events import Cursor
+from mooring.store import events
+from mooring.store.engine import Database
+from mooring.store.views.events import EventRow, Page, Sight, page
+
+_log = structlog.get_logger(__name__)
+# What was committed before an older transaction becomes readable at the end of that one, which may wake nobody.
+_FOLLOW_SECONDS = 1.0
+_AGAIN_SECONDS = 1.0
+_PAGE = 1000
+_REMEMBERED = 10_000
+
+
+class EventFeed:
+    """Follows the feed while somebody streams it and remembers its newest part.
+
+    A stream asks for what comes after its own cursor: from memory if that reaches back so far, else from the table, a
+    page at a time. So a slow reader holds nothing but its cursor, and nobody waits for it.
+    """
+
+    def __init__(self, database: Database, signal: Signal, *, remembered: int = _REMEMBERED) -> None:
+        self._database = database
+        self._signal = signal
+        self._most = remembered
+        self._remembered: list[EventRow] = []
+        self._begin: Cursor | None = None
+        """Everything after it, up to the end, is remembered."""
+        self._end: Cursor | None = None
+        self._news = Signal()
+        self._readers = 0
+        self._following: asyncio.Task[None] | None = None
+        self._closed = asyncio.Event()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed.is_set()
+
+    def close(self) -> None:
+        """The server stops: every stream ends."""
+        self._closed.set()
+        self._news.send()
+
+    @contextlib.asynccontextmanager
+    async def reading(self) -> AsyncIterator[None]:
+        """Follow the table while inside. Without readers nothing is read."""
+        self._readers += 1
+        if self._following is None:
+            self._following = asyncio.create_task(self._follow())
+        try:
+            yield
+        finally:
+            self._readers -= 1
+            if not self._readers and self._following is not None:
+                self._following.cancel()
+                self._following = None
+                self._forget()
+
+    async def end(self) -> Cursor:
+        """Where the feed ends now."""
+        async with self._database.read() as connection:
+            return await events.end_of_feed(connection)
+
+    async def after(self, cursor: Cursor, *, sight: Sight, wait_seconds: float) -> Page:
+        """What a stream has not seen yet; an empty page when nothing came for so long, or the feed was closed."""
+        seen = self._news.count
+        if self._has_after(cursor) is False:
+            async with self._database.read() as connection:
+                return await page(connection, cursor, sight=sight, limit=_PAGE)
+        if (found := self._recall(cursor, sight)) is None and not self.closed:
+            await self._news.wait(wait_seconds, seen)
+            if self._has_after(cursor):
+                found = self._recall(cursor, sight)
+        return found or Page([], cursor, False)
+
+    def _has_after(self, cursor: Cursor) -> bool | None:
+        """Whether memory reaches back to the cursor; None before the first look at the table."""
+        return None if self._begin is None else self._begin <= cursor
+
+    def _recall(self, cursor: Cursor, sight: Sight) -> Page | None:
+        if self._end is None or cursor >= self._end:
+            return None
+        start = bisect_right(self._remembered, cursor, key=lambda event: event.cursor)
+        part = self._remembered[start : start + _PAGE]
+        more = start + _PAGE < len(self._remembered)
+        return Page([event for event in part if sight.shows(event)], part[-1].cursor if more else self._end, more)
+
+    async def _follow(self) -> None:
+        seen = self._signal.count
+        while True:
+            try:
+                if self._end is None:
+                    self._begin = self._end = await self.end()
+                    self._news.send()
+                else:
+                    await self._read_on(self._end)
+            except Exception:
+                _log.exception("Cannot follow the event feed for the streams; trying again")
+                self._forget()
+                await asyncio.sleep(_AGAIN_SECONDS)
+                continue
+            seen = await self._signal.wait(_FOLLOW_SECONDS, seen)
+
+    async def _read_on(self, end: Cursor) -> None:
+        more = True
+        while more:
+            async with self._database.read() as connection:
+                found = await page(connection, end, sight=Sight(), limit=_PAGE)
+            end, more = found.next, found.more
+            if found.events:
+                self._remembered += found.events
+                if len(self._remembered) > self._most:
+                    surplus = len(self._remembered) - self._most // 2
+                    self._begin = self._remembered[surplus - 1].cursor
+                    del self._remembered[:surplus]
+            self._end = end
+            if found.events:
+                self._news.send()
+
+    def _forget(self) -> None:
+        self._remembered, self._begin, self._end = [], None, None

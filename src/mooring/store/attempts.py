@@ -1,0 +1,171 @@
+"""Attempts at workloads and their tasks: equal ones in a row are one record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Select, bindparam, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.attempts import START_LIMITS, Attempt, AttemptRecord, Phase, Result, judge
+from mooring.model.decisions import Decision, Outcome
+from mooring.model.lifecycle import TaskStatus
+from mooring.model.reasons import Reason
+from mooring.model.workloads import Kind
+from mooring.store.changes import Applied
+from mooring.store.chunks import chunks
+from mooring.store.ids import new_id
+from mooring.store.tables import attempts, tasks, workloads
+from mooring.store.types import AnyRow
+
+_UNSTARTED = frozenset({TaskStatus.SCHEDULED, TaskStatus.PREPARING})
+_LONGEST_MESSAGE = 500
+_AGAIN = (
+    update(attempts)
+    .where(attempts.c.id == bindparam("new_id"))
+    .values(
+        {
+            name: bindparam(f"new_{name}", type_=attempts.c[name].type)
+            for name in ("task_id", "message", "number", "last_at")
+        }
+    )
+)
+
+
+_Thing = tuple[UUID, int | None]
+"""What is tried: a workload, or one of its tasks by index."""
+
+
+async def record(connection: AsyncConnection, new: Sequence[Attempt], now: datetime) -> None:
+    """Write attempts in their order. Their workloads are locked, or nobody else writes for them."""
+    if new:
+        last = await last_records(connection, {attempt.workload_id for attempt in new})
+        await _write(connection, new, last, now)
+
+
+async def record_starts(connection: AsyncConnection, applied: Applied, now: datetime) -> None:
+    """Record what agents reported of starts: failures, and what runs at last after earlier attempts."""
+    failed = {c.task_id: c.reason for c, old in applied.tasks if c.new is TaskStatus.FAILED and old in _UNSTARTED}
+    running = [change.task_id for change, _ in applied.tasks if change.new is TaskStatus.RUNNING]
+    rows = [row for row in await _tried(connection, [*failed, *running]) if row.id in failed or row.attempt > 1]
+    if not rows:
+        return
+    last = await last_records(connection, {row.workload_id for row in rows})
+    new: list[Attempt] = []
+    for row in rows:
+        before = last.get((row.workload_id, row.task_index))
+        if row.id in failed:
+            result = judge(before and before[1], Phase.START, START_LIMITS[Kind(row.kind)], now)
+            reason = failed[row.id] or Reason("start-failed", "the task did not start")
+            new.append(
+                Attempt(row.workload_id, Phase.START, result, reason.code, reason.message, row.id, row.task_index)
+            )
+        elif before is not None and before[1].attempt.result is not Result.SUCCESS:
+            new.append(Attempt(row.workload_id, Phase.START, Result.SUCCESS, task_id=row.id, task_index=row.task_index))
+    await _write(connection, new, last, now)
+
+
+def of_decisions(conflicts: Iterable[tuple[Decision, str]], failed: Iterable[Decision]) -> list[Attempt]:
+    """The attempts in a pass's decisions: binds that came too late, and placing that a plugin broke."""
+    return [
+        *(Attempt(decision.workload.id, Phase.BIND, Result.RETRY, "conflict", why) for decision, why in conflicts),
+        *(
+            Attempt(decision.workload.id, Phase.PLACE, Result.GIVE_UP, decision.reason.code, decision.reason.message)
+            for decision in failed
+            if decision.outcome is Outcome.ERROR and decision.reason is not None
+        ),
+    ]
+
+
+async def last_records(
+    connection: AsyncConnection, workload_ids: Iterable[UUID]
+) -> dict[_Thing, tuple[UUID, AttemptRecord]]:
+    """The newest record about each of these workloads and about each of their tasks, with its id."""
+    found: dict[_Thing, tuple[UUID, AttemptRecord]] = {}
+    for part in chunks(sorted(set(workload_ids))):
+        for row in await connection.execute(_records().where(attempts.c.workload_id.in_(part))):
+            found[row.workload_id, row.task_index] = row.id, _record(row)
+    return found
+
+
+async def of_workload(connection: AsyncConnection, workload_id: UUID, *, limit: int) -> list[AttemptRecord]:
+    """The newest so many, oldest first."""
+    newest = (
+        select(attempts.c.id)
+        .where(attempts.c.workload_id == workload_id)
+        .order_by(attempts.c.last_at.desc(), attempts.c.id.desc())
+        .limit(limit)
+    )
+    return [_record(row) for row in await connection.execute(_records().where(attempts.c.id.in_(newest)))]
+
+
+async def _write(
+    connection: AsyncConnection,
+    new: Sequence[Attempt],
+    last: dict[_Thing, tuple[UUID, AttemptRecord]],
+    now: datetime,
+) -> None:
+    added: dict[UUID, AttemptRecord] = {}
+    changed: dict[UUID, AttemptRecord] = {}
+    for attempt in new:
+        thing = (attempt.workload_id, attempt.task_index)
+        before = last.get(thing)
+        if before is None or not before[1].takes(attempt):
+            record_id, told = new_id(), AttemptRecord(attempt, 1, now, now)
+            added[record_id] = told
+        else:
+            record_id, told = before[0], replace(before[1], attempt=attempt, number=before[1].number + 1, last_at=now)
+            (added if record_id in added else changed)[record_id] = told
+        last[thing] = record_id, told
+    if added:
+        await connection.execute(insert(attempts), [_row(record_id, told) for record_id, told in added.items()])
+    if changed:
+        again = [{f"new_{name}": value for name, value in _row(*one).items()} for one in changed.items()]
+        await connection.execute(_AGAIN, again)
+
+
+def _row(record_id: UUID, told: AttemptRecord) -> dict[str, Any]:
+    attempt = told.attempt
+    return {
+        "id": record_id,
+        "workload_id": attempt.workload_id,
+        "task_id": attempt.task_id,
+        "phase": attempt.phase,
+        "result": attempt.result,
+        "code": attempt.code,
+        "message": attempt.message and attempt.message[:_LONGEST_MESSAGE],
+        "number": told.number,
+        "first_at": told.first_at,
+        "last_at": told.last_at,
+    }
+
+
+def _records() -> Select[Any]:
+    return (
+        select(attempts, tasks.c.task_index)
+        .join(tasks, tasks.c.id == attempts.c.task_id, isouter=True)
+        .order_by(attempts.c.last_at, attempts.c.id)
+    )
+
+
+def _record(row: AnyRow) -> AttemptRecord:
+    attempt = Attempt(
+        row.workload_id, Phase(row.phase), Result(row.result), row.code, row.message, row.task_id, row.task_index
+    )
+    return AttemptRecord(attempt, row.number, row.first_at, row.last_at)
+
+
+async def _tried(connection: AsyncConnection, task_ids: Sequence[UUID]) -> list[AnyRow]:
+    rows: list[AnyRow] = []
+    for part in chunks(task_ids):
+        rows += await connection.execute(
+            select(tasks.c.id, tasks.c.workload_id, tasks.c.task_index, tasks.c.attempt, workloads.c.kind)
+            .join(workloads, workloads.c.id == tasks.c.workload_id)
+            .where(tasks.c.id.in_(part))
+            .order_by(tasks.c.id)
+        )
+    return rows

@@ -1,0 +1,60 @@
+"""Requests that may be repeated: the same key of the same user gets the answer that was given the first time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import delete, insert, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.store.chunks import chunks
+from mooring.store.tables import submissions
+
+
+class Key(NamedTuple):
+    user_id: UUID
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    request_hash: str
+    answer: Mapping[str, Any]
+
+
+async def answered(connection: AsyncConnection, keys: Iterable[Key]) -> dict[Key, Answered]:
+    """Those of the keys that were used before."""
+    found: dict[Key, Answered] = {}
+    for part in chunks(sorted(set(keys))):
+        rows = await connection.execute(
+            select(submissions).where(tuple_(submissions.c.user_id, submissions.c.idempotency_key).in_(part))
+        )
+        found.update((Key(row.user_id, row.idempotency_key), Answered(row.request_hash, row.answer)) for row in rows)
+    return found
+
+
+async def remember(connection: AsyncConnection, given: Sequence[tuple[Key, Answered]], now: datetime) -> None:
+    """Keep answers beside the work that they speak of. A key that another server uses at this moment is an error of
+    the table's own: the transaction is then to be run again, and finds that one's answer."""
+    if given:
+        await connection.execute(
+            insert(submissions),
+            [
+                {
+                    "user_id": key.user_id,
+                    "idempotency_key": key.text,
+                    "request_hash": answer.request_hash,
+                    "answer": dict(answer.answer),
+                    "created_at": now,
+                }
+                for key, answer in given
+            ],
+        )
+
+
+async def purge(connection: AsyncConnection, before: datetime) -> int:
+    return (await connection.execute(delete(submissions).where(submissions.c.created_at < before))).rowcount
