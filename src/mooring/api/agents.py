@@ -11,7 +11,7 @@ import msgspec
 import structlog
 from fastapi import APIRouter, Request, Response, WebSocket, WebSocketDisconnect
 
-from mooring.api.hub import AgentHub, AgentSession
+from mooring.api.hub import AgentHub, AgentSession, devices_of
 from mooring.clock import now
 from mooring.model.errors import Conflict, InvalidInput, NotAuthenticated, Unavailable
 from mooring.model.lifecycle import NodeStatus
@@ -24,6 +24,7 @@ _log = structlog.get_logger(__name__)
 _HELLO_SECONDS = 10.0
 _POLICY_VIOLATION = 1008
 _AMOUNT_MAX = 2**63 - 1
+_MOST_DEVICES = 256
 
 
 def router(database: Database, hub: AgentHub) -> APIRouter:
@@ -92,6 +93,7 @@ async def _join(connection: Connection, asked: wire.JoinRequest) -> wire.JoinAns
             taints=grant.taints,
             joined_by=grant.created_by,
             credential_hash=_hash(credential),
+            devices=devices_of(asked.facts),
         )
         node_id = await nodes.add(connection, new, actor=str(grant.created_by), now=at)
     return wire.JoinAnswer(node_id=node_id, name=grant.node_name, pool=grant.pool, credential=credential)
@@ -166,9 +168,22 @@ def _check_facts(facts: wire.Facts) -> None:
         raise InvalidInput("a machine's capacity must be whole numbers that are not negative and fit 64 bits")
     if len(facts.capacity) > 64 or any(len(name) > 64 for name in facts.capacity):
         raise InvalidInput("a machine has at most 64 slots with names of at most 64 characters")
+    for slot, named in facts.devices.items():
+        _check_devices(slot, named, facts.capacity.get(slot, 0))
     for value in (facts.architecture, facts.boot_id, facts.agent_version, *facts.runtimes):
         if len(value) > 63 or "\x00" in value:
             raise InvalidInput("a fact of the machine is longer than 63 characters")
+
+
+def _check_devices(slot: str, named: list[wire.DeviceFact], capacity: int) -> None:
+    if not 1 <= len(named) <= _MOST_DEVICES or len({device.index for device in named}) != len(named):
+        raise InvalidInput(f"{slot}: a machine has 1 to {_MOST_DEVICES} devices with an index each")
+    if any(device.index < 0 or device.capacity < 1 for device in named):
+        raise InvalidInput(f"{slot}: the index of a device begins at 0, its capacity at 1")
+    if sum(device.capacity for device in named) != capacity:
+        raise InvalidInput(f"{slot}: the devices do not add up to the capacity of {capacity}")
+    if any(not 0 <= (device.memory or 0) <= _AMOUNT_MAX or len(device.model or "") > 255 for device in named):
+        raise InvalidInput(f"{slot}: a device's memory fits 64 bits, its model 255 characters")
 
 
 def _hash(credential: str) -> str:

@@ -12,9 +12,11 @@ from uuid import UUID
 import structlog
 
 from mooring import metrics
+from mooring.binding import preparing
 from mooring.clock import now
 from mooring.coordination.signals import Signal
 from mooring.model import lifecycle
+from mooring.model.devices import Device
 from mooring.model.errors import Unavailable
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
@@ -27,6 +29,7 @@ from mooring.wire.agent import (
     ContainerSpec,
     Desired,
     DesiredTask,
+    Facts,
     FromServer,
     Heartbeat,
     Hello,
@@ -143,6 +146,7 @@ class AgentHub:
                 boot_id=facts.boot_id,
                 agent_version=facts.agent_version,
                 multi_tenant=facts.multi_tenant,
+                named_devices=devices_of(facts),
                 now=now(),
             )
 
@@ -195,8 +199,17 @@ class AgentHub:
             at = now()
             own = await agents.owned(connection, session.node_id, [task.task_id for task in message.tasks])
             reports = [task for task in message.tasks if task.task_id in own]
-            changes = [change for task in reports if (change := _change(task)) is not None]
-            applied = await transitions.apply(connection, changes, actor=f"agent:{session.node_name}", now=at)
+            actor = f"agent:{session.node_name}"
+            prepared = [task.task_id for task in reports if task.status == "PREPARED"]
+            refused = {task.task_id: _reason(task) for task in reports if task.status == "FAILED"}
+            held = await preparing.take_reports(connection, prepared, refused, actor=actor, now=at)
+            settled = {change.task_id for change, _ in held.tasks}
+            changes = [
+                change for task in reports if task.task_id not in settled and (change := _change(task)) is not None
+            ]
+            applied = await transitions.apply(connection, changes, actor=actor, now=at)
+            applied.tasks += held.tasks
+            applied.workloads += held.workloads
             await attempts.record_starts(connection, applied, at)
             gone = [task.task_id for task in reports if task.gone]
             if gone:
@@ -242,18 +255,29 @@ class AgentHub:
         reader.chunks.put_nowait(chunk)
 
 
+def devices_of(facts: Facts) -> dict[str, list[Device]]:
+    return {
+        slot: [Device(device.index, device.capacity, device.model, device.memory) for device in named]
+        for slot, named in facts.devices.items()
+    }
+
+
 async def _write_beats(beats: list[nodes.Beat], connection: Connection) -> set[UUID]:
     return await nodes.heartbeats(connection, beats, now())
 
 
+def _reason(report: TaskReport) -> Reason:
+    return Reason(report.code or "agent", report.reason[:500] or "the agent gave no reason", "agent", "change")
+
+
 def _change(report: TaskReport) -> Change | None:
+    if report.status == "PREPARED":
+        return None
     status = TaskStatus(report.status)
     if status not in lifecycle.AGENT_REPORTS or (lifecycle.is_end(status) and not report.gone):
         # Its end counts when nothing is left of it on the node.
         return None
-    reason = None
-    if report.reason:
-        reason = Reason(report.code or "agent", report.reason[:500], "agent", "change")
+    reason = _reason(report) if report.reason else None
     return Change(
         report.task_id, status, reason, exit_code=report.exit_code, restarts=report.restarts, freed=report.gone
     )

@@ -15,7 +15,7 @@ from mooring.model.decisions import Decision, Outcome
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.pools import PoolPolicy
 from mooring.model.reasons import Reason
-from mooring.store import bind, leadership, pools, transitions, workloads
+from mooring.store import attempts, bind, leadership, pools, transitions, workloads
 from mooring.store.bind import Bound
 from mooring.store.changes import Change
 from mooring.store.engine import Connection, Database, is_refused
@@ -123,6 +123,7 @@ async def _in_one_transaction(decisions: Sequence[Decision], terms: _Terms, conn
         )
         result.applied.tasks += applied.tasks
         result.applied.workloads += applied.workloads
+    await attempts.record(connection, attempts.of_decisions(result.conflicts, failed), at)
     await workloads.note_waiting(connection, _new_reasons(decisions), at)
     await pools.set_turns(connection, terms.turns)
     return result

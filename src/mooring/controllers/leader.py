@@ -9,6 +9,7 @@ import structlog
 
 from mooring import metrics
 from mooring.binding.binder import Binder
+from mooring.controllers.holds import HoldsLoop
 from mooring.controllers.lifecycle import LifecycleLoop
 from mooring.controllers.loops import LoopState, keep_running
 from mooring.controllers.nodes import NodesLoop
@@ -45,6 +46,7 @@ class Leader:
         self.scheduling = SchedulingLoop(Mirror(database), Binder(database), self.office)
         self._lifecycle = LifecycleLoop(database, self.office)
         self._nodes = NodesLoop(database, self.office, node_timeout_seconds)
+        self._holds = HoldsLoop(database, self.office)
         self._simulation = SimulationLoop(database, self.office)
         self._retention = RetentionLoop(database, self.office, retention)
         self.loops: list[LoopState] = []
@@ -95,6 +97,8 @@ class Leader:
                 longest = self._reconcile_interval
                 wait = self.scheduling.wait_seconds
                 self._start(group, "scheduling", self.scheduling.once, lambda: wait(longest))
+                until_held = self._holds.wait_seconds
+                self._start(group, "holds", self._holds.once, lambda: until_held(longest), _BURST_SECONDS)
                 self._start(group, "lifecycle", self._lifecycle.once, lambda: longest, _BURST_SECONDS)
                 self._start(group, "simulation", self._simulation.once, lambda: longest, _BURST_SECONDS)
                 self._start(group, "nodes", self._nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from mooring.clock import now
 from mooring.coordination.leadership import Office
 from mooring.model.lifecycle import TaskStatus
-from mooring.store import leadership, nodes, transitions
+from mooring.store import holds, leadership, nodes, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
 from mooring.store.narration import narrate
@@ -32,7 +32,9 @@ class SimulationLoop:
 
         async def work(connection: Connection) -> Applied:
             await leadership.check_term(connection, self._office.term)
-            changes = [Change(task_id, _NEXT[status]) for task_id, status in due[:_MOST_AT_ONCE]]
+            held = [task_id for task_id, status in due[:_MOST_AT_ONCE] if status is TaskStatus.RESERVED]
+            await holds.note_prepared(connection, held, now())
+            changes = [Change(task_id, _NEXT[status]) for task_id, status in due[:_MOST_AT_ONCE] if status in _NEXT]
             return await transitions.apply(connection, changes, actor="simulation", now=now(), term=self._office.term)
 
         narrate(await self._database.write(work))

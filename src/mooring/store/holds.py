@@ -5,19 +5,22 @@ The rows are written by `transitions` together with the status of their tasks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, func, literal, or_, select
+from sqlalchemy import ColumnElement, and_, func, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.errors import Conflict
 from mooring.model.holds import Hold, Purpose
 from mooring.model.lifecycle import OCCUPYING, NodeStatus, TaskStatus
 from mooring.model.reasons import Reason
-from mooring.store import transitions
+from mooring.store import events, transitions
 from mooring.store.changes import Applied, Change
+from mooring.store.chunks import chunks
 from mooring.store.loading import load, lock_nodes
 from mooring.store.tables import (
     device_allocations,
@@ -29,6 +32,61 @@ from mooring.store.tables import (
     resource_allocations,
     tasks,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A workload whose place is kept. `ready`: all its agents have prepared, or nobody is asked to."""
+
+    workload_id: UUID
+    purpose: Purpose
+    expires_at: datetime
+    ready: bool
+
+
+async def waiting(connection: AsyncConnection) -> list[Waiting]:
+    """Every workload with a hold, in the order in which they were held."""
+    unprepared = func.count().filter(tasks.c.prepared_at.is_(None))
+    rows = await connection.execute(
+        select(
+            holds.c.workload_id,
+            func.max(holds.c.purpose).label("purpose"),
+            func.min(holds.c.expires_at).label("expires_at"),
+            unprepared.label("unprepared"),
+        )
+        .join(tasks, tasks.c.id == holds.c.task_id)
+        .group_by(holds.c.workload_id)
+        .order_by(func.min(holds.c.created_at), holds.c.workload_id)
+    )
+    return [
+        Waiting(r.workload_id, Purpose(r.purpose), r.expires_at, r.purpose != Purpose.PREPARE or not r.unprepared)
+        for r in rows
+    ]
+
+
+async def note_prepared(connection: AsyncConnection, task_ids: Sequence[UUID], now: datetime) -> None:
+    """Agents are ready to start these tasks; what is not held, or is known already, stays as it is."""
+    news: list[events.NewEvent] = []
+    for part in chunks(sorted(task_ids)):
+        rows = await connection.execute(
+            update(tasks)
+            .where(tasks.c.id.in_(part), tasks.c.status == TaskStatus.RESERVED, tasks.c.prepared_at.is_(None))
+            .values(prepared_at=now)
+            .returning(tasks.c.id, tasks.c.version, tasks.c.workload_id)
+        )
+        news += [events.NewEvent("task", row.id, row.version, "prepared", None, row.workload_id) for row in rows]
+    await events.append(connection, news, now)
+
+
+async def held_tasks(connection: AsyncConnection, task_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+    """Of these tasks those with a hold: one of them for each of their workloads."""
+    found: dict[UUID, UUID] = {}
+    for part in chunks(task_ids):
+        rows = await connection.execute(
+            select(holds.c.workload_id, holds.c.task_id).where(holds.c.task_id.in_(part)).order_by(holds.c.workload_id)
+        )
+        found.update((row.workload_id, row.task_id) for row in rows)
+    return found
 
 
 async def by_workload(connection: AsyncConnection, workload_id: UUID) -> list[Hold]:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import and_, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.constraints import Taint
@@ -436,7 +436,10 @@ async def simulated_steps(connection: AsyncConnection) -> list[tuple[UUID, TaskS
         .join(nodes, nodes.c.id == tasks.c.node_id)
         .where(
             nodes.c.simulated,
-            tasks.c.status.in_([TaskStatus.SCHEDULED, TaskStatus.PREPARING, TaskStatus.TERMINATING]),
+            or_(
+                tasks.c.status.in_([TaskStatus.SCHEDULED, TaskStatus.PREPARING, TaskStatus.TERMINATING]),
+                and_(tasks.c.status == TaskStatus.RESERVED, tasks.c.prepared_at.is_(None)),
+            ),
         )
         .order_by(tasks.c.id)
     )

@@ -389,6 +389,16 @@ async def succeed(
     return len(new)
 
 
+async def postpone(connection: AsyncConnection, task_ids: Sequence[UUID], not_before: datetime) -> None:
+    """These waiting tasks are not placed before a time."""
+    for part in chunks(task_ids):
+        await connection.execute(
+            update(tasks)
+            .where(tasks.c.id.in_(part), tasks.c.status == TaskStatus.PENDING)
+            .values(not_before=not_before, version=tasks.c.version + 1)
+        )
+
+
 async def half_stopped(connection: AsyncConnection) -> list[tuple[UUID, TaskStatus]]:
     """Living tasks of workloads that are on their way out because another task of theirs ended badly."""
     rows = await connection.execute(

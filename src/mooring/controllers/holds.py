@@ -1,0 +1,45 @@
+"""Holds: places that are ready are taken, and those whose time is over are given up."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+
+from mooring.binding import preparing
+from mooring.clock import now
+from mooring.coordination.leadership import Office
+from mooring.store import holds, leadership
+from mooring.store.changes import Applied
+from mooring.store.engine import Connection, Database
+from mooring.store.holds import Waiting
+from mooring.store.narration import narrate
+
+
+class HoldsLoop:
+    """Who was held first is admitted first. A leader that comes later finds the holds and goes on with them."""
+
+    def __init__(self, database: Database, office: Office) -> None:
+        self._database = database
+        self._office = office
+        self._next_end: datetime | None = None
+
+    def wait_seconds(self, longest: float) -> float:
+        """How long the loop may sleep: until the timer, or until the first hold ends."""
+        if self._next_end is None:
+            return longest
+        return max(0.01, min(longest, (self._next_end - now()).total_seconds()))
+
+    async def once(self) -> bool:
+        async with self._database.read() as connection:
+            waiting = await holds.waiting(connection)
+        for held in waiting:
+            if held.ready or now() >= held.expires_at:
+                applied = await self._database.write(partial(self._settle, held))
+                if applied is not None:
+                    narrate(applied)
+        self._next_end = min((held.expires_at for held in waiting if held.expires_at > now()), default=None)
+        return False
+
+    async def _settle(self, held: Waiting, connection: Connection) -> Applied | None:
+        await leadership.check_term(connection, self._office.term)
+        return await preparing.settle(connection, held, term=self._office.term, now=now())

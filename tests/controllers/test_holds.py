@@ -1,0 +1,198 @@
+"""Two-phase binding: a place is kept while agents prepare; then all tasks start, or all wait again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from sqlalchemy import select, update
+
+from mooring.binding import preparing
+from mooring.binding.binder import Binder
+from mooring.clock import now
+from mooring.controllers.holds import HoldsLoop
+from mooring.controllers.scheduling import SchedulingLoop
+from mooring.controllers.simulation import SimulationLoop
+from mooring.intake.pools import PoolAdmin
+from mooring.mirror.mirror import Mirror
+from mooring.model.errors import Conflict
+from mooring.model.lifecycle import TaskStatus
+from mooring.model.reasons import Reason
+from mooring.store import holds
+from mooring.store.tables import attempts
+from mooring.store.tables import holds as holds_table
+from mooring.store.tables import tasks as tasks_table
+from mooring.wire.api import PoolChange
+from tests.store.harbour import Harbour
+
+T = TaskStatus
+REFUSED = Reason("image-missing", "no such image", "agent", "change")
+
+
+class Leader:
+    """The loops that a two-phase bind takes, turn by turn."""
+
+    def __init__(self, harbour: Harbour, nodes: Sequence[UUID] = ()) -> None:
+        self.harbour = harbour
+        self.nodes = nodes
+        self.scheduling = SchedulingLoop(Mirror(harbour.database), Binder(harbour.database), harbour.office)
+        self.holds = HoldsLoop(harbour.database, harbour.office)
+        self.simulation = SimulationLoop(harbour.database, harbour.office)
+
+    async def hold(self, name: str = "gang", *, replicas: int = 2) -> UUID:
+        """A gang over several nodes whose place is kept."""
+        workload_id = await self.harbour.submit(name, replicas=replicas, gang=True, max_per_node=1)
+        await self.scheduling.once()
+        return workload_id
+
+    async def prepared(self, *task_ids: UUID) -> None:
+        await self.harbour.database.write(lambda c: holds.note_prepared(c, task_ids, now()))
+
+    async def refused(self, task_id: UUID) -> None:
+        await self.harbour.database.write(
+            lambda c: preparing.take_reports(c, [], {task_id: REFUSED}, actor="agent:a", now=now())
+        )
+
+    async def expire(self) -> None:
+        """The time of every hold is over."""
+        past = update(holds_table).values(expires_at=now() - timedelta(seconds=1))
+        await self.harbour.database.write(lambda c: c.execute(past))
+
+    async def forgive(self) -> None:
+        """Nobody backs off any more."""
+        await self.harbour.database.write(lambda c: c.execute(update(tasks_table).values(not_before=None)))
+        self.scheduling = SchedulingLoop(
+            Mirror(self.harbour.database), Binder(self.harbour.database), self.harbour.office
+        )
+
+
+@pytest.fixture
+async def leader(harbour: Harbour) -> AsyncIterator[Leader]:
+    await PoolAdmin(harbour.database).change("default", PoolChange(binding="two_phase"))
+    made = Leader(harbour, [await harbour.node(name, cpu=4) for name in ("a", "b")])
+    yield made
+    made.scheduling.close()
+
+
+async def test_a_gang_starts_when_all_its_agents_are_ready(leader: Leader):
+    harbour = leader.harbour
+    gang = await leader.hold()
+    first, second = [task.id for task in await harbour.tasks(gang)]
+    assert await harbour.statuses(gang) == ["RESERVED", "RESERVED"]
+    assert await harbour.counters(leader.nodes[0]) == (1000, 0, 0)
+    await leader.prepared(first)
+    await leader.holds.once()
+    assert await harbour.statuses(gang) == ["RESERVED", "RESERVED"]
+    await leader.prepared(second, second)
+    await leader.holds.once()
+    assert await harbour.statuses(gang) == ["SCHEDULED", "SCHEDULED"]
+    assert await harbour.counters(leader.nodes[0]) == (0, 1000, 0)
+    assert await harbour.findings() == []
+
+
+async def test_a_hold_whose_time_is_over_is_given_up_as_a_whole(leader: Leader):
+    harbour = leader.harbour
+    gang = await leader.hold()
+    await leader.prepared((await harbour.tasks(gang))[0].id)
+    await leader.expire()
+    await leader.holds.once()
+    assert await harbour.statuses(gang) == ["PENDING", "PENDING"]
+    assert await harbour.counters(leader.nodes[0]) == (0, 0, 0)
+    assert all(task.prepared_at is None and task.node_id is None for task in await harbour.tasks(gang))
+    assert (await harbour.workload(gang)).reason["code"] == "hold-expired"
+    assert await harbour.findings() == []
+
+
+async def test_one_agent_that_cannot_sends_the_whole_gang_back_and_later_each_time(leader: Leader):
+    harbour = leader.harbour
+    gang = await leader.hold()
+    [one, _] = await harbour.tasks(gang)
+    before = now()
+    await leader.refused(one.id)
+    await leader.refused(one.id)
+    tasks = await harbour.tasks(gang)
+    assert [task.status for task in tasks] == ["PENDING", "PENDING"]
+    assert all(task.not_before > before for task in tasks)
+    assert (await harbour.workload(gang)).reason["code"] == "image-missing"
+    assert await harbour.findings() == []
+
+
+async def test_what_cannot_be_prepared_is_given_up_after_five_attempts(leader: Leader):
+    harbour = leader.harbour
+    gang = await leader.hold()
+    for _ in range(5):
+        assert await harbour.statuses(gang) == ["RESERVED", "RESERVED"]
+        await leader.refused((await harbour.tasks(gang))[0].id)
+        await leader.forgive()
+        await leader.scheduling.once()
+    assert await harbour.statuses(gang) == ["FAILED", "FAILED"]
+    assert (await harbour.workload(gang)).status == "FAILED"
+    async with harbour.database.read() as connection:
+        rows = (await connection.execute(select(attempts).order_by(attempts.c.first_at, attempts.c.id))).all()
+    assert [(row.phase, row.result, row.number) for row in rows] == [("prepare", "retry", 4), ("prepare", "give_up", 1)]
+    assert await harbour.findings() == []
+
+
+async def test_a_node_that_closes_meanwhile_sends_the_gang_back(leader: Leader):
+    harbour = leader.harbour
+    gang = await leader.hold()
+    tasks = await harbour.tasks(gang)
+    await harbour.drain(tasks[0].node_id)
+    await leader.prepared(*(task.id for task in tasks))
+    await leader.holds.once()
+    assert await harbour.statuses(gang) == ["PENDING", "PENDING"]
+    assert (await harbour.workload(gang)).reason["code"] == "hold-broken"
+
+
+async def test_a_workload_that_is_stopped_while_it_is_held_leaves_nothing_behind(leader: Leader):
+    harbour = leader.harbour
+    gang = await leader.hold()
+    await harbour.stop(gang)
+    await leader.prepared(*(task.id for task in await harbour.tasks(gang)))
+    await leader.holds.once()
+    assert await harbour.statuses(gang) == ["CANCELLED", "CANCELLED"]
+    assert await harbour.counters(leader.nodes[0]) == (0, 0, 0)
+    assert await harbour.findings() == []
+
+
+async def test_a_bind_without_its_hold_is_refused_with_a_code_of_its_own(leader: Leader):
+    harbour = leader.harbour
+    gang = await leader.hold()
+
+    async def admit() -> None:
+        await harbour.database.write(lambda c: holds.admit(c, gang, actor="test", now=now(), term=None))
+
+    await leader.expire()
+    with pytest.raises(Conflict) as expired:
+        await admit()
+    await leader.holds.once()
+    with pytest.raises(Conflict) as unknown:
+        await admit()
+    assert (expired.value.code, unknown.value.code) == ("hold-expired", "hold-unknown")
+
+
+async def test_a_leader_that_comes_later_goes_on_with_the_holds(leader: Leader):
+    harbour = leader.harbour
+    gang = await leader.hold()
+    await leader.prepared(*(task.id for task in await harbour.tasks(gang)))
+    successor = Leader(harbour)
+    try:
+        await successor.holds.once()
+    finally:
+        successor.scheduling.close()
+    assert await harbour.statuses(gang) == ["SCHEDULED", "SCHEDULED"]
+
+
+async def test_simulated_nodes_are_always_ready(harbour: Harbour):
+    await PoolAdmin(harbour.database).change("default", PoolChange(binding="two_phase"))
+    await harbour.node("sim", cpu=4, simulated=True)
+    leader = Leader(harbour)
+    try:
+        workload = await harbour.submit("one")
+        for loop in (leader.scheduling, leader.simulation, leader.holds, leader.simulation):
+            await loop.once()
+    finally:
+        leader.scheduling.close()
+    assert await harbour.statuses(workload) == ["RUNNING"]
