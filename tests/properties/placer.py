@@ -87,10 +87,10 @@ class Placer:
     def decide(self, workload: Workload) -> Answer:
         waiting = len(workload.tasks)
         fail = workload.on_insufficient is OnInsufficient.FAIL and not workload.placed_before
-        least = 1
+        least = waiting if fail else 1
         if workload.min_tasks is not None:
             least = max(1, min(workload.min_tasks - sum(workload.occupied.values()), waiting))
-        if workload.gang or workload.single_node or fail:
+        if workload.gang or workload.single_node:
             least = waiting
         chosen: list[Choice] = []
         if workload.single_node:

@@ -45,10 +45,10 @@ def decide_all(nodes: Iterable[Node], workloads: Iterable[Workload]) -> list[Ans
 def _decide(states: Sequence[_State], workload: Workload) -> Answer:
     waiting = len(workload.tasks)
     fail = workload.on_insufficient is OnInsufficient.FAIL and not workload.placed_before
-    least = 1
+    least = waiting if fail else 1
     if workload.min_tasks is not None:
         least = max(1, min(workload.min_tasks - sum(workload.occupied.values()), waiting))
-    if workload.gang or workload.single_node or fail:
+    if workload.gang or workload.single_node:
         least = waiting
     if workload.single_node:
         placed = _on_one_node(states, workload)

@@ -26,11 +26,11 @@ def fails_at_once(workload: Workload) -> bool:
 
 def least_together(workload: Workload) -> int:
     """How many of the waiting tasks must find a node for any of them to be placed; 0: each goes by itself."""
-    if workload.gang or workload.single_node or fails_at_once(workload):
+    if workload.gang or workload.single_node:
         return len(workload.tasks)
-    if workload.min_tasks is None:
-        return 0
-    return min(max(workload.min_tasks - sum(workload.occupied.values()), 0), len(workload.tasks))
+    if workload.min_tasks is not None:
+        return min(max(workload.min_tasks - sum(workload.occupied.values()), 0), len(workload.tasks))
+    return len(workload.tasks) if fails_at_once(workload) else 0
 
 
 def shape_on_node(workload: Workload, cluster: Cluster, count: int) -> Shape:

@@ -36,7 +36,7 @@ PRESETS: Mapping[str, Mapping[str, int]] = {
     "dispersed": {"resources": 1},
     "legacy": {"resources": 1},
     "round_robin": {"resources": 1},
-    "lab": {"lab": 1},
+    "lab": {"lab": 1, "task_affinity": 1, "topology_spread": 1},
     "kubernetes": KUBERNETES_WEIGHTS,
 }
 """The weights of the scorers by the name of the profile."""
