@@ -18,6 +18,7 @@ from mooring.model.versions import allows
 from mooring.model.workloads import OnInsufficient, Workload
 
 NODE_NAME = "metadata.name"
+ENDLESS = 1 << 31
 
 
 @dataclass
@@ -197,7 +198,7 @@ class Placer:
 
     def room(self, place: Place, workload: Workload) -> int:
         """How many of its tasks a node could take by amounts and numbers alone."""
-        node, most = place.node, len(workload.tasks)
+        node, most = place.node, ENDLESS
         if not self.may_ever(place, workload):
             return 0
         for slot, amount in workload.request.items():
