@@ -174,3 +174,29 @@ async def test_a_node_is_not_forbidden_to_a_task_by_that_very_task(world: World)
     assert (record["candidates"], record["winner"]["node"]) == (1, "n1")
     assert [node["node"] for node in record["placed_on"]] == ["n1"]
     assert (await tried(world, headers, labels={"app": "web"}, placement=apart))["outcome"] == "waiting"
+
+
+async def test_how_tasks_belong_together_is_part_of_the_question(world: World):
+    headers = await world.user("ada")
+    await world.add_node("n1", labels={"zone": "a"})
+    await world.add_node("n2", labels={"zone": "b"}, resources={"cpu": 16, "memory": "16Gi"})
+    # Each task asks for two cores; n1 has eight.
+    single = await tried(world, headers, replicas=5, single_node=True)
+    assert [task["node"] for task in single["tasks"]] == ["n2"] * 5
+    packed = await tried(world, headers, replicas=4, pack=["zone"])
+    assert {task["node"] for task in packed["tasks"]} == {"n1"}
+    short = await tried(world, headers, replicas=20, min_tasks=13)
+    assert short["outcome"] == "waiting"
+    assert short["reason"]["message"].startswith("room for 12 of 20 tasks, of which 13 start together; for the next, ")
+    placed = await tried(world, headers, replicas=20, min_tasks=12)
+    assert sum(task["node"] is not None for task in placed["tasks"]) == 12
+
+
+async def test_a_workload_shows_how_its_tasks_belong_together(world: World):
+    headers = await world.user("ada")
+    group = {"name": "g", "direction": "pack", "enforcement": "strict"}
+    asked = {"replicas": 3, "min_tasks": 2, "pack": ["zone"], "min_available": 1, "preemptible": False}
+    await world.submit(headers, name="web", group=group, **asked)
+    shown = (await world.client.get("/api/workloads/web", headers=headers)).json()
+    assert {name: shown[name] for name in asked} == asked
+    assert (shown["group"], shown["single_node"], shown["preempts"], shown["labels"]) == ("g", False, True, {})

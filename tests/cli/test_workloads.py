@@ -43,6 +43,40 @@ def test_a_deployment_is_waited_for_until_it_runs(server: FakeServer, mooring: M
     }
 
 
+def test_how_tasks_belong_together_is_sent_and_shown(server: FakeServer, mooring: Mooring) -> None:
+    result = mooring(
+        "deploy", "web", "--image", "x", "-n", "4", "--min-tasks", "3", "--pack", "zone,rack", "--group",
+        "g:pack:strict", "--no-preempt", "--not-preemptible", "--min-available", "2",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    sent = server.last("POST", "/api/workloads").body
+    assert (sent["min_tasks"], sent["pack"], sent["min_available"]) == (3, ["zone", "rack"], 2)
+    assert sent["group"] == {"name": "g", "direction": "pack", "enforcement": "strict"}
+    assert (sent["preempts"], sent["preemptible"]) == (False, False)
+    assert mooring("deploy", "one", "--image", "x", "--single-node").exit_code == 0
+    assert server.last("POST", "/api/workloads").body["single_node"] is True
+    assert mooring("run", "--detach", "--group", "g", "--no-preempt", "true").exit_code == 0
+    assert server.last("POST", "/api/workloads").body["group"] == {"name": "g"}
+    wrong = mooring("deploy", "web2", "--image", "x", "--group", "g:near")
+    assert (wrong.exit_code, "write NAME, NAME:spread" in wrong.stderr) == (2, True)
+
+
+def test_the_status_says_how_tasks_belong_together(server: FakeServer, mooring: Mooring) -> None:
+    server.add(
+        "web",
+        replicas=4,
+        min_tasks=3,
+        pack=["zone", "rack"],
+        group="g",
+        preempts=False,
+        preemptible=False,
+        min_available=2,
+    )
+    shown = mooring("status", "web").stdout
+    assert re.search(r"together: +at least 3 start together; packed by zone, rack; group g\n", shown)
+    assert re.search(r"priority: +10; does not preempt; not preemptible; at least 2 stay\n", shown)
+
+
 def test_a_deployment_without_an_image_runs_a_command(server: FakeServer, mooring: Mooring) -> None:
     assert mooring("deploy", "worker", "--", "python", "-m", "worker", "--fast").exit_code == 0
     container = server.last("POST", "/api/workloads").body["containers"][0]

@@ -63,6 +63,29 @@ def translated(pools: list[Pool] = POOLS, **request: Any) -> NewWorkload:
             "quantity-too-large",
             id="too much together",
         ),
+        pytest.param({"min_tasks": 3, "replicas": 2}, "invalid-gang", id="more at once than there are"),
+        pytest.param({"min_available": 2}, "invalid-gang", id="more to stay than there are"),
+        pytest.param({"min_tasks": 1, "gang": True, "replicas": 2}, "invalid-gang", id="all and some at once"),
+        pytest.param({"pack": ["zone", "zone"]}, "invalid-gang", id="one domain in itself"),
+        pytest.param({"pack": ["a/b/c"]}, "invalid-label", id="packed by no label"),
+        pytest.param({"single_node": True, "pack": ["rack"]}, "invalid-gang", id="nearer than one node"),
+        pytest.param(
+            {"single_node": True, "replicas": 3, "max_per_node": 2}, "invalid-gang", id="more than a node may have"
+        ),
+        pytest.param(
+            {"single_node": True, "replicas": 2, "placement": {"host_ports": [{"port": 80}]}},
+            "invalid-gang",
+            id="one port for two on one node",
+        ),
+        pytest.param(
+            {"single_node": True, "replicas": 2, "group": {"name": "g", "enforcement": "strict"}},
+            "invalid-gang",
+            id="strictly apart on one node",
+        ),
+        pytest.param({"labels": {"mooring/group": "x"}}, "reserved-label", id="a label of our own"),
+        pytest.param(
+            {"placement": {"affinity": [{"labels": {"mooring/group": "x"}}]}}, "reserved-label", id="to our own label"
+        ),
         pytest.param(
             {"containers": [{"name": n, "command": ["x"], "resources": {"memory": "5Ei"}} for n in ("a", "b")]},
             "quantity-too-large",
@@ -124,6 +147,26 @@ def test_what_is_asked_is_written():
     assert (new.on_insufficient, new.gang) == (OnInsufficient.FAIL, True)
     assert (new.max_per_node, new.region, new.priority) == (2, "eu-west", 7)
     assert len(set(new.task_ids)) == 3
+
+
+def test_how_tasks_belong_together_is_written():
+    new = translated(replicas=4, min_tasks=3, pack=["zone", "rack"], min_available=2, preempts=False, preemptible=False)
+    assert (new.min_tasks, new.pack, new.single_node, new.gang) == (3, ("zone", "rack"), False, False)
+    assert (new.min_available, new.preempts, new.preemptible) == (2, False, False)
+    assert translated(replicas=2, single_node=True).single_node
+    # Whoever does not want to wait for some of them does not want to wait for the others either.
+    assert not translated(replicas=2, min_tasks=1, on_insufficient="fail").gang
+
+
+def test_a_group_becomes_constraints_that_know_its_owner():
+    strict = translated(group={"name": "g", "enforcement": "strict"})
+    assert strict.constraints.labels == (("mooring/group", f"{WHO.user_id.hex}.g"),)
+    assert [term.topology_key for term in strict.constraints.anti_affinity] == ["metadata.name"]
+    assert (strict.labels, strict.spread) == ({}, True)
+    packed = translated(group={"name": "g", "direction": "pack"})
+    assert len(packed.constraints.preferred_tasks) == 1
+    # Its own tasks are to be together, too.
+    assert not packed.spread
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from mooring.model.versions import allows
 from mooring.model.workloads import OnInsufficient, Workload
 
 NODE_NAME = "metadata.name"
+ENDLESS = 1 << 31
 
 
 @dataclass
@@ -87,10 +88,10 @@ class Placer:
     def decide(self, workload: Workload) -> Answer:
         waiting = len(workload.tasks)
         fail = workload.on_insufficient is OnInsufficient.FAIL and not workload.placed_before
-        least = 1
+        least = waiting if fail else 1
         if workload.min_tasks is not None:
             least = max(1, min(workload.min_tasks - sum(workload.occupied.values()), waiting))
-        if workload.gang or workload.single_node or fail:
+        if workload.gang or workload.single_node:
             least = waiting
         chosen: list[Choice] = []
         if workload.single_node:
@@ -197,7 +198,7 @@ class Placer:
 
     def room(self, place: Place, workload: Workload) -> int:
         """How many of its tasks a node could take by amounts and numbers alone."""
-        node, most = place.node, len(workload.tasks)
+        node, most = place.node, ENDLESS
         if not self.may_ever(place, workload):
             return 0
         for slot, amount in workload.request.items():

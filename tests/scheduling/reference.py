@@ -45,10 +45,10 @@ def decide_all(nodes: Iterable[Node], workloads: Iterable[Workload]) -> list[Ans
 def _decide(states: Sequence[_State], workload: Workload) -> Answer:
     waiting = len(workload.tasks)
     fail = workload.on_insufficient is OnInsufficient.FAIL and not workload.placed_before
-    least = 1
+    least = waiting if fail else 1
     if workload.min_tasks is not None:
         least = max(1, min(workload.min_tasks - sum(workload.occupied.values()), waiting))
-    if workload.gang or workload.single_node or fail:
+    if workload.gang or workload.single_node:
         least = waiting
     if workload.single_node:
         placed = _on_one_node(states, workload)
@@ -108,13 +108,15 @@ def _on_one_node(states: Sequence[_State], workload: Workload) -> list[tuple[_St
 
 
 def _room(state: _State, workload: Workload) -> int:
-    """How many of its tasks a node takes."""
+    """How many of its tasks a node takes; these clusters are small, so that many are endless."""
     own = workload.occupied.get(state.node.id, 0)
     room = 0
-    while room < len(workload.tasks) and _may(state, workload, own + room):
+    while room < 20 and _may(state, workload, own + room):
         _count(state, workload, 1)
         room += 1
-    for _ in range(room):
+    if room == 20:
+        room = 1 << 31
+    for _ in range(min(room, 20)):
         _count(state, workload, -1)
     return room
 

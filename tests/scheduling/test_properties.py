@@ -138,7 +138,7 @@ def _check_outcome(decision: Decision) -> None:
     placed = len(decision.placements)
     assert (decision.outcome is Outcome.PLACED) == (placed > 0)
     assert (decision.reason is None) == (placed == len(work.tasks))
-    if work.gang or fails_at_once or work.single_node:
+    if work.gang or work.single_node or (fails_at_once and work.min_tasks is None):
         assert placed in (0, len(work.tasks))
     elif work.min_tasks is not None:
         there = placed + sum(work.occupied.values())

@@ -139,6 +139,7 @@ class Harbour:
         on_insufficient: OnInsufficient = OnInsufficient.WAIT,
         slots: Mapping[str, int | str] | None = None,
         constraints: Constraints = NO_CONSTRAINTS,
+        **more: Any,
     ) -> UUID:
         request = parse_amounts({"cpu": cpu, "memory": memory, **(slots or {})})
         new = workloads.NewWorkload(
@@ -159,6 +160,7 @@ class Harbour:
             on_insufficient=on_insufficient,
             task_ids=tuple(new_id() for _ in range(replicas)),
             constraints=constraints,
+            **more,
         )
         await self.database.write(lambda c: workloads.submit(c, [new], now()))
         return new.id

@@ -6,6 +6,8 @@ from mooring.clock import now
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.workloads import Kind
 from mooring.store import workloads
+from mooring.store.views import workloads as views
+from mooring.store.views.placed import placed
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
 
@@ -29,6 +31,42 @@ async def test_a_submission_is_written_whole(harbour: Harbour):
         }
     assert [(h.old_status, h.new_status) for h in await harbour.history(workload_id)] == [("none", "PENDING")]
     assert [e.kind for e in await harbour.feed(workload_id)] == ["PENDING"]
+
+
+async def test_how_tasks_belong_together_is_written_and_read(harbour: Harbour):
+    plain = await harbour.submit("plain")
+    whole = await harbour.submit(
+        "whole",
+        replicas=4,
+        min_tasks=3,
+        single_node=True,
+        pack=("zone", "rack"),
+        preempts=False,
+        preemptible=False,
+        min_available=2,
+    )
+    async with harbour.database.read() as connection:
+        waits = {workload.id: workload for workload in await workloads.waiting(connection)}
+        rows = {each: await views.by_id(connection, each, user_id=None) for each in (plain, whole)}
+    read = [(w.min_tasks, w.single_node, w.pack, w.preempts) for w in (waits[plain], waits[whole])]
+    assert read == [(None, False, (), True), (3, True, ("zone", "rack"), False)]
+    who = harbour.principal
+    assert {(w.user_id, w.project_id, w.domain_id) for w in waits.values()} == {
+        (who.user_id, who.project_id, who.domain_id)
+    }
+    seen = [(row.preemptible, row.min_available, row.min_tasks) for row in rows.values() if row is not None]
+    assert seen == [(True, None, None), (False, 2, 3)]
+
+
+async def test_tasks_that_stay_on_one_node_are_read_with_it(harbour: Harbour):
+    await harbour.node("n1", cpu=8, memory="8Gi")
+    workload_id = await harbour.submit("whole", replicas=2, single_node=True)
+    await harbour.bind(await harbour.propose())
+    async with harbour.database.read() as connection:
+        there = await placed(connection, workload_id)
+    assert there is not None
+    assert (there.single_node, list(there.occupied.values())) == (True, [2])
+    assert there.project_id == harbour.principal.project_id
     assert await harbour.findings() == []
 
 

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from mooring.model.attempts import AttemptRecord
 from mooring.model.decisions import SCORE_ONE
+from mooring.model.groups import group_of
 from mooring.model.slots import format_amounts, slot_type
+from mooring.store.constraints import decode_constraints
 from mooring.store.tenants import User
 from mooring.store.views.history import HistoryEntry
 from mooring.store.views.nodes import NodeRow, PoolRow, SlotRow
@@ -63,6 +65,14 @@ def workload_detail(row: WorkloadRow, tasks: Sequence[TaskRow], *, to_owner: boo
         tasks=[task_view(task) for task in tasks],
         environment=environment,
         stopping=row.stopping,
+        gang=row.gang,
+        min_tasks=row.min_tasks,
+        single_node=row.single_node,
+        pack=list(row.pack or ()),
+        group=group_of(decode_constraints(dict(row.constraints))),
+        preempts=row.preempts,
+        preemptible=row.preemptible,
+        min_available=row.min_available,
     )
 
 

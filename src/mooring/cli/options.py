@@ -62,6 +62,20 @@ TolerateOption = Annotated[
 PortsOption = Annotated[
     int, typer.Option("--ports", metavar="N", min=0, help="So many ports of its node, named in MOORING_PORTS.")
 ]
+GroupOption = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        metavar="NAME[:spread|pack[:strict]]",
+        help="Apart from (or with) your other work of this group, by node; a wish unless strict.",
+    ),
+]
+NoPreemptOption = Annotated[
+    bool, typer.Option("--no-preempt", help="Wait for room rather than take the place of others.")
+]
+NotPreemptibleOption = Annotated[
+    bool, typer.Option("--not-preemptible", help="Higher priorities may not take its place.")
+]
 TaintOption = Annotated[
     list[str] | None,
     typer.Option(

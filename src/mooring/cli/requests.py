@@ -11,7 +11,7 @@ from mooring.model.errors import InvalidInput
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from mooring.wire.placement import PlacementRequest, TaintRequest
+    from mooring.wire.placement import GroupRequest, PlacementRequest, TaintRequest
 
     Model = TypeVar("Model", bound=BaseModel)
 
@@ -94,6 +94,18 @@ def placement(
         "spread": [build(SpreadRequest, topology_key=key) for key in spread_over or ()],
     }
     return build(PlacementRequest, **fields) if any(fields.values()) else None
+
+
+def group(written: str | None) -> GroupRequest | None:
+    """`NAME[:spread|pack[:strict]]`."""
+    from mooring.wire.placement import GroupRequest
+
+    if written is None:
+        return None
+    name, *rest = written.split(":")
+    if len(rest) > 2 or rest[:1] not in ([], ["spread"], ["pack"]) or rest[1:] not in ([], ["strict"], ["preferred"]):
+        raise InvalidInput(f"--group {written[:60]!r}: write NAME, NAME:spread, NAME:pack or NAME:pack:strict")
+    return build(GroupRequest, name=name, direction=next(iter(rest), None), enforcement=next(iter(rest[1:]), None))
 
 
 def taints(written: Iterable[str] | None) -> list[TaintRequest]:

@@ -114,6 +114,8 @@ def _as_workload(new: NewWorkload, pool: Pool) -> Workload:
         kind=new.kind,
         pool=pool.name,
         user_id=new.principal.user_id,
+        project_id=new.principal.project_id,
+        domain_id=new.principal.domain_id,
         runtime=new.template.runtime,
         request=new.template.request,
         tasks=tuple(Task(task_id, index) for index, task_id in enumerate(new.task_ids)),
@@ -122,10 +124,14 @@ def _as_workload(new: NewWorkload, pool: Pool) -> Workload:
         architecture=new.template.architecture,
         region=new.region,
         gang=new.gang,
+        min_tasks=new.min_tasks,
+        single_node=new.single_node,
+        pack=new.pack,
         max_per_node=new.max_per_node,
         spread=new.spread,
         on_insufficient=new.on_insufficient,
         constraints=new.constraints,
+        preempts=new.preempts,
     )
 
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from mooring.intake.placing import constraints_of
+from mooring.intake.together import check_together, group_of_request
 from mooring.model.constraints import check_constraints
 from mooring.model.errors import InvalidInput
+from mooring.model.groups import Direction, grouped
 from mooring.model.slots import parse_amounts
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Container, Kind, OnInsufficient, Restart, TaskTemplate
@@ -33,6 +35,10 @@ def translate(request: WorkloadRequest, principal: Principal, pools: Sequence[Po
         images=[container.image for container in template.containers if container.image is not None],
     )
     check_constraints(constraints)
+    check_together(request)
+    group = group_of_request(request, constraints)
+    if group is not None:
+        constraints = grouped(constraints, group, principal.user_id)
     new = NewWorkload(
         id=workload_id,
         name=name,
@@ -46,11 +52,17 @@ def translate(request: WorkloadRequest, principal: Principal, pools: Sequence[Po
         priority=request.priority,
         labels=request.labels,
         constraints=constraints,
-        gang=request.gang or request.on_insufficient == "fail",
-        spread=request.spread,
+        gang=request.gang or (request.on_insufficient == "fail" and request.min_tasks is None),
+        min_tasks=request.min_tasks,
+        single_node=request.single_node,
+        pack=tuple(request.pack),
+        spread=request.spread and (group is None or group.direction is not Direction.PACK),
         max_per_node=request.max_per_node,
         on_insufficient=OnInsufficient(request.on_insufficient),
         task_ids=tuple(new_id() for _ in range(request.replicas)),
+        preempts=request.preempts,
+        preemptible=request.preemptible,
+        min_available=request.min_available,
     )
     return new, pool
 

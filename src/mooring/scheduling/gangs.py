@@ -15,6 +15,8 @@ from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
 from mooring.scheduling.shapes import Shape, of_all, shape_of
 
 _FAIL = OnInsufficient.FAIL
+_ENDLESS = 1 << 31
+"""More tasks than any workload has, and few enough to be summed over all nodes."""
 DOMAINS_TRIED = 8
 """Of each level of a packed workload: that a domain may be too small is seen beforehand, other obstacles are not."""
 
@@ -26,11 +28,11 @@ def fails_at_once(workload: Workload) -> bool:
 
 def least_together(workload: Workload) -> int:
     """How many of the waiting tasks must find a node for any of them to be placed; 0: each goes by itself."""
-    if workload.gang or workload.single_node or fails_at_once(workload):
+    if workload.gang or workload.single_node:
         return len(workload.tasks)
-    if workload.min_tasks is None:
-        return 0
-    return min(max(workload.min_tasks - sum(workload.occupied.values()), 0), len(workload.tasks))
+    if workload.min_tasks is not None:
+        return min(max(workload.min_tasks - sum(workload.occupied.values()), 0), len(workload.tasks))
+    return len(workload.tasks) if fails_at_once(workload) else 0
 
 
 def shape_on_node(workload: Workload, cluster: Cluster, count: int) -> Shape:
@@ -39,21 +41,22 @@ def shape_on_node(workload: Workload, cluster: Cluster, count: int) -> Shape:
     return of_all(shape, count) if workload.single_node else shape
 
 
-def room(evaluation: Evaluation, own: Amount, max_per_node: int | None, most: int) -> Amount:
-    """How many tasks of the shape every row could take by its slots, `most` at most: what else is asked only lowers it.
+def room(evaluation: Evaluation, own: Amount, max_per_node: int | None) -> Amount:
+    """How many tasks of the shape every row could take by its slots; what else is asked only lowers it.
 
     The evaluation is refreshed. `own` tells how many tasks of the workload a row has.
     """
     cluster, shape = evaluation.cluster, evaluation.shape
     result = np.zeros(cluster.capacity, dtype=np.int64)
     rows = np.flatnonzero(evaluation.may_ever)
-    fitting = np.full(len(rows), most, dtype=np.int64)
+    fitting = np.full(len(rows), _ENDLESS, dtype=np.int64)
     for plugin in evaluation.active.filters:
         if isinstance(plugin, ResourcesFilter):
             demand = plugin.demand(shape, cluster)
             free = cluster.free(demand, rows)
-            times = np.where(demand.amounts > 0, free // np.maximum(demand.amounts, 1), np.where(free < 0, 0, most))
-            fitting = np.minimum(fitting, times.min(axis=0, initial=most))
+            unasked = np.where(free < 0, 0, _ENDLESS)
+            times = np.where(demand.amounts > 0, free // np.maximum(demand.amounts, 1), unasked)
+            fitting = np.minimum(fitting, times.min(axis=0, initial=_ENDLESS))
         elif isinstance(plugin, TasksPerNodeFilter):
             fitting = np.minimum(fitting, cluster.max_tasks[rows] - cluster.tasks[rows])
     if max_per_node is not None:

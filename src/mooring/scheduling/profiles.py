@@ -31,12 +31,13 @@ PRESETS: Mapping[str, Mapping[str, int]] = {
     "locality": {"resources": 40, "load": 30, "locality": 30, **_WISHES},
     "balanced": {"resources": 40, "balanced": 30, "load": 20, "unused_capability": 10, **_WISHES},
     "pack": {"most_allocated": 60, "balanced": 20, "unused_capability": 20, **_WISHES},
-    "spread": {"spreading": 60, "resources": 40, **_WISHES},
+    # Tasks of one kind that wish to be together outweigh that the profile would have them apart.
+    "spread": {"spreading": 60, "resources": 40, **_WISHES, "task_affinity": 90},
     "concentrated": {"most_allocated": 1},
     "dispersed": {"resources": 1},
     "legacy": {"resources": 1},
     "round_robin": {"resources": 1},
-    "lab": {"lab": 1},
+    "lab": {"lab": 1, "task_affinity": 1, "topology_spread": 1},
     "kubernetes": KUBERNETES_WEIGHTS,
 }
 """The weights of the scorers by the name of the profile."""

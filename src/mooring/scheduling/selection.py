@@ -41,7 +41,7 @@ def select(evaluation: Evaluation, trial: Trial, workload: Workload, count: int,
     if workload.single_node:
         return _on_one_node(evaluation, trial, workload, count, own)
     if least > 1 or workload.pack:
-        per_row = room(evaluation, own, workload.max_per_node, count)
+        per_row = room(evaluation, own, workload.max_per_node)
         if per_row.sum() < least:
             return Selection([], [], _feasible(evaluation, workload, own), [], own)
         for domain in domains_by_fit(evaluation.cluster, workload.pack, per_row, own, count):
@@ -177,17 +177,22 @@ def _choice(evaluation: Evaluation, workload: Workload, keys: Scores, own: Amoun
 def first_choices(
     evaluation: Evaluation, workload: Workload, own: Amount, number: int, among: Mask | None = None
 ) -> list[int]:
-    """The row that the first task would get, and those it would get were the rows before not there."""
+    """The row that the first task would get, and those it would get were the rows before not there.
+
+    Those `among` which it was to go come first.
+    """
     rows: list[int] = []
-    left = open_keys(evaluation, workload, own, among).copy()
-    while len(rows) < number:
-        spread = workload.spread and not workload.single_node
-        keys = _fewest_own_tasks(left, own, evaluation.tiers) if spread else left
-        row = _choice(evaluation, workload, keys, own)
-        if row is None:
-            break
-        rows.append(row)
-        left[row] = INFEASIBLE
+    for mask in (among, None) if among is not None else (None,):
+        left = open_keys(evaluation, workload, own, mask).copy()
+        left[rows] = INFEASIBLE
+        while len(rows) < number:
+            spread = workload.spread and not workload.single_node
+            keys = _fewest_own_tasks(left, own, evaluation.tiers) if spread else left
+            row = _choice(evaluation, workload, keys, own)
+            if row is None:
+                break
+            rows.append(row)
+            left[row] = INFEASIBLE
     return rows
 
 

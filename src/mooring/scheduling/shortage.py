@@ -88,7 +88,7 @@ class Shortages:
     def _fill(self, evaluation: Evaluation, trial: Trial, workload: Workload, shortage: Shortage, own: Amount) -> int:
         """Count as many tasks as the slots have room for, if these are too few; returns their number."""
         evaluation.refresh()
-        left = room(evaluation, own, workload.max_per_node, shortage.count)
+        left = room(evaluation, own, workload.max_per_node)
         found = int(left.sum())
         if found >= shortage.least:
             return 0

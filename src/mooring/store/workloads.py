@@ -49,6 +49,12 @@ class NewWorkload:
     max_per_node: int | None
     on_insufficient: OnInsufficient
     task_ids: tuple[UUID, ...]
+    min_tasks: int | None = None
+    single_node: bool = False
+    pack: tuple[str, ...] = ()
+    preempts: bool = True
+    preemptible: bool = True
+    min_available: int | None = None
 
 
 async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) -> dict[tuple[UUID, str], UUID]:
@@ -131,6 +137,12 @@ def _workload_row(w: NewWorkload, now: datetime) -> dict[str, Any]:
         "architecture": w.template.architecture,
         "region": w.region,
         "gang": w.gang,
+        "min_tasks": w.min_tasks,
+        "single_node": w.single_node,
+        "pack": list(w.pack) or None,
+        "preempts": w.preempts,
+        "preemptible": w.preemptible,
+        "min_available": w.min_available,
         "spread": w.spread,
         "max_per_node": w.max_per_node,
         "on_insufficient": w.on_insufficient,
@@ -208,6 +220,8 @@ def _waiting_workload(
         kind=Kind(row.kind),
         pool=row.pool_name,
         user_id=row.user_id,
+        project_id=row.project_id,
+        domain_id=row.domain_id,
         runtime=row.runtime,
         request=row.requested_slots,
         tasks=tuple(waits),
@@ -216,6 +230,9 @@ def _waiting_workload(
         architecture=row.architecture,
         region=row.region,
         gang=row.gang,
+        min_tasks=row.min_tasks,
+        single_node=row.single_node,
+        pack=tuple(row.pack or ()),
         max_per_node=row.max_per_node,
         spread=row.spread,
         on_insufficient=OnInsufficient(row.on_insufficient),
@@ -224,6 +241,7 @@ def _waiting_workload(
         version=row.version,
         waiting_reason=(row.reason or {}).get("message"),
         constraints=replace(decode_constraints(row.constraints), failed_on=failed_on),
+        preempts=row.preempts,
     )
 
 

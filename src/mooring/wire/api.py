@@ -29,7 +29,7 @@ from mooring.wire.fields import (
     SlotName,
     Text,
 )
-from mooring.wire.placement import PlacementRequest, TaintRequest
+from mooring.wire.placement import GroupRequest, PlacementRequest, TaintRequest
 
 
 class ErrorBody(Answer):
@@ -126,11 +126,26 @@ class WorkloadRequest(Request):
     priority: Annotated[int, Field(ge=0, le=100)] = 10
     labels: Annotated[dict[LabelName, ShortText], Field(max_length=MAX_LABELS)] = {}
     gang: bool = False
+    """All waiting tasks start together or none."""
+    min_tasks: Annotated[int, Field(ge=1, le=MAX_TASKS)] | None = None
+    """So many tasks start together or none; the others as they find room."""
+    single_node: bool = False
+    """All tasks on one node."""
+    pack: Annotated[list[LabelName], Field(max_length=8)] = []
+    """Label keys of nested domains, the widest first: all tasks go into the smallest domain that holds them."""
+    group: GroupRequest | None = None
     spread: bool = True
+    """Prefer nodes with the fewest of its own tasks; without effect on one node, or in a group that packs."""
     max_per_node: Annotated[int, Field(ge=1, le=MAX_TASKS)] | None = None
     on_insufficient: Literal["wait", "fail"] = "wait"
     placement: PlacementRequest | None = None
     """Where its tasks may and should run; task affinity sees the workload's labels on its tasks."""
+    preempts: bool = True
+    """It may take the place of work with a lower priority, where its pool allows that."""
+    preemptible: bool = True
+    """Work with a higher priority may take its place, where its pool allows that."""
+    min_available: Annotated[int, Field(ge=0, le=MAX_TASKS)] | None = None
+    """Preemption leaves so many of its tasks alone, if it can."""
 
 
 class WorkloadAccepted(Answer):
@@ -196,6 +211,14 @@ class WorkloadDetail(WorkloadView):
     environment: dict[str, dict[str, str]] | None = None
     """By container; shown to the owner only."""
     stopping: bool = False
+    gang: bool = False
+    min_tasks: int | None = None
+    single_node: bool = False
+    pack: list[str] = []
+    group: str | None = None
+    preempts: bool = True
+    preemptible: bool = True
+    min_available: int | None = None
 
 
 class WorkloadList(Answer):

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from mooring.model.groups import LONGEST_NAME
+from mooring.model.names import NAME_PATTERN
 from mooring.wire.fields import INT32_MAX, LabelName, Name, Request
 
 _MANY = 32
@@ -67,6 +69,14 @@ class SpreadRequest(TasksRequest):
 class HostPortRequest(Request):
     port: Annotated[int, Field(ge=1, le=65535)]
     protocol: Literal["TCP", "UDP", "SCTP"] = "TCP"
+
+
+class GroupRequest(Request):
+    """Workloads of the same user that name it are members: apart or together on nodes, by wish or strictly."""
+
+    name: Annotated[str, StringConstraints(pattern=f"^{NAME_PATTERN}$", max_length=LONGEST_NAME)]
+    direction: Literal["spread", "pack"] = "spread"
+    enforcement: Literal["preferred", "strict"] = "preferred"
 
 
 class PlacementRequest(Request):

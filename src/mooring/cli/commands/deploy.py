@@ -14,8 +14,11 @@ from mooring.cli.options import (
     DryRunOption,
     EnvironmentOption,
     GpuOption,
+    GroupOption,
     LabelOption,
     MemoryOption,
+    NoPreemptOption,
+    NotPreemptibleOption,
     OutputOption,
     PoolOption,
     PortsOption,
@@ -67,10 +70,27 @@ def deploy(
     ports: PortsOption = 0,
     max_per_node: Annotated[int | None, typer.Option(min=1, help="At most so many on one node.")] = None,
     gang: Annotated[bool, typer.Option("--gang", help="Start all replicas together or none.")] = False,
+    min_tasks: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Start at least so many replicas together or none.")
+    ] = None,
+    single_node: Annotated[bool, typer.Option("--single-node", help="All replicas on one node.")] = False,
+    pack: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LABEL,...",
+            help="All replicas in one domain by these labels of nodes, the widest first: zone,rack.",
+        ),
+    ] = None,
+    group: GroupOption = None,
     on_insufficient: Annotated[OnInsufficient, typer.Option(help="What to do when there is no room.")] = (
         OnInsufficient.WAIT
     ),
     priority: Annotated[int | None, typer.Option(min=0, max=100, help="Higher is placed earlier.")] = None,
+    no_preempt: NoPreemptOption = False,
+    not_preemptible: NotPreemptibleOption = False,
+    min_available: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Preemption leaves so many replicas alone.")
+    ] = None,
     dry_run: DryRunOption = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs.")] = True,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="How long to wait.")] = 300.0,
@@ -86,6 +106,7 @@ def deploy(
     from mooring.cli.output import show_json, show_line
     from mooring.cli.progress import Progress
     from mooring.cli.requests import assignments, build, checked_name, environment, placement, resources
+    from mooring.cli.requests import group as group_request
     from mooring.cli.waiting import is_up, wait_until
     from mooring.cli.words import status_text
     from mooring.wire.api import ContainerRequest, WorkloadRequest
@@ -110,10 +131,17 @@ def deploy(
         priority=priority,
         labels=assignments(label, option="--label") or None,
         gang=gang or None,
+        min_tasks=min_tasks,
+        single_node=single_node or None,
+        pack=pack.split(",") if pack else None,
+        group=group_request(group),
         spread=True,
         max_per_node=max_per_node,
         on_insufficient=on_insufficient.value,
         placement=placement(select=select, tolerate=tolerate, ports=ports, spread_over=spread_over),
+        preempts=False if no_preempt else None,
+        preemptible=False if not_preemptible else None,
+        min_available=min_available,
     )
     with connect(server) as client:
         if dry_run:

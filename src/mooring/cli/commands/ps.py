@@ -146,7 +146,8 @@ def _show(detail: WorkloadDetail) -> None:
             ("image", detail.image or ""),
             ("command", command_text(detail.command)),
             ("resources", amounts(detail.resources)),
-            ("priority", str(detail.priority)),
+            ("together", _together(detail)),
+            ("priority", _priority(detail)),
             ("labels", pairs(detail.labels)),
             ("created", f"{instant(detail.created_at)} ({age(detail.created_at)} ago)"),
             ("started", instant(detail.started_at)),
@@ -161,6 +162,28 @@ def _show(detail: WorkloadDetail) -> None:
         show_line(f"hint: {advice}")
     if detail.status == "PENDING":
         show_line(f"`mooring explain {detail.name}` shows which nodes lack what")
+
+
+def _together(detail: WorkloadDetail) -> str:
+    """How its tasks belong together, and to other work."""
+    parts = [
+        "all start together" if detail.gang and detail.replicas > 1 else "",
+        "" if detail.min_tasks is None else f"at least {detail.min_tasks} start together",
+        "all on one node" if detail.single_node else "",
+        f"packed by {', '.join(detail.pack)}" if detail.pack else "",
+        "" if detail.group is None else f"group {detail.group}",
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def _priority(detail: WorkloadDetail) -> str:
+    parts = [
+        str(detail.priority),
+        "" if detail.preempts else "does not preempt",
+        "" if detail.preemptible else "not preemptible",
+        "" if detail.min_available is None else f"at least {detail.min_available} stay",
+    ]
+    return "; ".join(filter(None, parts))
 
 
 _TASK_COLUMNS = (

@@ -17,8 +17,11 @@ from mooring.cli.options import (
     DryRunOption,
     EnvironmentOption,
     GpuOption,
+    GroupOption,
     LabelOption,
     MemoryOption,
+    NoPreemptOption,
+    NotPreemptibleOption,
     PoolOption,
     PortsOption,
     RegionOption,
@@ -65,9 +68,12 @@ def run(
     select: SelectOption = None,
     tolerate: TolerateOption = None,
     ports: PortsOption = 0,
+    group: GroupOption = None,
     workdir: Annotated[str | None, typer.Option(metavar="FOLDER", help="The folder on the node to run in.")] = None,
     restart: Annotated[Restart | None, typer.Option(help="When to start it again after it ended.")] = None,
     priority: Annotated[int | None, typer.Option(min=0, max=100, help="Higher is placed earlier.")] = None,
+    no_preempt: NoPreemptOption = False,
+    not_preemptible: NotPreemptibleOption = False,
     dry_run: DryRunOption = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Print its name and leave it running.")] = False,
     server: ServerOption = None,
@@ -77,6 +83,7 @@ def run(
     from mooring.cli.explaining import show_explanation
     from mooring.cli.interrupts import Interrupts
     from mooring.cli.requests import assignments, build, checked_name, environment, placement, resources
+    from mooring.cli.requests import group as group_request
     from mooring.wire.api import ContainerRequest, WorkloadRequest
 
     container = build(
@@ -98,7 +105,10 @@ def run(
         region=region,
         priority=priority,
         labels=assignments(label, option="--label") or None,
+        group=group_request(group),
         placement=placement(select=select, tolerate=tolerate, ports=ports),
+        preempts=False if no_preempt else None,
+        preemptible=False if not_preemptible else None,
     )
     with connect(server) as client:
         if dry_run:

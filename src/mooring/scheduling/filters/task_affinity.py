@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from mooring.model.groups import group_of, is_of_group
+from mooring.model.reasons import Cure
 from mooring.scheduling.columns import Cluster, Mask, Rows
 from mooring.scheduling.domains import domain_totals, has_label, of_domain
 from mooring.scheduling.placed import matcher_of_all
@@ -41,6 +43,9 @@ class TaskAffinityFilter:
         return together
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
+        group = group_of(shape.constraints)
+        if group is not None and all(is_of_group(term) for term in shape.constraints.affinity):
+            return strict_group(f"{len(rows):,} without the members of its group {group!r}", group, "change")
         keys = sorted({term.topology_key for term in shape.constraints.affinity})
         return Rejection(
             "task-affinity",
@@ -53,3 +58,8 @@ class TaskAffinityFilter:
         matcher = matcher_of_all(constraints.affinity, constraints.project)
         labels = cluster.placed.project_labels(constraints.project)
         return matcher.matches(constraints.project, labels, dict(constraints.labels))
+
+
+def strict_group(words: str, group: str, cure: Cure) -> Rejection:
+    """A group's demand is in the way. Nobody is preempted for one, which the details say."""
+    return Rejection("strict-group", words, cure, details={"group": group, "preemption": False})

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from mooring.model.constraints import TaskTerm
+from mooring.model.groups import group_of, is_of_group
 from mooring.scheduling.columns import Cluster, Mask, Rows
 from mooring.scheduling.domains import domain_totals, of_domain
+from mooring.scheduling.filters.task_affinity import strict_group
 from mooring.scheduling.placed import Counts, matcher_of
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape
@@ -22,24 +24,39 @@ class TaskAntiAffinityFilter:
         return bool(shape.constraints.anti_affinity) or any(True for _ in _against(shape, cluster))
 
     def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
-        constraints = shape.constraints
         mask = np.ones(len(rows), dtype=np.bool_)
-        for term in constraints.anti_affinity:
-            counts = cluster.placed.counts(matcher_of(term, constraints.project))
+        for term, counts in _terms(shape, cluster):
             mask &= _none_in_domain(cluster, term, counts, rows)
-        for term, carriers in _against(shape, cluster):
-            mask &= _none_in_domain(cluster, term, carriers, rows)
         return mask
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
-        keys = {term.topology_key for term in shape.constraints.anti_affinity}
-        keys |= {term.topology_key for term, _ in _against(shape, cluster)}
+        group = group_of(shape.constraints)
+        if group is not None and _beside_members(shape, cluster, rows).all():
+            return strict_group(f"{len(rows):,} with a member of its group {group!r}", group, "release")
+        keys = {term.topology_key for term, _ in _terms(shape, cluster)}
         return Rejection(
             "task-anti-affinity",
             f"{len(rows):,} beside tasks that it must be apart from (by {', '.join(sorted(keys))})",
             cure="release",
             details={"topology_keys": sorted(keys)},
         )
+
+
+def _terms(shape: Shape, cluster: Cluster) -> Iterator[tuple[TaskTerm, Counts]]:
+    """The task's own terms and those of placed tasks against it, with the tasks per row that keep it away."""
+    constraints = shape.constraints
+    for term in constraints.anti_affinity:
+        yield term, cluster.placed.counts(matcher_of(term, constraints.project))
+    yield from _against(shape, cluster)
+
+
+def _beside_members(shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
+    """The rows where a strict group alone would keep the task away."""
+    beside = np.zeros(len(rows), dtype=np.bool_)
+    for term, counts in _terms(shape, cluster):
+        if is_of_group(term):
+            beside |= ~_none_in_domain(cluster, term, counts, rows)
+    return beside
 
 
 def _against(shape: Shape, cluster: Cluster) -> Iterator[tuple[TaskTerm, Counts]]:

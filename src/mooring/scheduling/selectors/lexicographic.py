@@ -1,6 +1,6 @@
 """Concentrated and dispersed: what is left of the slots, compared one after the other in the order of their priority.
 
-Both first keep work off nodes with free slots that it does not ask for.
+Both first follow what a task wishes about other tasks, then keep it off nodes with free slots that it does not ask for.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from mooring.model.quantity import INT64_MAX
 from mooring.scheduling.columns import Amount
 from mooring.scheduling.plugins import Candidates
 from mooring.scheduling.scorers.unused_capability import unused_capabilities
+from mooring.scheduling.selectors.wishes import wished
 
 PRIORITY = ("cuda", "rocm", "tpu", "gpu", "cpu", "mem")
 """By the beginning of a slot's name (`cuda` means `cuda.device`); slots that are not listed follow by name."""
@@ -28,7 +29,7 @@ class Concentrated:
 
     def choose(self, candidates: Candidates) -> int:
         left = _left(candidates, self._priority, absent=INT64_MAX)
-        return _first([_unused(candidates), *left])
+        return _first([-wished(candidates), _unused(candidates), *left])
 
 
 class Dispersed:
@@ -41,7 +42,7 @@ class Dispersed:
 
     def choose(self, candidates: Candidates) -> int:
         left = _left(candidates, self._priority, absent=-INT64_MAX)
-        return _first([_unused(candidates), *(-amounts for amounts in left)])
+        return _first([-wished(candidates), _unused(candidates), *(-amounts for amounts in left)])
 
 
 def by_priority(names: Sequence[str], priority: Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -40,6 +40,14 @@ class WorkloadRow:
     region: str | None
     priority: int
     labels: Mapping[str, str]
+    gang: bool
+    min_tasks: int | None
+    single_node: bool
+    pack: Sequence[str] | None
+    preempts: bool
+    preemptible: bool
+    min_available: int | None
+    constraints: Mapping[str, Any]
     reason: Mapping[str, Any] | None
     created_at: datetime
     updated_at: datetime
@@ -200,6 +208,14 @@ def _workloads() -> Select[Any]:
             workloads.c.region,
             workloads.c.priority,
             workloads.c.labels,
+            workloads.c.gang,
+            workloads.c.min_tasks,
+            workloads.c.single_node,
+            workloads.c.pack,
+            workloads.c.preempts,
+            workloads.c.preemptible,
+            workloads.c.min_available,
+            workloads.c.constraints,
             workloads.c.reason,
             workloads.c.created_at,
             workloads.c.updated_at,

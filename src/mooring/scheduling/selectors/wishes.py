@@ -1,0 +1,21 @@
+"""What a task would rather be with or apart from, for selectors that look at no score."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mooring.scheduling.columns import Scores
+from mooring.scheduling.plugins import Candidates
+from mooring.scheduling.scorers.task_affinity import TaskAffinityScorer
+from mooring.scheduling.scorers.topology_spread import TopologySpreadScorer
+
+_SCORERS = (TaskAffinityScorer(), TopologySpreadScorer())
+
+
+def wished(candidates: Candidates) -> Scores:
+    """How far each node meets the wishes about other tasks; the same for all where there are none."""
+    met = np.zeros(len(candidates.rows), dtype=np.int64)
+    for scorer in _SCORERS:
+        if scorer.concerns(candidates.shape, candidates.cluster):
+            met += scorer.score(candidates.shape, candidates.cluster, candidates.rows)
+    return met
