@@ -15,6 +15,7 @@ from mooring.store.views.nodes import NodeRow, PoolRow, SlotRow
 from mooring.store.views.workloads import TaskRow, WorkloadRow
 from mooring.wire.api import (
     AttemptRow,
+    DeviceView,
     HistoryRow,
     NodeView,
     PoolView,
@@ -88,6 +89,7 @@ def task_view(row: TaskRow) -> TaskView:
         exit_code=row.exit_code,
         restarts=row.restarts,
         reason=row.reason["message"] if row.reason is not None else None,
+        devices={slot: list(shares) for slot, shares in (row.devices or {}).items()},
         created_at=row.created_at,
         started_at=row.started_at,
         ended_at=row.ended_at,
@@ -140,6 +142,13 @@ def node_view(row: NodeRow) -> NodeView:
         runtimes=list(row.runtimes),
         labels=dict(row.labels),
         slots={name: slot_view(name, slot) for name, slot in row.slots.items()},
+        devices={
+            slot: [
+                DeviceView(index=d.index, model=d.model, memory=d.memory, capacity=d.capacity, taken=d.taken)
+                for d in named
+            ]
+            for slot, named in row.devices.items()
+        },
         enforces=dict(row.enforces),
         tasks=row.tasks,
         cpu_percent=row.cpu_percent,

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from sqlalchemy import and_, delete, insert, select, update
+from sqlalchemy import Select, and_, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.devices import WHOLE, Device
@@ -61,7 +61,7 @@ def completed(devices: Mapping[str, Sequence[Device]], capacity: Amounts) -> dic
 
 
 async def by_node(
-    connection: AsyncConnection, node_ids: Sequence[UUID] | None = None
+    connection: AsyncConnection, node_ids: Sequence[UUID] | Select[tuple[UUID]] | None = None
 ) -> dict[UUID, dict[str, tuple[Device, ...]]]:
     """The devices of all nodes, or of the given ones."""
     query = select(node_devices).order_by(_columns.device_index)

@@ -173,6 +173,8 @@ class TaskView(Answer):
     exit_code: int | None
     restarts: int
     reason: str | None
+    devices: dict[str, list[tuple[int, int]]] = {}
+    """Per slot the devices of its node that are its own: index and amount in base units."""
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
@@ -442,6 +444,16 @@ class SlotView(Answer):
     free: str
 
 
+class DeviceView(Answer):
+    index: int
+    model: str | None
+    memory: int | None
+    """Bytes."""
+    capacity: int
+    taken: int
+    """In base units of its slot."""
+
+
 class NodeView(Answer):
     id: UUID
     name: str
@@ -455,7 +467,9 @@ class NodeView(Answer):
     runtimes: list[str]
     labels: dict[str, str]
     slots: dict[str, SlotView]
+    devices: dict[str, list[DeviceView]] = {}
     enforces: dict[str, str]
+    """Per slot how a limit is kept; `environment` and `none` are advice to the task."""
     tasks: int
     cpu_percent: float
     memory_percent: float

@@ -22,7 +22,7 @@ from mooring.cli.output import Cell, Column, Format, Styled, show_fields, show_j
 from mooring.cli.words import age, pairs, rounded, status_style, status_text
 
 if TYPE_CHECKING:
-    from mooring.wire.api import NodeView
+    from mooring.wire.api import DeviceView, NodeView
 
 app = typer.Typer()
 nodes_app = typer.Typer(help="List the nodes; add, remove or show one.", invoke_without_command=True)
@@ -45,6 +45,8 @@ _COLUMNS = (
     Column("LABELS", wide=True),
     Column("REASON"),
 )
+
+_DEVICE_COLUMNS = (Column("MEMORY", number=True), Column("CAPACITY", number=True), Column("FREE", number=True))
 
 
 @nodes_app.callback()
@@ -154,6 +156,21 @@ def show(name: NodeArgument, output: OutputOption = Format.TABLE, server: Server
         for slot, view in node.slots.items()
     ]
     show_table(columns, rows)
+    devices = [
+        [slot, str(d.index), d.model or "", *_of_device(slot, d)] for slot, own in node.devices.items() for d in own
+    ]
+    if devices:
+        print()
+        show_table([Column("DEVICE"), Column("INDEX", number=True), Column("MODEL"), *_DEVICE_COLUMNS], devices)
+
+
+def _of_device(slot: str, device: DeviceView) -> list[Cell]:
+    from mooring.model.quantity import format_binary
+    from mooring.model.slots import slot_type
+
+    kind = slot_type(slot)
+    memory = "" if device.memory is None else format_binary(device.memory)
+    return [memory, kind.format(device.capacity), kind.format(device.capacity - device.taken)]
 
 
 @app.command(rich_help_panel=CLUSTER)

@@ -12,6 +12,8 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mooring.model.devices import Device
+from mooring.store import devices
 from mooring.store.tables import node_resources, nodes, pools, tasks, users
 
 
@@ -49,6 +51,7 @@ class NodeRow:
     last_seen_at: datetime | None
     owner: str | None
     slots: Mapping[str, SlotRow]
+    devices: Mapping[str, Sequence[Device]]
     tasks: int
     """How many tasks occupy it, lost ones included whose end nobody has reported."""
 
@@ -99,7 +102,7 @@ async def all_pools(connection: AsyncConnection) -> list[PoolRow]:
 
 
 async def _nodes(connection: AsyncConnection, *conditions: ColumnElement[bool]) -> list[NodeRow]:
-    """Three statements, whatever the number of nodes: the nodes, their slots, their tasks."""
+    """Four statements, whatever the number of nodes: the nodes, their slots, their devices, their tasks."""
     found = await connection.execute(
         select(
             nodes.c.id,
@@ -140,6 +143,7 @@ async def _nodes(connection: AsyncConnection, *conditions: ColumnElement[bool]) 
         .order_by(node_resources.c.slot_name)
     ):
         slots[row.node_id][row.slot_name] = SlotRow(row.capacity, row.allocatable, row.held, row.reserved, row.used)
+    named = await devices.by_node(connection, meant)
     counts = {
         row.node_id: row.tasks
         for row in await connection.execute(
@@ -148,4 +152,7 @@ async def _nodes(connection: AsyncConnection, *conditions: ColumnElement[bool]) 
             .group_by(tasks.c.node_id)
         )
     }
-    return [NodeRow(**row._mapping, slots=slots[row.id], tasks=counts.get(row.id, 0)) for row in found]
+    return [
+        NodeRow(**row._mapping, slots=slots[row.id], devices=named.get(row.id, {}), tasks=counts.get(row.id, 0))
+        for row in found
+    ]

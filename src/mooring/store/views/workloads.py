@@ -70,6 +70,7 @@ class TaskRow:
     exit_code: int | None
     restarts: int
     reason: Mapping[str, Any] | None
+    devices: Mapping[str, Sequence[tuple[int, int]]] | None
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
@@ -160,6 +161,7 @@ async def tasks_of(connection: AsyncConnection, workload_id: UUID) -> list[TaskR
             tasks.c.exit_code,
             tasks.c.restarts,
             tasks.c.reason,
+            tasks.c.devices,
             tasks.c.created_at,
             tasks.c.started_at,
             tasks.c.ended_at,
