@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 
-NAMES = ("placement", "growth", "startup", "submission")
+NAMES = ("placement", "growth", "startup", "submission", "binding")
 
 
 def main() -> int:
