@@ -17,20 +17,23 @@ from mooring.controllers.nodes import NodesLoop
 from mooring.coordination.leadership import Office
 from mooring.mirror.mirror import Mirror
 from mooring.model.constraints import Constraints, Taint
-from mooring.model.decisions import Decision
+from mooring.model.decisions import Decision, Outcome, Placement
+from mooring.model.devices import DeviceShare
 from mooring.model.lifecycle import TaskStatus
+from mooring.model.pools import Binding
+from mooring.model.preemption import Preemption, Victim
 from mooring.model.reasons import Reason
 from mooring.model.slots import parse_amounts
 from mooring.model.tenants import Principal
 from mooring.model.workloads import NO_CONSTRAINTS, Container, Kind, OnInsufficient, Restart, TaskTemplate
 from mooring.scheduling import Scheduler
-from mooring.store import leadership, ledger, nodes, pools, slot_types, tenants, transitions, workloads
+from mooring.store import bind, leadership, ledger, nodes, pools, slot_types, tenants, transitions, workloads
 from mooring.store.bind import Bound
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
 from mooring.store.ids import new_id
 from mooring.store.ledger import Finding
-from mooring.store.tables import events, node_resources, status_history
+from mooring.store.tables import events, node_devices, node_resources, status_history
 from mooring.store.tables import nodes as nodes_table
 from mooring.store.tables import resource_allocations as ledger_table
 from mooring.store.tables import tasks as tasks_table
@@ -177,6 +180,22 @@ class Harbour:
     async def bind(self, decisions: Iterable[Decision], *, term: int | None = None) -> Bound:
         return await Binder(self.database).bind(list(decisions), term or self.office.term)
 
+    async def commit(
+        self,
+        *decisions: Decision,
+        mode: Binding = Binding.OPTIMISTIC,
+        preemption: Preemption | None = None,
+        expected: Mapping[str, int] | None = None,
+        at: datetime | None = None,
+    ) -> Bound:
+        """The commit itself, in one of its modes."""
+        term = self.office.term
+        return await self.database.write(
+            lambda c: bind.bind(
+                c, decisions, now=at or now(), term=term, mode=mode, preemption=preemption, expected=expected
+            )
+        )
+
     async def place(self) -> Bound:
         return await self.bind(await self.propose())
 
@@ -248,6 +267,17 @@ class Harbour:
         row = (await self.rows(select(node_resources).where(table.node_id == node_id, table.slot_name == slot)))[0]
         return row.held, row.reserved, row.used
 
+    async def leaving(self, node_id: UUID, slot: str = "cpu") -> int:
+        table = node_resources.c
+        rows = await self.rows(select(table.leaving).where(table.node_id == node_id, table.slot_name == slot))
+        return int(rows[0].leaving)
+
+    async def taken(self, node_id: UUID, slot: str = "gpu") -> dict[int, int]:
+        """What is taken of each device."""
+        table = node_devices.c
+        rows = await self.rows(select(node_devices).where(table.node_id == node_id, table.slot_name == slot))
+        return {row.device_index: row.taken for row in rows}
+
     async def history(self, object_id: UUID) -> list[AnyRow]:
         table = status_history.c
         return await self.rows(select(status_history).where(table.object_id == object_id).order_by(table.id))
@@ -262,6 +292,30 @@ class Harbour:
     async def findings(self) -> list[Finding]:
         async with self.database.read() as connection:
             return (await ledger.audit(connection)).findings
+
+
+async def decision_on(
+    harbour: Harbour,
+    workload_id: UUID,
+    node_ids: Sequence[UUID],
+    *,
+    devices: Sequence[DeviceShare] = (),
+    victims: Sequence[AnyRow] = (),
+) -> Decision:
+    """A scheduler's wish for a workload, whatever the cluster says: one task on each of these nodes."""
+    async with harbour.database.read() as connection:
+        [found] = await workloads.waiting(connection, [workload_id])
+    rows = [await harbour.node_row(node_id) for node_id in node_ids]
+    placements = tuple(
+        Placement(task.id, row.id, row.name, row.generation, 1, devices=tuple(devices))
+        for task, row in zip(found.tasks, rows, strict=False)
+    )
+    return Decision(
+        found,
+        Outcome.RESERVED if victims else Outcome.PLACED,
+        placements,
+        victims=tuple(Victim(task.id, task.workload_id, task.node_id) for task in victims),
+    )
 
 
 async def someone_waits_for_a_lock(database: Database) -> bool:

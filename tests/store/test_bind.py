@@ -1,13 +1,11 @@
 """The guarded commit: the one fit rule under locks; whoever does not fit any more hurts nobody else."""
 
 import asyncio
-from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
 
 from mooring.clock import now
-from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.errors import Conflict
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
@@ -17,17 +15,7 @@ from mooring.store import nodes
 from mooring.store.changes import Change
 from mooring.store.engine import Database
 from tests.store.databases import on_postgresql, on_sqlite
-from tests.store.harbour import Harbour
-
-
-async def decision_on(harbour: Harbour, workload_id: UUID, node_ids: Sequence[UUID]) -> Decision:
-    """A scheduler's wish for a workload, whatever the cluster says: one task on each of these nodes."""
-    found = (await harbour.propose(ids=[workload_id]))[0].workload
-    rows = [await harbour.node_row(node_id) for node_id in node_ids]
-    placements = tuple(
-        Placement(task.id, row.id, row.name, row.generation, 1) for task, row in zip(found.tasks, rows, strict=False)
-    )
-    return Decision(found, Outcome.PLACED, placements)
+from tests.store.harbour import Harbour, decision_on
 
 
 async def test_what_fits_is_reserved_and_what_does_not_goes_back(harbour: Harbour):

@@ -40,7 +40,7 @@ async def test_a_wrong_counter_is_found_and_repaired_from_the_ledger(cluster: Cl
     [finding] = await cluster.harbour.findings()
     assert finding.subject == "node n1, cpu"
     assert finding.expected == "held 0 reserved 0 used 2000 leaving 0"
-    assert finding.found == "held 0 reserved 7 used 2500"
+    assert finding.found == "held 0 reserved 7 used 2500 leaving 0"
 
     async def repair() -> int:
         return await cluster.harbour.database.write(lambda c: ledger.repair_counters(c, now()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -17,33 +18,32 @@ from mooring.store import events
 from mooring.store.changes import Applied, Change, WorkloadChange
 from mooring.store.history import Journal
 from mooring.store.loading import Loaded, LoadedWorkload
-from mooring.store.sets import Statement
+from mooring.store.sets import Update
 
-_UPDATE = Statement(
-    """
-    UPDATE workloads AS w SET
-        status = i.status,
-        reason = CASE WHEN i.keeps_reason THEN w.reason ELSE i.reason END,
-        placed_before = w.placed_before OR i.placed,
-        started_at = CASE WHEN i.started THEN coalesce(w.started_at, {at}) ELSE w.started_at END,
-        ended_at = CASE WHEN i.ended THEN coalesce(w.ended_at, {at}) ELSE w.ended_at END,
-        updated_at = {at},
-        version = i.version
-    FROM {rows} i WHERE w.id = i.id
-    """,
+_UPDATE = Update(
+    "workloads AS w",
+    "w.id = i.id",
     {
         "id": "uuid",
         "status": "text",
         "version": "bigint",
+        "explained": "boolean",
         "reason": "jsonb",
-        "keeps_reason": "boolean",
         "placed": "boolean",
         "started": "boolean",
         "ended": "boolean",
     },
+    always="status = i.status, version = i.version, updated_at = {at}",
+    changes={
+        "explained": "reason = CASE WHEN i.explained THEN i.reason ELSE w.reason END",
+        "placed": "placed_before = w.placed_before OR i.placed",
+        "started": "started_at = CASE WHEN i.started THEN coalesce(w.started_at, {at}) ELSE w.started_at END",
+        "ended": "ended_at = CASE WHEN i.ended THEN coalesce(w.ended_at, {at}) ELSE w.ended_at END",
+    },
     at="timestamptz",
 )
-# What a workload in one of these has no reason to explain.
+_derive = lru_cache(maxsize=1000)(lifecycle.derive)
+# A workload in one of these has nothing to explain.
 _GOES_WELL = frozenset(
     {WorkloadStatus.SCHEDULED, WorkloadStatus.PREPARING, WorkloadStatus.RUNNING, WorkloadStatus.SUCCEEDED}
 )
@@ -68,9 +68,9 @@ async def derive_workloads(
     for workload_id, workload in loaded.workloads.items():
         old = new = workload.status
         if not lifecycle.is_workload_end(old):
-            new = lifecycle.derive(
+            new = _derive(
                 old,
-                statuses[workload_id],
+                tuple(statuses[workload_id]),
                 desired=workload.replicas,
                 service=workload.kind == Kind.DEPLOYMENT,
                 stopping=workload.stopping,
@@ -84,11 +84,11 @@ async def derive_workloads(
         placed = any(change.new is TaskStatus.SCHEDULED for change in own)
         reason = failed.get(workload_id) or _explain(new, own, workload)
         kept = None if reason is None or new in _GOES_WELL else reason.as_dict()
-        keeps = reason is None and not placed and new not in _GOES_WELL
+        explained = reason is not None or placed or new in _GOES_WELL
         started, ended = new is WorkloadStatus.RUNNING, lifecycle.is_workload_end(new)
         workload.version += 1
         workload.status = new
-        updates.append((workload_id, new, workload.version, kept, keeps, placed, started, ended))
+        updates.append((workload_id, new, workload.version, explained, kept, placed, started, ended))
         journal.tell(events.NewEvent("workload", workload_id, workload.version, new, None, workload_id))
         if new is not old:
             text = reason.message if reason else None

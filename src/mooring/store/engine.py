@@ -25,6 +25,16 @@ _RETRIED_STATES = frozenset({"40001", "40P01", "55P03", "57P01", "57P02", "57P03
 _ATTEMPTS = 20
 _FIRST_WAIT_SECONDS = 0.02
 _LONGEST_WAIT_SECONDS = 5.0
+_PRAGMAS = (
+    "journal_mode=wal",
+    "synchronous=full",
+    "foreign_keys=on",
+    "busy_timeout=5000",
+    # Megabytes that a batch touches stay in memory, and are copied into the file once for many batches.
+    "cache_size=-65536",
+    "wal_autocheckpoint=10000",
+    "temp_store=memory",
+)
 
 
 class Database:
@@ -117,7 +127,7 @@ def _sqlite_transactions(engine: AsyncEngine, begin: str) -> None:
     def connect(connection: Any, _record: Any) -> None:
         connection.isolation_level = None
         cursor = connection.cursor()
-        for pragma in ("journal_mode=wal", "synchronous=full", "foreign_keys=on", "busy_timeout=5000"):
+        for pragma in _PRAGMAS:
             cursor.execute(f"pragma {pragma}")
         cursor.close()
 

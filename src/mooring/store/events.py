@@ -41,7 +41,7 @@ _INSERT = Statement(
     """
     INSERT INTO events (noun, object_id, version, kind, node_id, workload_id, details, at, term)
     SELECT i.noun, i.object_id, i.version, i.kind, i.node_id, i.workload_id, i.details, {at}, {term}
-    FROM {rows} i ORDER BY i.ordinal
+    FROM {rows} i
     """,
     {
         "noun": "text",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -68,6 +67,7 @@ _LEAVES = frozenset({TaskStatus.RESERVED, TaskStatus.SCHEDULED, TaskStatus.PREPA
 Slot = tuple[UUID, str]
 Port = tuple[UUID, str, int]
 Device = tuple[UUID, str, int]
+K = TypeVar("K")
 
 
 class _Node(NamedTuple):
@@ -86,18 +86,20 @@ class _Counter(NamedTuple):
     leaving: int
 
 
-@dataclass(slots=True)
 class _Share:
     """What one decision takes, counted in only when all of it can be had."""
 
-    amounts: Counter[Slot] = field(default_factory=Counter)
-    tasks: Counter[UUID] = field(default_factory=Counter)
-    ports: dict[Port, UUID] = field(default_factory=dict)
-    devices: Counter[Device] = field(default_factory=Counter)
-    leaving: Counter[Slot] = field(default_factory=Counter)
-    leaving_tasks: Counter[UUID] = field(default_factory=Counter)
-    leaving_devices: Counter[Device] = field(default_factory=Counter)
-    victims: set[UUID] = field(default_factory=set)
+    __slots__ = ("amounts", "devices", "leaving", "leaving_devices", "leaving_tasks", "ports", "tasks", "victims")
+
+    def __init__(self) -> None:
+        self.amounts: dict[Slot, int] = {}
+        self.tasks: dict[UUID, int] = {}
+        self.ports: dict[Port, UUID] = {}
+        self.devices: dict[Device, int] = {}
+        self.leaving: dict[Slot, int] = {}
+        self.leaving_tasks: dict[UUID, int] = {}
+        self.leaving_devices: dict[Device, int] = {}
+        self.victims: set[UUID] = set()
 
 
 @dataclass(slots=True)
@@ -105,21 +107,21 @@ class Guard:
     nodes: dict[UUID, _Node]
     """Locked until the transaction ends, and with them their counters."""
     _loaded: Loaded
-    _occupied: dict[UUID, Counter[UUID]]
+    _occupied: dict[UUID, dict[UUID, int]]
     """How many tasks each workload has on each node."""
     _counters: dict[Slot, _Counter] | None = None
     """None: the write of the counters will say whether everything fits."""
-    _tasks: Counter[UUID] = field(default_factory=Counter)
+    _tasks: dict[UUID, int] = field(default_factory=dict)
     _ports: dict[Port, UUID] = field(default_factory=dict)
     _devices: dict[Device, tuple[int, int]] = field(default_factory=dict)
     """(capacity, taken)."""
     _devices_of: dict[UUID, list[tuple[Device, int]]] = field(default_factory=dict)
-    _leaving_tasks: Counter[UUID] = field(default_factory=Counter)
-    _leaving_devices: Counter[Device] = field(default_factory=Counter)
+    _taken: dict[Slot, int] = field(default_factory=dict)
+    _left: dict[Slot, int] = field(default_factory=dict)
+    _leaving_tasks: dict[UUID, int] = field(default_factory=dict)
+    _leaving_devices: dict[Device, int] = field(default_factory=dict)
     _leaving: set[UUID] = field(default_factory=set)
     """Tasks that are victims."""
-    _taken: Counter[Slot] = field(default_factory=Counter)
-    _left: Counter[Slot] = field(default_factory=Counter)
 
     @classmethod
     async def read(
@@ -160,7 +162,7 @@ class Guard:
             device = (ids[ordinal], slot, index)
             self._devices_of.setdefault(as_uuid(task_id), []).append((device, amount))
             if leaves:
-                self._leaving_devices[device] += amount
+                _add(self._leaving_devices, device, amount)
 
     def take(self, decision: Decision) -> str | None:
         """Count the decision in, wholly or not at all; what stands in the way, if anything does."""
@@ -185,11 +187,11 @@ class Guard:
             if victim.task_id in self._leaving or victim.task_id in share.victims:
                 return "a task that was to make room makes room for another"
             share.victims.add(victim.task_id)
-            share.leaving_tasks[victim.node_id] += 1
+            _add(share.leaving_tasks, victim.node_id, 1)
             for slot, amount in task.request.items():
-                share.leaving[victim.node_id, slot] += amount
+                _add(share.leaving, (victim.node_id, slot), amount)
             for device, amount in self._devices_of.get(victim.task_id, ()):
-                share.leaving_devices[device] += amount
+                _add(share.leaving_devices, device, amount)
         return None
 
     def _place(self, decision: Decision, placement: Placement, workload: LoadedWorkload, share: _Share) -> str | None:
@@ -199,17 +201,17 @@ class Guard:
             return f"node {placement.node_name} was removed"
         if node.generation != placement.node_generation or node.status != NodeStatus.READY or not node.schedulable:
             return f"node {node.name} changed"
-        share.tasks[id] += 1
+        arriving = _add(share.tasks, id, 1)
         # Only a place that is kept until victims have left may count on their leaving.
         waits = decision.outcome is Outcome.RESERVED
         if node.max_tasks is not None:
-            there = self._tasks[id] + share.tasks[id]
+            there = self._tasks.get(id, 0) + arriving
             if waits:
-                there -= self._leaving_tasks[id] + share.leaving_tasks[id]
+                there -= self._leaving_tasks.get(id, 0) + share.leaving_tasks.get(id, 0)
             if there > node.max_tasks:
                 return f"node {node.name} has all the tasks that it may have"
         limit = workload.max_per_node
-        if limit is not None and self._occupied[workload.id][id] + share.tasks[id] > limit:
+        if limit is not None and self._occupied.get(workload.id, {}).get(id, 0) + arriving > limit:
             return f"node {node.name} has a task of this workload already"
         for protocol, port in ports_of(decision, placement):
             holder = share.ports.get((id, protocol, port)) or self._ports.get((id, protocol, port))
@@ -219,54 +221,65 @@ class Guard:
         for slot, index, amount in placement.devices:
             device = (id, slot, index)
             capacity, taken = self._devices.get(device, (0, 0))
-            share.devices[device] += amount
-            leaving = self._leaving_devices[device] + share.leaving_devices[device] if waits else 0
-            if taken + share.devices[device] - leaving > capacity:
+            leaving = self._leaving_devices.get(device, 0) + share.leaving_devices.get(device, 0) if waits else 0
+            if taken + _add(share.devices, device, amount) - leaving > capacity:
                 return f"device {index} of node {node.name} has too little {slot} left"
-        return None if self._counters is None else self._fit(decision, id, node.name, share, waits=waits)
+        return None if self._counters is None else self._fit(self._counters, decision, placement, share)
 
-    def _fit(self, decision: Decision, id: UUID, name: str, share: _Share, *, waits: bool) -> str | None:
-        assert self._counters is not None
+    def _fit(
+        self, counters: Mapping[Slot, _Counter], decision: Decision, placement: Placement, share: _Share
+    ) -> str | None:
         for slot, request in decision.workload.request.items():
-            key = (id, slot)
-            counter = self._counters.get(key)
+            key = (placement.node_id, slot)
+            counter = counters.get(key)
             if counter is None:
                 if request:
-                    return f"node {name} has no {slot}"
+                    return f"node {placement.node_name} has no {slot}"
                 continue
-            leaving = counter.leaving + self._left[key] + share.leaving[key] if waits else 0
-            before = self._taken[key] + share.amounts[key]
-            if not fits(counter.allocatable + leaving, counter.held, counter.reserved + before, counter.used, request):
-                return f"node {name} has too little {slot} left"
-            share.amounts[key] += request
+            allocatable = counter.allocatable
+            if decision.outcome is Outcome.RESERVED:
+                allocatable += counter.leaving + self._left.get(key, 0) + share.leaving.get(key, 0)
+            reserved = counter.reserved + self._taken.get(key, 0) + share.amounts.get(key, 0)
+            if not fits(allocatable, counter.held, reserved, counter.used, request):
+                return f"node {placement.node_name} has too little {slot} left"
+            _add(share.amounts, key, request)
         return None
 
     def _together(self, workload: LoadedWorkload, share: _Share) -> str | None:
         """What the workload demands of its tasks as a whole."""
-        if workload.single_node and len(self._occupied[workload.id].keys() | share.tasks.keys()) > 1:
+        own = self._occupied.get(workload.id, {})
+        if workload.single_node and len(own.keys() | share.tasks.keys()) > 1:
             return "all tasks of the workload have to be on one node"
         if workload.min_tasks is not None:
-            together = self._occupied[workload.id].total() + share.tasks.total()
+            together = sum(own.values()) + sum(share.tasks.values())
             if together < workload.min_tasks:
                 return f"{workload.min_tasks} tasks start together or none; there are {together}"
         return None
 
     def _count_in(self, workload: LoadedWorkload, share: _Share) -> None:
-        self._taken.update(share.amounts)
-        self._tasks.update(share.tasks)
+        own = self._occupied.setdefault(workload.id, {})
+        for node_id, number in share.tasks.items():
+            _add(self._tasks, node_id, number)
+            _add(own, node_id, number)
+        for key, amount in share.amounts.items():
+            _add(self._taken, key, amount)
         self._ports.update(share.ports)
-        self._left.update(share.leaving)
-        self._leaving_tasks.update(share.leaving_tasks)
-        self._leaving_devices.update(share.leaving_devices)
-        self._leaving |= share.victims
-        self._occupied[workload.id].update(share.tasks)
         for device, amount in share.devices.items():
             capacity, taken = self._devices[device]
             self._devices[device] = (capacity, taken + amount)
+        for node_id, number in share.leaving_tasks.items():
+            _add(self._leaving_tasks, node_id, number)
+        for key, amount in share.leaving.items():
+            _add(self._left, key, amount)
+        for device, amount in share.leaving_devices.items():
+            _add(self._leaving_devices, device, amount)
+        self._leaving |= share.victims
 
 
 def ports_of(decision: Decision, placement: Placement) -> tuple[tuple[str, int], ...]:
     """The ports that become the task's: those it named, and those that were picked for it."""
+    if not (placement.ports or decision.workload.constraints.host_ports):
+        return ()
     named = tuple((port.protocol, port.port) for port in decision.workload.constraints.host_ports)
     return named + tuple(("TCP", port) for port in placement.ports)
 
@@ -276,9 +289,15 @@ def _wants_ports(decision: Decision) -> bool:
     return bool(constraints.host_ports or constraints.ports_wanted)
 
 
-def _occupied(loaded: Loaded) -> dict[UUID, Counter[UUID]]:
-    occupied: dict[UUID, Counter[UUID]] = defaultdict(Counter)
+def _occupied(loaded: Loaded) -> dict[UUID, dict[UUID, int]]:
+    occupied: dict[UUID, dict[UUID, int]] = {}
     for task in loaded.tasks.values():
         if task.node_id is not None and task.status in OCCUPYING:
-            occupied[task.workload_id][task.node_id] += 1
+            _add(occupied.setdefault(task.workload_id, {}), task.node_id, 1)
     return occupied
+
+
+def _add(sums: dict[K, int], key: K, amount: int) -> int:
+    """The sum with the amount."""
+    total = sums[key] = sums.get(key, 0) + amount
+    return total

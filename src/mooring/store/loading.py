@@ -83,11 +83,6 @@ class LoadedTask:
     column: str | None
     """Where ledger and counters have what it occupies: held, reserved or used."""
 
-    @property
-    def counts_as(self) -> str | None:
-        """The column that it counts in; None while it has no node, and when it was freed."""
-        return None if self.freed else self.column
-
 
 @dataclass(frozen=True, slots=True)
 class Loaded:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -20,33 +22,15 @@ from mooring.model.slots import Amounts
 from mooring.store.changes import Change
 from mooring.store.ids import new_id
 from mooring.store.loading import LoadedTask, lock_nodes
-from mooring.store.sets import Statement
+from mooring.store.sets import Statement, Update
+
+Deltas = dict[UUID, dict[str, list[int]]]
+"""By node and slot: what comes to held, reserved, used and leaving."""
 
 _COLUMNS = {"held": 0, "reserved": 1, "used": 2}
-_LEAVING = 3
+_RESERVED, _LEAVING = 1, 3
 _TASK = {"id": "uuid"}
 
-_LEDGER = Statement(
-    """
-    UPDATE resource_allocations AS l SET
-        held = CASE i.counts_as WHEN 'held' THEN l.requested ELSE 0 END,
-        reserved = CASE i.counts_as WHEN 'reserved' THEN l.requested ELSE 0 END,
-        used = CASE i.counts_as WHEN 'used' THEN l.requested ELSE 0 END,
-        held_at = CASE WHEN i.held THEN {at} WHEN i.counts_as IS NOT NULL THEN l.held_at END,
-        reserved_at = CASE WHEN i.scheduled THEN {at} ELSE l.reserved_at END,
-        used_at = CASE WHEN i.started THEN {at} ELSE l.used_at END,
-        freed_at = CASE WHEN i.freed THEN {at} END
-    FROM {rows} i WHERE l.task_id = i.id AND l.freed_at IS NULL
-    """,
-    _TASK | {"counts_as": "text", "held": "boolean", "scheduled": "boolean", "started": "boolean", "freed": "boolean"},
-    at="timestamptz",
-)
-_COUNTERS = """
-    UPDATE node_resources AS r SET
-        held = r.held + i.held, reserved = r.reserved + i.reserved, used = r.used + i.used,
-        leaving = r.leaving + i.leaving
-    FROM {rows} i WHERE r.node_id = i.node_id AND r.slot_name = i.slot_name
-"""
 _AMOUNTS = {
     "node_id": "uuid",
     "slot_name": "text",
@@ -55,10 +39,16 @@ _AMOUNTS = {
     "used": "bigint",
     "leaving": "bigint",
 }
-_COUNT = Statement(_COUNTERS, _AMOUNTS)
+_KEY = "r.node_id = i.node_id AND r.slot_name = i.slot_name"
+_MOVED = {column: f"{column} = r.{column} + i.{column}" for column in (*_COLUMNS, "leaving")}
+_COUNT = Update("node_resources AS r", _KEY, _AMOUNTS, always="", changes=_MOVED)
 # The fit rule of `model.slots.fits`, as a part of the write.
-_COUNT_WHAT_FITS = Statement(
-    f"{_COUNTERS} AND r.held + r.reserved + r.used + i.held + i.reserved + i.used <= r.allocatable", _AMOUNTS
+_RESERVE_WHAT_FITS = Statement(
+    f"""
+    UPDATE node_resources AS r SET reserved = r.reserved + i.reserved FROM {{rows}} i
+    WHERE {_KEY} AND r.held + r.reserved + r.used + i.reserved <= r.allocatable
+    """,
+    {"node_id": "uuid", "slot_name": "text", "reserved": "bigint"},
 )
 _TAKE_DEVICES = Statement(
     """
@@ -131,7 +121,8 @@ class Move:
 
     task: LoadedTask
     node_id: UUID | None
-    counted_as: str | None
+    began_in: str | None
+    counted: bool
     was_leaving: bool
     held: bool = False
     scheduled: bool = False
@@ -154,8 +145,8 @@ class Moves:
         """The task's move, which begins where the task is now."""
         move = self._moves.get(task.id)
         if move is None:
-            counts_as = task.counts_as
-            move = Move(task, task.node_id, counts_as, task.preempted and counts_as is not None)
+            counted = task.column is not None and not task.freed
+            move = Move(task, task.node_id, task.column, counted, counted and task.preempted)
             self._moves[task.id] = move
         return move
 
@@ -207,15 +198,12 @@ class Moves:
     async def write(
         self, connection: AsyncConnection, now: datetime, *, locked_nodes: Iterable[UUID] = (), guarded: bool = False
     ) -> None:
-        """Counters first: if they refuse (TooLittleLeft), little was written in vain."""
-        await self._write_counters(connection, locked_nodes, guarded)
-        ledger = [
-            (m.task.id, m.task.column, m.held, m.scheduled, m.started, m.freed)
-            for m in self._moves.values()
-            if m.held or m.scheduled or m.started or m.freed or m.given_up
-        ]
-        if ledger:
-            await _LEDGER.run(connection, ledger, at=now)
+        """`guarded`: all of it are places to reserve, which are refused (TooLittleLeft) if they do not fit."""
+        # Counters first: if they refuse, little was written in vain.
+        deltas = self._deltas()
+        await lock_nodes(connection, deltas.keys() - set(locked_nodes))
+        await (_reserve if guarded else _count)(connection, deltas)
+        await self._write_ledger(connection, now)
         await self._write_devices(connection, now)
         released = [m for m in self._moves.values() if m.freed or m.given_up]
         if with_ports := [(m.task.id,) for m in released if m.task.ports]:
@@ -227,27 +215,25 @@ class Moves:
         if self._holds_over:
             await _END_HOLDS.run(connection, self._holds_over)
 
-    async def _write_counters(self, connection: AsyncConnection, locked_nodes: Iterable[UUID], guarded: bool) -> None:
-        deltas: dict[UUID, dict[str, list[int]]] = {}
+    def _deltas(self) -> Deltas:
+        deltas: Deltas = {}
         for move in self._moves.values():
             task = move.task
-            counts_as = task.counts_as
-            if move.counted_as is not None and move.node_id is not None:
-                _add(deltas.setdefault(move.node_id, {}), task.request, -1, move.counted_as, move.was_leaving)
-            if counts_as is not None and task.node_id is not None:
-                _add(deltas.setdefault(task.node_id, {}), task.request, 1, counts_as, task.preempted)
-        rows = [
-            (node_id, slot, *delta)
-            for node_id, slots in deltas.items()
-            for slot, delta in slots.items()
-            if guarded or any(delta)
-        ]
-        if not rows:
-            return
-        await lock_nodes(connection, deltas.keys() - set(locked_nodes))
-        written = await (_COUNT_WHAT_FITS if guarded else _COUNT).run(connection, rows)
-        if guarded and written.rowcount != len(rows):
-            raise TooLittleLeft
+            if move.counted and move.node_id is not None and move.began_in is not None:
+                _add(deltas.setdefault(move.node_id, {}), task.request, -1, move.began_in, move.was_leaving)
+            if not task.freed and task.column is not None and task.node_id is not None:
+                _add(deltas.setdefault(task.node_id, {}), task.request, 1, task.column, task.preempted)
+        return deltas
+
+    async def _write_ledger(self, connection: AsyncConnection, now: datetime) -> None:
+        """A statement for all tasks that go the same way."""
+        ways: dict[tuple[Any, ...], list[tuple[UUID]]] = {}
+        for m in self._moves.values():
+            way = (m.began_in, m.task.column, m.held, m.scheduled, m.started, m.freed)
+            if m.began_in is not m.task.column or m.freed:
+                ways.setdefault(way, []).append((m.task.id,))
+        for way, ids in ways.items():
+            await _ledger(*way).run(connection, ids, at=now)
 
     async def _write_devices(self, connection: AsyncConnection, now: datetime) -> None:
         if self._devices_taken:
@@ -261,6 +247,41 @@ class Moves:
             await _FREE_DEVICES.run(connection, freed, at=now)
         if given_up:
             await _FORGET_DEVICES.run(connection, given_up)
+
+
+async def _count(connection: AsyncConnection, deltas: Deltas) -> None:
+    rows = [(node_id, slot, *delta) for node_id, slots in deltas.items() for slot, delta in slots.items() if any(delta)]
+    if rows:
+        await _COUNT.run(connection, rows)
+
+
+async def _reserve(connection: AsyncConnection, deltas: Deltas) -> None:
+    rows = [
+        (node_id, slot, delta[_RESERVED])
+        for node_id in sorted(deltas, key=attrgetter("int"))
+        for slot, delta in deltas[node_id].items()
+    ]
+    if rows and (await _RESERVE_WHAT_FITS.run(connection, rows)).rowcount != len(rows):
+        raise TooLittleLeft
+
+
+@lru_cache(maxsize=100)
+def _ledger(
+    before: str | None, after: str | None, held: bool, scheduled: bool, started: bool, freed: bool
+) -> Statement:
+    """The ledger rows of tasks that go from one column to another; what is freed keeps its amounts."""
+    settings = []
+    if before is not after:
+        settings += [f"{before} = 0"] if before else []
+        settings += [f"{after} = requested"] if after else ["held_at = NULL"]
+    for happened, moment in ((held, "held_at"), (scheduled, "reserved_at"), (started, "used_at"), (freed, "freed_at")):
+        settings += [f"{moment} = {{at}}"] if happened else []
+    return Statement(
+        f"UPDATE resource_allocations SET {', '.join(settings)}"
+        " WHERE task_id IN (SELECT i.id FROM {rows} i) AND freed_at IS NULL",
+        _TASK,
+        at="timestamptz",
+    )
 
 
 def _add(slots: dict[str, list[int]], request: Amounts, sign: int, column: str, leaving: bool) -> None:

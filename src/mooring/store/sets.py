@@ -6,26 +6,31 @@ PostgreSQL arrays that `unnest` puts side by side, on SQLite one JSON text that 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
 import msgspec
 from asyncpg.pgproto import pgproto
-from sqlalchemy import CursorResult
+from sqlalchemy import JSON, Boolean, CursorResult, Integer, String, Table, Uuid
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.types import TypeEngine
+
+from mooring.store.types import UtcDateTime
 
 _encode = msgspec.json.Encoder(uuid_format="hex").encode
 
 
 class Statement:
-    """SQL with `{rows}` and `{name}` for each of the values; `rows` and `values` give PostgreSQL's type by name."""
+    """SQL with `{rows}`, and `{name}` for a value; `rows` and `values` give PostgreSQL's types by name."""
 
     def __init__(self, sql: str, rows: Mapping[str, str], *, lock: str = "", **values: str) -> None:
         """`lock`: what PostgreSQL is told at the end; on SQLite one writer at a time needs no locks."""
-        self._rows = rows
-        self._values = values
+        values = {name: kind for name, kind in values.items() if f"{{{name}}}" in sql}
+        self._values = tuple(values)
         self._postgresql = sql.format(
             rows=_unnest(rows),
             **{name: f"${number}::{kind}" for number, (name, kind) in enumerate(values.items(), start=len(rows) + 1)},
@@ -51,6 +56,72 @@ class Statement:
             rows = [_with_texts(row, self._instants) for row in rows]
         parameters = (_encode(rows).decode(), *map(_sqlite_value, given))
         return await connection.exec_driver_sql(self._sqlite, parameters)
+
+
+class Update:
+    """UPDATE by key that writes only what some row of the batch changes: an index that is not touched costs nothing.
+
+    `always` is set for every batch; the text in `changes` only if its column is neither null, false nor 0 in some row.
+    """
+
+    def __init__(
+        self, head: str, where: str, rows: Mapping[str, str], *, always: str, changes: Mapping[str, str], **values: str
+    ) -> None:
+        self._head, self._where = head, where
+        self._rows, self._values = rows, values
+        self._always, self._changes = always, changes
+        self._places = {name: place for place, name in enumerate(rows)}
+        self._variants: dict[tuple[str, ...], tuple[Statement, list[int]]] = {}
+
+    async def run(
+        self, connection: AsyncConnection, rows: Sequence[tuple[Any, ...]], **values: Any
+    ) -> CursorResult[*tuple[Any, ...]]:
+        columns = list(zip(*rows, strict=True))
+        changed = tuple(name for name in self._changes if any(columns[self._places[name]]))
+        if changed not in self._variants:
+            self._variants[changed] = self._variant(changed)
+        statement, places = self._variants[changed]
+        return await statement.run(connection, list(zip(*(columns[place] for place in places), strict=True)), **values)
+
+    def _variant(self, changed: tuple[str, ...]) -> tuple[Statement, list[int]]:
+        """The statement for batches that change these, and the columns that it needs."""
+        settings = ", ".join(part for part in (self._always, *(self._changes[name] for name in changed)) if part)
+        sql = f"UPDATE {self._head} SET {settings} FROM {{rows}} i WHERE {self._where}"
+        needed = set(re.findall(r"\bi\.(\w+)", sql))
+        rows = {name: kind for name, kind in self._rows.items() if name in needed}
+        return Statement(sql, rows, **self._values), [self._places[name] for name in rows]
+
+
+async def insert(connection: AsyncConnection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows that all name the same columns; there may be none."""
+    if rows:
+        statement = _insertion(table, tuple(rows[0]))
+        await statement.run(connection, [tuple(row.values()) for row in rows])
+
+
+@lru_cache(maxsize=100)
+def _insertion(table: Table, columns: tuple[str, ...]) -> Statement:
+    names = ", ".join(columns)
+    kinds = {name: _kind(table.c[name].type) for name in columns}
+    return Statement(f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {{rows}} i", kinds)
+
+
+def _kind(column: TypeEngine[Any]) -> str:
+    """What PostgreSQL calls the type, or one that it turns into it."""
+    for kind, types in _KINDS.items():
+        if isinstance(column, types):
+            return kind
+    raise TypeError(f"{column!r} cannot be a column of a set")
+
+
+_KINDS: dict[str, tuple[type[Any], ...]] = {
+    "uuid": (Uuid,),
+    "timestamptz": (UtcDateTime,),
+    "jsonb": (JSON,),
+    "text": (String,),
+    "boolean": (Boolean,),
+    "bigint": (Integer,),
+}
 
 
 def as_uuid(value: Any) -> UUID:

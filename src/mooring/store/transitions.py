@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -24,50 +23,60 @@ from mooring.store.derivation import derive_workloads
 from mooring.store.history import Journal
 from mooring.store.loading import Loaded, LoadedTask, load, load_ended
 from mooring.store.moves import Moves
-from mooring.store.sets import Statement
+from mooring.store.sets import Update
 
-_WRITE_TASKS = Statement(
-    """
-    UPDATE tasks AS t SET
-        status = i.status,
-        version = i.version,
-        requeue = i.requeue,
-        node_id = i.node_id,
-        node_name = CASE WHEN i.node_id IS NOT NULL THEN coalesce(i.node_name, t.node_name) END,
-        score = CASE WHEN i.node_id IS NOT NULL THEN coalesce(i.score, t.score) END,
-        occupied_slots = CASE WHEN i.occupies THEN t.requested_slots ELSE '{{}}' END,
-        ports = CASE WHEN i.occupies THEN coalesce(i.ports, t.ports) END,
-        devices = CASE WHEN i.occupies THEN coalesce(i.devices, t.devices) END,
-        prepared_at = CASE WHEN i.node_id IS NOT NULL THEN t.prepared_at END,
-        preempted_by = coalesce(i.preempted_by, t.preempted_by),
-        exit_code = coalesce(i.exit_code, t.exit_code),
-        restarts = coalesce(i.restarts, t.restarts),
-        reason = coalesce(i.reason, t.reason),
-        scheduled_at = CASE WHEN i.scheduled THEN {at} ELSE t.scheduled_at END,
-        started_at = CASE WHEN i.started THEN {at} ELSE t.started_at END,
-        ended_at = CASE WHEN i.ended THEN {at} ELSE t.ended_at END,
-        freed_at = CASE WHEN i.freed THEN {at} ELSE t.freed_at END
-    FROM {rows} i WHERE t.id = i.id
-    """,
+_WRITE_TASKS = Update(
+    "tasks AS t",
+    "t.id = i.id",
     {
         "id": "uuid",
         "status": "text",
         "version": "bigint",
         "node_id": "uuid",
-        "occupies": "boolean",
         "requeue": "boolean",
+        "preempted_by": "uuid",
+        "moved": "boolean",
         "node_name": "text",
         "score": "bigint",
+        "occupancy": "text",
+        "named": "boolean",
+        "ports": "jsonb",
+        "devices": "jsonb",
         "scheduled": "boolean",
         "started": "boolean",
         "ended": "boolean",
         "freed": "boolean",
-        "ports": "jsonb",
-        "devices": "jsonb",
-        "preempted_by": "uuid",
         "exit_code": "bigint",
         "restarts": "bigint",
         "reason": "jsonb",
+    },
+    always="status = i.status, version = i.version",
+    changes={
+        "requeue": "requeue = i.requeue",
+        "preempted_by": "preempted_by = coalesce(i.preempted_by, t.preempted_by)",
+        "moved": """
+            node_id = CASE WHEN i.moved THEN i.node_id ELSE t.node_id END,
+            node_name = CASE WHEN i.moved THEN i.node_name ELSE t.node_name END,
+            score = CASE WHEN i.moved THEN i.score ELSE t.score END,
+            prepared_at = CASE WHEN i.moved THEN NULL ELSE t.prepared_at END
+        """,
+        "occupancy": """
+            occupied_slots = CASE i.occupancy WHEN 'taken' THEN t.requested_slots WHEN 'released' THEN '{{}}'
+                ELSE t.occupied_slots END
+        """,
+        "named": """
+            ports = CASE WHEN i.named THEN i.ports ELSE t.ports END,
+            devices = CASE WHEN i.named THEN i.devices ELSE t.devices END
+        """,
+        "scheduled": "scheduled_at = CASE WHEN i.scheduled THEN {at} ELSE t.scheduled_at END",
+        "started": "started_at = CASE WHEN i.started THEN {at} ELSE t.started_at END",
+        "ended": """
+            ended_at = CASE WHEN i.ended THEN {at} ELSE t.ended_at END,
+            exit_code = coalesce(i.exit_code, t.exit_code)
+        """,
+        "freed": "freed_at = CASE WHEN i.freed THEN {at} ELSE t.freed_at END",
+        "restarts": "restarts = coalesce(i.restarts, t.restarts)",
+        "reason": "reason = coalesce(i.reason, t.reason)",
     },
     at="timestamptz",
 )
@@ -133,7 +142,10 @@ async def free_lost(connection: AsyncConnection, task_ids: Sequence[UUID], now: 
         moves.free(task)
         task.version += 1
     await moves.write(connection, now)
-    await _write(connection, [_Written(task, freed=True) for task in lost], now)
+    freed = [_Written(task, freed=True) for task in lost]
+    for row in freed:
+        row.release()
+    await _write(connection, freed, now)
     told = [events.NewEvent("task", t.id, t.version, "freed", t.node_id, t.workload_id) for t in lost]
     await events.append(connection, told, now)
     return len(lost)
@@ -141,17 +153,21 @@ async def free_lost(connection: AsyncConnection, task_ids: Sequence[UUID], now: 
 
 @dataclass(slots=True)
 class _Written:
-    """A task as it will be written; what is None stays as it was."""
+    """A task as it will be written; what is None or False stays as it was."""
 
     task: LoadedTask
+    moved: bool = False
     node_name: str | None = None
     score: int | None = None
+    occupancy: Literal["taken", "released"] | None = None
+    named: bool = False
+    """Its ports and devices change."""
+    ports: tuple[tuple[str, int], ...] | None = None
+    devices: dict[str, list[tuple[int, int]]] | None = None
     scheduled: bool = False
     started: bool = False
     ended: bool = False
     freed: bool = False
-    ports: tuple[tuple[str, int], ...] | None = None
-    devices: dict[str, list[tuple[int, int]]] | None = None
     preempted_by: UUID | None = None
     exit_code: int | None = None
     restarts: int | None = None
@@ -159,30 +175,45 @@ class _Written:
     left: UUID | None = None
     """The node that it was on until its hold was given up."""
 
+    def place(self, change: Change) -> None:
+        self.moved, self.occupancy = True, "taken"
+        self.task.node_id, self.node_name, self.score = change.node_id, change.node_name, change.score
+        if change.ports or change.devices:
+            self.named, self.ports, self.devices = True, change.ports or None, _by_slot(change) or None
 
-_columns = attrgetter(
-    "node_name",
-    "score",
-    "scheduled",
-    "started",
-    "ended",
-    "freed",
-    "ports",
-    "devices",
-    "preempted_by",
-    "exit_code",
-    "restarts",
-    "reason",
-)
+    def release(self) -> None:
+        self.occupancy = "released"
+        if self.task.ports or self.task.has_devices:
+            self.named, self.ports, self.devices = True, None, None
+
+    def values(self) -> tuple[Any, ...]:
+        task = self.task
+        return (
+            task.id,
+            task.status,
+            task.version,
+            task.node_id,
+            task.requeue,
+            self.preempted_by,
+            self.moved,
+            self.node_name,
+            self.score,
+            self.occupancy,
+            self.named,
+            self.ports,
+            self.devices,
+            self.scheduled,
+            self.started,
+            self.ended,
+            self.freed,
+            self.exit_code,
+            self.restarts,
+            self.reason,
+        )
 
 
 async def _write(connection: AsyncConnection, written: Iterable[_Written], now: datetime) -> None:
-    rows = []
-    for row in written:
-        task = row.task
-        occupies = task.counts_as is not None
-        rows.append((task.id, task.status, task.version, task.node_id, occupies, task.requeue, *_columns(row)))
-    await _WRITE_TASKS.run(connection, rows, at=now)
+    await _WRITE_TASKS.run(connection, [row.values() for row in written], at=now)
 
 
 def _change(row: _Written, change: Change, old: TaskStatus, moves: Moves) -> None:
@@ -193,17 +224,11 @@ def _change(row: _Written, change: Change, old: TaskStatus, moves: Moves) -> Non
     task.version += 1
     if change.reason is not None:
         row.reason = change.reason.as_dict()
-    if change.exit_code is not None:
-        row.exit_code = change.exit_code
     if change.restarts is not None:
         row.restarts = change.restarts
     if new is TaskStatus.SCHEDULED or new is TaskStatus.RESERVED:
         if change.node_id is not None:
-            task.node_id, row.node_name, row.score = change.node_id, change.node_name, change.score
-        if change.ports:
-            row.ports = change.ports
-        if change.devices:
-            row.devices = _by_slot(change)
+            row.place(change)
         if new is TaskStatus.RESERVED:
             moves.hold(task, change)
         else:
@@ -219,11 +244,15 @@ def _change(row: _Written, change: Change, old: TaskStatus, moves: Moves) -> Non
             task.preempted = True
     elif new is TaskStatus.PENDING:
         row.left = task.node_id
+        row.moved, row.node_name, row.score = True, None, None
+        row.release()
         moves.give_up(task)
     elif lifecycle.is_end(new):
         row.ended = True
+        row.exit_code = change.exit_code
         if change.freed or old not in lifecycle.OCCUPYING:
             row.freed = True
+            row.release()
             moves.free(task, held=old is TaskStatus.RESERVED)
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, insert, or_, select, update
+from sqlalchemy import bindparam, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.constraints import Constraints
@@ -17,7 +17,7 @@ from mooring.model.lifecycle import OCCUPYING, ON_THE_WAY_OUT, TaskStatus, Workl
 from mooring.model.reasons import Reason
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind, OnInsufficient, Task, TaskTemplate, Workload
-from mooring.store import events, transitions
+from mooring.store import events, sets, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks
 from mooring.store.constraints import decode_constraints, encode_constraints
@@ -71,7 +71,7 @@ async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) 
 
 async def submit(connection: AsyncConnection, new: Sequence[NewWorkload], now: datetime) -> None:
     """Write workloads with their tasks PENDING, their ledger rows, history and events: a statement per table."""
-    await connection.execute(insert(workloads), [_workload_row(w, now) for w in new])
+    await sets.insert(connection, workloads, [_workload_row(w, now) for w in new])
     wanted = [
         (w.id, task_id, index, 1, None, w.template.request) for w in new for index, task_id in enumerate(w.task_ids)
     ]
@@ -90,10 +90,9 @@ async def _insert_tasks(
     wanted: Sequence[tuple[UUID, UUID, int, int, datetime | None, Mapping[str, int]]],
     now: datetime,
 ) -> None:
-    if not wanted:
-        return
-    await connection.execute(
-        insert(tasks),
+    await sets.insert(
+        connection,
+        tasks,
         [
             {
                 "id": task_id,
@@ -102,7 +101,7 @@ async def _insert_tasks(
                 "attempt": attempt,
                 "current": True,
                 "status": TaskStatus.PENDING,
-                "requested_slots": dict(request),
+                "requested_slots": request,
                 "occupied_slots": {},
                 "not_before": not_before,
                 "created_at": now,
@@ -115,8 +114,7 @@ async def _insert_tasks(
         for _, task_id, _, _, _, request in wanted
         for slot, amount in request.items()
     ]
-    if ledger:
-        await connection.execute(insert(resource_allocations), ledger)
+    await sets.insert(connection, resource_allocations, ledger)
 
 
 def _workload_row(w: NewWorkload, now: datetime) -> dict[str, Any]:
