@@ -93,7 +93,7 @@ class _Stream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            async with self._feed.reading():
+            with self._feed.reading():
                 await super().__call__(scope, receive, send)
         finally:
             self._close()
