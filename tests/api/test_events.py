@@ -11,7 +11,7 @@ from mooring import clock
 from mooring.api import events as events_module
 from mooring.api.feed import EventFeed
 from mooring.model.lifecycle import TaskStatus
-from mooring.store import events, tenants
+from mooring.store import events, feed, tenants
 from mooring.store.engine import Database
 from mooring.store.views.events import Sight
 from tests.api.streams import Stream, streaming
@@ -104,7 +104,7 @@ async def test_a_cursor_that_is_too_old_is_gone_and_a_wrong_one_is_refused(world
     start = (await listed(world, admin))["next"]
     await world.submit(admin, name="one")
     await world.submit(admin, name="two")
-    await world.services.database.write(lambda c: events.purge(c, clock.now() + timedelta(days=1)))
+    await world.services.database.write(lambda c: feed.purge(c, clock.now() + timedelta(days=1)))
     for path in ("/api/events", "/api/events/stream"):
         gone = await world.client.get(path, params={"since": start}, headers=admin)
         assert (gone.status_code, gone.json()["code"]) == (410, "events-purged")
@@ -149,20 +149,20 @@ async def test_a_stream_that_breaks_before_the_first_event_knows_where_it_was(si
 @on_sqlite
 async def test_a_reader_that_falls_behind_what_is_remembered_misses_nothing(database: Database, signalled: World):
     world = signalled
-    feed = EventFeed(database, world.changes, remembered=4)
+    followed = EventFeed(database, world.changes, remembered=4)
     admin = await world.admin()
-    with feed.reading():
-        slow = await feed.end()
+    with followed.reading():
+        slow = await followed.end()
         for number in range(12):
             await world.submit(admin, name=f"w{number}")
         # Somebody else keeps up, so that the feed has read and forgotten most of it.
         quick, seen = slow, 0
         while seen < 12:
-            page = await feed.after(quick, sight=Sight(), wait_seconds=1)
+            page = await followed.after(quick, sight=Sight(), wait_seconds=1)
             quick, seen = page.next, seen + len(page.events)
         late: list[str | None] = []
         while len(late) < 12:
-            page = await feed.after(slow, sight=Sight(), wait_seconds=1)
+            page = await followed.after(slow, sight=Sight(), wait_seconds=1)
             slow = page.next
             late += [event.workload for event in page.events]
     assert late == [f"w{number}" for number in range(12)]
@@ -195,13 +195,13 @@ async def test_streams_end_when_the_server_stops(signalled: World):
 
 @on_sqlite
 async def test_a_stream_whose_place_is_forgotten_meanwhile_says_so(world: World):
-    admin, feed = await world.admin(), world.services.feed
-    start = await feed.end()
+    admin, followed = await world.admin(), world.services.feed
+    start = await followed.end()
     await world.submit(admin, name="one")
     await world.submit(admin, name="two")
-    await world.services.database.write(lambda c: events.purge(c, clock.now() + timedelta(days=1)))
-    with feed.reading():
-        messages = [message async for message in events_module._messages(feed, start, Sight(), expand=False)]
+    await world.services.database.write(lambda c: feed.purge(c, clock.now() + timedelta(days=1)))
+    with followed.reading():
+        messages = [message async for message in events_module._messages(followed, start, Sight(), expand=False)]
     assert len(messages) == 2
     assert messages[1].startswith(b"event: end\ndata: ")
     assert b"events-purged" in messages[1]

@@ -12,7 +12,7 @@ import structlog
 
 from mooring.coordination.signals import Signal
 from mooring.model.events import Cursor
-from mooring.store import events
+from mooring.store import feed
 from mooring.store.engine import Database
 from mooring.store.views.events import EventRow, Page, Sight, page
 
@@ -67,7 +67,7 @@ class EventFeed:
     async def end(self) -> Cursor:
         """Where the feed ends now."""
         async with self._database.read() as connection:
-            return await events.end_of_feed(connection)
+            return await feed.end(connection)
 
     async def after(self, cursor: Cursor, *, sight: Sight, wait_seconds: float) -> Page:
         """What a stream has not seen yet; an empty page when nothing came for so long, or the feed was closed."""
