@@ -36,6 +36,8 @@ class Seen:
     query: dict[str, str]
     body: Any
     token: str | None
+    key: str | None = None
+    """The idempotency key."""
 
 
 @dataclass
@@ -100,6 +102,11 @@ class FakeServer:
         self.ready = True
         self.refuse: dict[tuple[str, str], Refusal] = {}
         self.simulated = False
+        self.drops = 0
+        """How many of the next POST requests are read and never answered."""
+        self.events: list[api.EventView] = []
+        self.events_per_connection: int | None = None
+        """After so many a stream breaks off in the middle of the next."""
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._started = threading.Event()
@@ -165,7 +172,13 @@ class FakeServer:
         header = request.headers.get("Authorization", "")
         token = header.removeprefix("Bearer ") or None
         body = await request.json() if request.can_read_body else None
-        self.seen.append(Seen(request.method, request.path, dict(request.query), body, token))
+        key = request.headers.get("Idempotency-Key")
+        self.seen.append(Seen(request.method, request.path, dict(request.query), body, token, key))
+        if self.drops and request.method == "POST":
+            self.drops -= 1
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
         request[BODY] = body
         request[USER] = self.tokens.get(token or "")
         try:
@@ -190,6 +203,9 @@ class FakeServer:
             web.patch("/api/users/{name}", self._change_user),
             web.post("/api/workloads", self._submit),
             web.post("/api/workloads/dry-run", self._dry_run),
+            web.post("/api/workloads/batch", self._batch),
+            web.get("/api/events", self._events),
+            web.get("/api/events/stream", self._stream),
             web.get("/api/workloads", self._list),
             web.get("/api/workloads/{ref}", self._get),
             web.get("/api/workloads/{ref}/explanation", self._explain),
@@ -278,6 +294,45 @@ class FakeServer:
         )
         return _json(accepted, 202)
 
+    async def _batch(self, request: web.Request) -> web.Response:
+        names = [one.get("name") for one in request[BODY]["workloads"]]
+        taken = api.ErrorBody(code="name-taken", message="there is one already")
+        items = [
+            api.BatchItem(name=name, error=taken)
+            if name == "taken"
+            else api.BatchItem(id=uuid4(), name=name, pool="default", simulated=False)
+            for name in names
+        ]
+        refused = names.count("taken")
+        return _json(api.BatchAccepted(accepted=len(names) - refused, refused=refused, workloads=items), 202)
+
+    async def _events(self, request: web.Request) -> web.Response:
+        left = self._events_after(request.query.get("since"))
+        page = left[: int(request.query.get("limit", 100))]
+        last = page[-1].cursor if page else "0-0"
+        return _json(api.EventList(events=page, next=last, more=len(left) > len(page)))
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        if self.events and request.query.get("since") == "0-0":
+            raise Refusal(410, "events-purged", "forgotten")
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"retry: 1000\nid: 0-1\n\n: still here\n\n")
+        for number, event in enumerate(self._events_after(request.query.get("since"))):
+            message = f"id: {event.cursor}\ndata: {event.model_dump_json()}\n\n".encode()
+            if number == self.events_per_connection:
+                await response.write(message[:20])
+                assert request.transport is not None
+                request.transport.abort()
+                return response
+            await response.write(message)
+        await response.write_eof()
+        return response
+
+    def _events_after(self, since: str | None) -> list[api.EventView]:
+        known = [event.cursor for event in self.events]
+        return self.events[known.index(since) + 1 if since in known else 0 :]
+
     async def _dry_run(self, request: web.Request) -> web.Response:
         asked = api.WorkloadRequest.model_validate(request[BODY])
         return _json(self.explanation.model_copy(update={"id": None, "status": None, "name": asked.name or "made-up"}))
@@ -313,7 +368,11 @@ class FakeServer:
                 new_status="RUNNING", actor="scheduler", reason=None, term=7,
             ),
         ]  # fmt: skip
-        return _json(api.HistoryList(history=rows))
+        tried = api.AttemptRow(
+            phase="start", result="retry", code="image-missing", message="no such image", task_index=0, number=3,
+            first_at=NOW, last_at=NOW,
+        )  # fmt: skip
+        return _json(api.HistoryList(history=rows, attempts=[tried]))
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         workload = self.find(request.match_info["ref"])
@@ -571,3 +630,11 @@ async def _until(condition: Callable[[], bool], *, seconds: float = 30) -> None:
 
 def _json(body: BaseModel, status: int = 200) -> web.Response:
     return web.Response(text=body.model_dump_json(), status=status, content_type="application/json")
+
+
+def event_view(number: int, **more: Any) -> api.EventView:
+    fields: dict[str, Any] = {
+        "cursor": f"7-{number}", "revision": number, "noun": "workload", "id": UUID(int=number), "version": 1,
+        "kind": "PENDING", "at": NOW, "workload": f"w{number}",
+    }  # fmt: skip
+    return api.EventView(**{**fields, **more})

@@ -187,3 +187,31 @@ async def test_a_name_of_a_tenant_cannot_write_into_the_log(harbour: Harbour):
     await Intake(harbour.database).remove(evil, workload_id)
     task = (await harbour.tasks(workload_id))[0]
     assert task.reason["message"] == "Removed by x\\x1b[31m"
+
+
+async def test_a_key_that_two_servers_are_given_at_the_same_time_is_used_once(harbour: Harbour, migrated_url: str):
+    other = Database(migrated_url)
+    intakes = [Intake(harbour.database), Intake(other)]
+    batch = [{"name": name, "containers": [{"command": ["true"]}]} for name in ("a", None)]
+    answers = await asyncio.gather(*(i.submit_batch(harbour.principal, batch, key="k") for i in intakes * 2))
+    await other.close()
+    assert all(answer == answers[0] for answer in answers)
+    assert answers[0].accepted == 2
+    assert await count(harbour) == 2
+
+
+async def test_a_batch_whose_name_another_server_takes_meanwhile_loses_that_name_only(
+    harbour: Harbour, migrated_url: str
+):
+    other = Database(migrated_url)
+    containers = [{"command": ["true"]}]
+    batches = [[{"name": name, "containers": containers} for name in ("web", own)] for own in ("mine", "theirs")]
+    found = await asyncio.gather(
+        Intake(harbour.database).submit_batch(harbour.principal, batches[0]),
+        Intake(other).submit_batch(harbour.principal, batches[1]),
+    )
+    await other.close()
+    assert sorted(answer.accepted for answer in found) == [1, 2]
+    codes = [item.error.code for answer in found for item in answer.workloads if item.error is not None]
+    assert codes == ["name-taken"]
+    assert await count(harbour) == 3

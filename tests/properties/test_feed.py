@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mooring.clock import now
 from mooring.model.events import Cursor, parse_cursor
-from mooring.store import events
+from mooring.store import events, feed
 from mooring.store.engine import Database
 from mooring.store.ids import new_id
 from mooring.store.views.events import Sight, page
@@ -61,7 +61,7 @@ async def scenario(url: str, taken: Sequence[Step]) -> None:
     async with AsyncExitStack() as stack:
         stack.push_async_callback(database.close)
         async with database.read() as connection:
-            reader = Reader(str(await events.end_of_feed(connection)))
+            reader = Reader(str(await feed.end(connection)))
         writers = [await stack.enter_async_context(database.engine.connect()) for _ in range(WRITERS)]
         written: list[list[UUID]] = [[] for _ in range(WRITERS)]
         committed: set[UUID] = set()
@@ -75,7 +75,7 @@ async def scenario(url: str, taken: Sequence[Step]) -> None:
                     await reader.look(database, number)
                 case "forget":
                     # What is older than a day is none of these: the reader is not disturbed.
-                    await database.write(lambda c: events.purge(c, now() - timedelta(days=1)))
+                    await database.write(lambda c: feed.purge(c, now() - timedelta(days=1)))
                 case _:
                     await (writers[number].commit() if what == "commit" else writers[number].rollback())
                     committed |= set(written[number]) if what == "commit" else set()

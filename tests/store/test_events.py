@@ -9,7 +9,7 @@ import pytest
 from mooring.clock import now
 from mooring.model.errors import EventsPurged, InvalidInput
 from mooring.model.events import Cursor, parse_cursor
-from mooring.store import events
+from mooring.store import events, feed
 from mooring.store.engine import Connection, Database
 from mooring.store.ids import new_id
 from mooring.store.views.events import Page, Sight, page
@@ -127,7 +127,7 @@ async def test_old_events_are_forgotten(database: Database):
     day = timedelta(days=1)
     await database.write(lambda c: events.append(c, [events.NewEvent("node", old, 1, "x")], now() - day))
     await append(database, new)
-    assert await database.write(lambda c: events.purge(c, now() - day / 2)) == 1
+    assert await database.write(lambda c: feed.purge(c, now() - day / 2)) == 1
     assert (await read(database, 0))[0] == [new]
 
 
@@ -135,7 +135,7 @@ async def test_positions_survive_a_purge_of_everything(database: Database):
     """Revisions are not used again after the newest row was deleted."""
     await append(database, new_id())
     position = await start(database)
-    await database.write(lambda c: events.purge(c, now() + timedelta(days=1)))
+    await database.write(lambda c: feed.purge(c, now() + timedelta(days=1)))
     late = new_id()
     await append(database, late)
     assert (await read(database, position))[0] == [late]
@@ -152,14 +152,14 @@ async def test_a_cursor_that_is_older_than_what_is_kept_is_told_so(database: Dat
     for age in (3, 2, 1):
         await database.write(lambda c: events.append(c, [events.NewEvent("node", new_id(), 1, "x")], now() - day * age))  # noqa: B023
     first, second, third = (await page_after(database, before)).events
-    assert await database.write(lambda c: events.purge(c, now() - day * 1.5)) == 2
+    assert await database.write(lambda c: feed.purge(c, now() - day * 1.5)) == 2
     for gone in (before, first.cursor):
         with pytest.raises(EventsPurged):
             await page_after(database, gone)
     # Whoever has read all that is forgotten misses nothing, and what is forgotten is not told again.
     assert (await page_after(database, second.cursor)).events == [third]
     assert (await page_after(database, None)).events == [third]
-    assert await database.write(lambda c: events.purge(c, now() - day * 1.5)) == 0
+    assert await database.write(lambda c: feed.purge(c, now() - day * 1.5)) == 0
 
 
 async def test_a_cursor_of_a_database_that_was_ahead_is_told_so(database: Database):
@@ -174,7 +174,7 @@ async def test_only_the_beginning_is_forgotten_whatever_the_clocks_say(database:
         at = now() - timedelta(days=age)
         await database.write(lambda c: events.append(c, [events.NewEvent("node", new_id(), 1, "x")], at))  # noqa: B023
     found = (await page_after(database, None)).events
-    assert await database.write(lambda c: events.purge(c, now() - timedelta(days=1))) == 1
+    assert await database.write(lambda c: feed.purge(c, now() - timedelta(days=1))) == 1
     assert (await page_after(database, None)).events == found[1:]
 
 

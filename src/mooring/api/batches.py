@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, HTTPException, Request
 from pydantic import ValidationError
 
 from mooring.api.access import IdempotencyHeader, Served, User
 from mooring.api.errors import problems
-from mooring.model.errors import InvalidInput
 from mooring.wire.api import BatchAccepted, BatchRequest
 from mooring.wire.fields import MAX_BATCH
 from mooring.wire.problems import invalid, refused
@@ -59,5 +58,5 @@ def _parsed(body: bytes) -> BatchRequest:
         return BatchRequest.model_validate_json(body)
     except ValidationError as error:
         if any(one["type"] == "json_invalid" for one in error.errors(include_url=False, include_input=False)):
-            raise InvalidInput("the body is not JSON that can be read", code="invalid-json") from None
+            raise HTTPException(400) from None
         raise refused(error) from None

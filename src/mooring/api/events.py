@@ -17,7 +17,7 @@ from mooring.api.services import Services
 from mooring.model.errors import EventsPurged
 from mooring.model.events import CURSOR_PATTERN, Cursor, Noun, parse_cursor
 from mooring.model.tenants import Principal
-from mooring.store import events as store
+from mooring.store import feed
 from mooring.store.views import events as views
 from mooring.store.views.events import EventRow, Sight
 from mooring.wire.api import ErrorBody, EventList, EventView
@@ -77,7 +77,7 @@ async def stream_events(
     else:
         cursor = parse_cursor(known)
         async with services.database.read() as connection:
-            await store.check_kept(connection, cursor)
+            await feed.check_kept(connection, cursor)
     return _Stream(
         services.feed, _messages(services.feed, cursor, sight, expand), services.rates.open_stream(principal)
     )
@@ -93,7 +93,7 @@ class _Stream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            async with self._feed.reading():
+            with self._feed.reading():
                 await super().__call__(scope, receive, send)
         finally:
             self._close()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from bisect import bisect_right
-from collections.abc import AsyncIterator
+from collections.abc import Coroutine, Iterator
+from typing import Any
 
 import structlog
 
 from mooring.coordination.signals import Signal
 from mooring.model.events import Cursor
-from mooring.store import events
+from mooring.store import feed
 from mooring.store.engine import Database
 from mooring.store.views.events import EventRow, Page, Sight, page
 
@@ -52,8 +53,8 @@ class EventFeed:
         self._closed.set()
         self._news.send()
 
-    @contextlib.asynccontextmanager
-    async def reading(self) -> AsyncIterator[None]:
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
         """Follow the table while inside. Without readers nothing is read."""
         self._readers += 1
         if self._following is None:
@@ -62,22 +63,17 @@ class EventFeed:
             yield
         finally:
             self._readers -= 1
-            if not self._readers and self._following is not None:
-                self._following.cancel()
-                self._following = None
-                self._forget()
 
     async def end(self) -> Cursor:
         """Where the feed ends now."""
         async with self._database.read() as connection:
-            return await events.end_of_feed(connection)
+            return await feed.end(connection)
 
     async def after(self, cursor: Cursor, *, sight: Sight, wait_seconds: float) -> Page:
         """What a stream has not seen yet; an empty page when nothing came for so long, or the feed was closed."""
         seen = self._news.count
         if self._has_after(cursor) is False:
-            async with self._database.read() as connection:
-                return await page(connection, cursor, sight=sight, limit=_PAGE)
+            return await _unbroken(self._page(cursor, sight))
         if (found := self._recall(cursor, sight)) is None and not self.closed:
             await self._news.wait(wait_seconds, seen)
             if self._has_after(cursor):
@@ -98,7 +94,7 @@ class EventFeed:
 
     async def _follow(self) -> None:
         seen = self._signal.count
-        while True:
+        while self._readers:
             try:
                 if self._end is None:
                     self._begin = self._end = await self.end()
@@ -111,12 +107,13 @@ class EventFeed:
                 await asyncio.sleep(_AGAIN_SECONDS)
                 continue
             seen = await self._signal.wait(_FOLLOW_SECONDS, seen)
+        self._following = None
+        self._forget()
 
     async def _read_on(self, end: Cursor) -> None:
         more = True
         while more:
-            async with self._database.read() as connection:
-                found = await page(connection, end, sight=Sight(), limit=_PAGE)
+            found = await self._page(end, Sight())
             end, more = found.next, found.more
             if found.events:
                 self._remembered += found.events
@@ -128,5 +125,16 @@ class EventFeed:
             if found.events:
                 self._news.send()
 
+    async def _page(self, cursor: Cursor, sight: Sight) -> Page:
+        async with self._database.read() as connection:
+            return await page(connection, cursor, sight=sight, limit=_PAGE)
+
     def _forget(self) -> None:
         self._remembered, self._begin, self._end = [], None, None
+
+
+async def _unbroken(reading: Coroutine[Any, Any, Page]) -> Page:
+    """Read to the end even if the stream's client goes away meanwhile: a query that is cut off costs its connection."""
+    task = asyncio.create_task(reading)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return await asyncio.shield(task)

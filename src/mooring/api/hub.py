@@ -89,7 +89,10 @@ class AgentHub:
         while True:
             try:
                 async with self._database.read() as connection:
-                    if position is None:
+                    if not self._sessions:
+                        # Whoever connects is told everything anyway.
+                        position = None
+                    elif position is None:
                         position = await events.position(connection)
                         self._wake(self._sessions)
                     else:

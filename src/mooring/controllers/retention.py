@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from mooring.clock import now
 from mooring.coordination.leadership import Office
-from mooring.store import events, leadership, submissions
+from mooring.store import feed, leadership, submissions
 from mooring.store.engine import Connection, Database
 
 
@@ -29,7 +29,7 @@ class RetentionLoop:
         async def work(connection: Connection) -> None:
             await leadership.check_term(connection, self._office.term)
             at = now()
-            await events.purge(connection, at - self._retention.events)
+            await feed.purge(connection, at - self._retention.events)
             await submissions.purge(connection, at - self._retention.submissions)
 
         await self._database.write(work)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 from mooring.model.errors import InvalidInput
 
@@ -60,8 +61,12 @@ def parse_quantity(text: str) -> Fraction:
     return -value if match["sign"] == "-" else value
 
 
+@lru_cache(maxsize=4096, typed=True)
 def to_units(text: str | int, units_per_one: int, *, what: str = "amount") -> int:
-    """A quantity as whole base units (`units_per_one` of them make 1); fails if inexact, negative or too large."""
+    """A quantity as whole base units (`units_per_one` of them make 1); fails if inexact, negative or too large.
+
+    People write the same few amounts again and again, so they are remembered.
+    """
     value = Fraction(text) if isinstance(text, int) else parse_quantity(text)
     scaled = value * units_per_one
     shown = _shown(str(text))

@@ -1,8 +1,4 @@
-"""The event feed: what changed, so that readers know which rows to read again.
-
-The feed has one order, that of `model.events.Cursor`, and only what is finished is in it: on PostgreSQL the events of
-transactions below the oldest running one. No event can appear before one that was read already.
-"""
+"""The event feed: what changed, so that readers know which rows to read again."""
 
 from __future__ import annotations
 
@@ -11,17 +7,16 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import BigInteger, ColumnElement, and_, delete, func, literal_column, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.errors import EventsPurged
-from mooring.model.events import Cursor, Event, Noun
+from mooring.model.events import Event, Noun
 from mooring.store.sets import Statement
 from mooring.store.tables import events
 
 CHANNEL = "mooring"
 PURGED = "purged"
-"""Kind of the newest event that was forgotten: it stays, untold, so that what is before it can be told to be gone."""
+"""Kind of the newest event that was forgotten; it stays for `store.feed` and is told to nobody."""
 PLACED = "placed"
 """The kind of a pool's event whose version numbers the commits that placed something in the pool."""
 
@@ -65,72 +60,6 @@ async def append(connection: AsyncConnection, new: Sequence[NewEvent], now: date
     if connection.dialect.name == "postgresql":
         # Delivered to the other processes when, and only if, this transaction commits.
         await connection.execute(select(func.pg_notify(CHANNEL, "")))
-
-
-async def purge(connection: AsyncConnection, before: datetime) -> int:
-    """Forget what every reader has seen long ago: a beginning of the feed, never something from its middle."""
-    end = await end_of_feed(connection)
-    finished = not_after(connection, end)
-    kept = (await connection.execute(_ends(connection, finished, events.c.at >= before).limit(1))).first()
-    old = finished if kept is None else and_(finished, not_after(connection, Cursor(kept[0] or 0, kept[1] - 1)))
-    newest = (await connection.execute(_ends(connection, old, newest_first=True).limit(1))).first()
-    if newest is None or newest.kind == PURGED:
-        return 0
-    marker = Cursor(newest[0] or 0, newest[1])
-    forgotten = await connection.execute(delete(events).where(not_after(connection, Cursor(marker[0], marker[1] - 1))))
-    await connection.execute(
-        update(events).where(events.c.revision == marker.revision).values(kind=PURGED, details=None)
-    )
-    return forgotten.rowcount + 1
-
-
-async def check_kept(connection: AsyncConnection, since: Cursor) -> None:
-    """Raise EventsPurged where something after the cursor is forgotten already, or was never there."""
-    oldest = (await connection.execute(_ends(connection).limit(1))).first()
-    if oldest is not None and oldest.kind == PURGED and since < Cursor(oldest[0] or 0, oldest[1]):
-        raise EventsPurged("the events after this cursor are forgotten; read everything anew and go on from there")
-    if since > await end_of_feed(connection):
-        raise EventsPurged("this feed has not come as far as this cursor, which is another database's; read all anew")
-
-
-async def end_of_feed(connection: AsyncConnection) -> Cursor:
-    """Behind everything that can be read now, and before everything that will come."""
-    if connection.dialect.name == "postgresql":
-        return Cursor(await position(connection), 0)
-    return Cursor(0, await position(connection))
-
-
-def after(connection: AsyncConnection, cursor: Cursor) -> ColumnElement[bool]:
-    """The condition of events behind a cursor."""
-    if connection.dialect.name != "postgresql":
-        return events.c.revision > cursor.revision
-    # The first part is what the index is used for.
-    transaction = events.c.transaction_id
-    behind = or_(transaction > cursor.transaction, events.c.revision > cursor.revision)
-    return and_(transaction >= cursor.transaction, behind)
-
-
-def not_after(connection: AsyncConnection, cursor: Cursor) -> ColumnElement[bool]:
-    if connection.dialect.name != "postgresql":
-        return events.c.revision <= cursor.revision
-    transaction = events.c.transaction_id
-    until = or_(transaction < cursor.transaction, events.c.revision <= cursor.revision)
-    return and_(transaction <= cursor.transaction, until)
-
-
-def feed_order(connection: AsyncConnection) -> list[ColumnElement[Any]]:
-    if connection.dialect.name != "postgresql":
-        return [events.c.revision]
-    return [events.c.transaction_id, events.c.revision]
-
-
-def _ends(connection: AsyncConnection, *conditions: ColumnElement[bool], newest_first: bool = False) -> Any:
-    order = feed_order(connection)
-    return (
-        select(events.c.transaction_id, events.c.revision, events.c.kind)
-        .where(*conditions)
-        .order_by(*(column.desc() for column in order) if newest_first else order)
-    )
 
 
 async def position(connection: AsyncConnection) -> int:

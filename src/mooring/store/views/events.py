@@ -12,7 +12,8 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.events import Cursor
-from mooring.store import events as feed
+from mooring.store import feed
+from mooring.store.events import PURGED
 from mooring.store.tables import events, nodes, pools, tasks, workloads
 
 
@@ -62,15 +63,15 @@ async def page(connection: AsyncConnection, since: Cursor | None, *, sight: Sigh
     """The first events after the cursor, or of all that are kept; EventsPurged where some of them are forgotten."""
     if since is not None:
         await feed.check_kept(connection, since)
-    end = await feed.end_of_feed(connection)
-    query = _events().where(feed.not_after(connection, end), events.c.kind != feed.PURGED)
+    end = await feed.end(connection)
+    query = _events().where(feed.not_after(connection, end), events.c.kind != PURGED)
     if since is not None:
         query = query.where(feed.after(connection, since))
     if sight.user_id is not None:
         query = query.where(workloads.c.user_id == sight.user_id)
     if sight.workload_id is not None:
         query = query.where(events.c.workload_id == sight.workload_id)
-    rows = list(await connection.execute(query.order_by(*feed.feed_order(connection)).limit(limit + 1)))
+    rows = list(await connection.execute(query.order_by(*feed.in_order(connection)).limit(limit + 1)))
     found = [EventRow(Cursor(row[0] or 0, row[1]), *row[2:]) for row in rows[:limit]]
     more = len(rows) > limit
     return Page(found, found[-1].cursor if more else end, more)
