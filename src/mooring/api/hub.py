@@ -98,7 +98,7 @@ class AgentHub:
                     else:
                         news, position = await events.since(connection, position)
                         self._wake(event.node_id for event in news if event.node_id is not None)
-                    held_back = await events.held_back(connection, position)
+                    held_back = position is not None and await events.held_back(connection, position)
             except Exception:
                 _log.exception("Cannot follow the event feed for the agents; trying again")
                 position = None
