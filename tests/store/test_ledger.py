@@ -7,11 +7,14 @@ import pytest
 from sqlalchemy import update
 
 from mooring.clock import now
+from mooring.model.devices import DeviceShare
 from mooring.model.lifecycle import TaskStatus
+from mooring.model.pools import Binding
 from mooring.store import ledger
-from mooring.store.tables import node_resources, resource_allocations, tasks, workloads
+from mooring.store.changes import Change
+from mooring.store.tables import holds, node_devices, node_resources, resource_allocations, tasks, workloads
 from tests.store.databases import on_sqlite
-from tests.store.harbour import Harbour
+from tests.store.harbour import Harbour, decision_on
 
 
 class Cluster:
@@ -119,4 +122,42 @@ async def test_two_current_attempts_at_one_task_are_found(cluster: Cluster):
 
 @on_sqlite
 async def test_an_empty_database_is_clean(harbour: Harbour):
+    assert await harbour.findings() == []
+
+
+async def test_wrong_books_of_devices_holds_and_victims_are_found_and_counters_repaired(harbour: Harbour):
+    node_id = await harbour.node("n1", slots={"gpu": 2})
+    held, running = await harbour.submit("held", slots={"gpu": 1}), await harbour.submit("running", slots={"gpu": 1})
+    first = await decision_on(harbour, held, [node_id], devices=[DeviceShare("gpu", 0, 1000)])
+    second = await decision_on(harbour, running, [node_id], devices=[DeviceShare("gpu", 1, 1000)])
+    await harbour.commit(first, mode=Binding.TWO_PHASE)
+    await harbour.commit(second)
+    [task] = await harbour.tasks(running)
+    await harbour.apply(Change(task.id, TaskStatus.TERMINATING, preempted_by=held))
+    assert await harbour.findings() == []
+    cluster = Cluster(harbour, node_id, running, task.id)
+
+    assert await cluster.plant(update(node_resources).values(leaving=7)) == ["ledger = counters"]
+    assert await cluster.plant(update(node_devices).values(taken=5)) == ["allocations = devices", "ledger = counters"]
+    assert await harbour.database.write(lambda c: ledger.repair_counters(c, now())) == 5
+    assert await harbour.findings() == []
+    assert await harbour.leaving(node_id) == 1000
+    assert await harbour.taken(node_id) == {0: 1000, 1: 1000}
+
+    copy = update(tasks).where(tasks.c.id == task.id)
+    assert await cluster.plant(copy.values(devices={"gpu": [[0, 1000]]})) == ["JSON = devices"]
+    assert await cluster.plant(copy.values(devices={"gpu": [[1, 1000]]})) == []
+    assert await cluster.plant(update(holds).values(task_id=task.id)) == ["reserved = held"]
+
+
+@on_sqlite
+async def test_a_device_above_its_capacity_is_found_unless_the_surplus_leaves(harbour: Harbour):
+    node_id = await harbour.node("n1", slots={"gpu": 1})
+    workload_id = await harbour.submit("w", slots={"gpu": 1})
+    wish = await decision_on(harbour, workload_id, [node_id], devices=[DeviceShare("gpu", 0, 1000)])
+    await harbour.commit(wish)
+    [task] = await harbour.tasks(workload_id)
+    cluster = Cluster(harbour, node_id, workload_id, task.id)
+    assert await cluster.plant(update(node_devices).values(capacity=500)) == ["device within capacity"]
+    await harbour.apply(Change(task.id, TaskStatus.TERMINATING, preempted_by=workload_id))
     assert await harbour.findings() == []
