@@ -187,7 +187,8 @@ def forget(cluster: Cluster, decision: Decision) -> None:
         if row is not None:
             given = tuple(HostPort(port) for port in placement.ports)
             resolved = replace(constraints, host_ports=(*constraints.host_ports, *given), ports_wanted=0)
-            cluster.forget(np.array([row], dtype=np.intp), demand, resolved if given else constraints)
+            here: Rows = np.array([row], dtype=np.intp)
+            cluster.forget(here, demand, resolved if given else constraints, (placement.devices,))
 
 
 def _of_survey(known: Explanation, evaluation: Evaluation, survey: Survey) -> Explanation:

@@ -29,6 +29,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from mooring.model import devices
 from mooring.model.decisions import SCORE_ONE
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -113,8 +114,10 @@ def _merged(function: _Function) -> _Function:
 
 ONE = 1_000_000
 """The scale of scores, a constant of this file so that the compiler's cache sees it change."""
-if ONE != SCORE_ONE:
-    raise AssertionError("the kernels were written for another scale of scores")
+WHOLE = 1000
+"""A whole device; likewise."""
+if (ONE, WHOLE) != (SCORE_ONE, devices.WHOLE):
+    raise AssertionError("the kernels were written for another scale of scores or devices")
 
 IMPOSSIBLE = -(1 << 62)
 UNASKED = -(1 << 63)
@@ -129,7 +132,9 @@ REMEMBERED = 16
 CLASS, PARTITION, SLOT, USED, FIRST_TERM, LAST_TERM, HOST_TERMS, DOMAIN_TERMS, LABELS, FAILED, TAINTS, WISHES = range(
     12
 )
-SHAPE_FIELDS = 12
+WHOLES, SHARE, MIX = range(12, 15)
+SHAPE_FIELDS = 15
+"""WHOLES: whole devices that it asks for, or SHARE: so much of one. MIX: the typical requests of its pool."""
 
 # Fields of a term.
 KIND, VIEW, HOST, LEVEL, COUNTER, LIMIT, SELF, BASE, MIN_DOMAINS, WEIGHT = range(10)
@@ -155,13 +160,23 @@ is above 0 (LIMIT 1) or where it is not (LIMIT 0)."""
     POINTS_LEFT,
     POINTS_EVEN,
     PLUGIN,
-) = range(15)
-PROFILE_FIELDS = 15
+    FRAGMENTATION,
+) = range(16)
+PROFILE_FIELDS = 16
 LEVELS = 8
 """Distinct values of a score that is normalised by the largest among the nodes that can be chosen."""
 POINT = ONE // 100
 AUTOMATIC, ALWAYS_REFRESH, ALWAYS_REBUILD, ALWAYS_SCAN = range(4)
 """Modes: tests force each way of picking; all give the same decisions."""
+
+# Fields of a mix of typical requests, and of a typical request.
+FIRST, LAST, FIRST_THRESHOLD, LAST_THRESHOLD, TOTAL_WEIGHT = range(5)
+TYPICAL_CPU, TYPICAL_MEMORY, TYPICAL_DEVICES, THRESHOLD, TYPICAL_WEIGHT = range(5)
+
+PSEUDO_SLOTS = 3
+"""Behind the slots: wholly free devices, the largest free share of one, and room for tasks."""
+MOST_DEVICES = 62
+"""Of one node: those that a task was given are the bits of one number."""
 
 # Statistics.
 REFRESHED_ROWS, REBUILDS, SCANS, DOMINATED = range(4)
@@ -176,7 +191,7 @@ Number: TypeAlias = Any
 
 
 class Nodes(NamedTuple):
-    """What is free: `row` [row, slot] for one row, `free` [slot, row] for scans. The last slot is room for tasks."""
+    """What is free: `row` [row, slot] for one row, `free` [slot, row] for scans. Behind the slots are PSEUDO_SLOTS."""
 
     row: Int64s
     free: Int64s
@@ -191,6 +206,14 @@ class Nodes(NamedTuple):
     log: Int32s
     last: Int64s
     head: Int64s
+    devices: Int64s
+    """[row, device]: what is left of each."""
+    models: Int64s
+    """Of the devices of a row."""
+    left: Int64s
+    wasted: Int64s
+    enough: Int64s
+    """Room for calculations about the devices of one row."""
 
 
 class Shapes(NamedTuple):
@@ -215,6 +238,12 @@ class Shapes(NamedTuple):
     """[kind, class, level], rising."""
     releases: Int64s
     """Raised whenever room may have come back; what failed before may be tried again then."""
+    mixes: Int64s
+    typical: Int64s
+    thresholds: Int64s
+    """Per mix the distinct shares of a device that its typical requests need, rising."""
+    allowed: Bytes
+    """[typical request, model]: it can use devices of that model."""
 
 
 class Counters(NamedTuple):
@@ -290,6 +319,8 @@ class Answers(NamedTuple):
     keys: Int64s
     found: Int32s
     feasible: Int32s
+    devices: Int64s
+    """Per placement the devices that it was given, as bits."""
 
 
 def row_score(function: Callable[..., int]) -> RowScore:
@@ -347,7 +378,7 @@ def resource_score(profile: Int64s, cpu: Number, memory: Number, cpu_inverse: Nu
 def unused_score(nodes: Nodes, shapes: Shapes, shape: Number, row: Number) -> Number:
     """The fewer slots have something free that the shape does not ask for, the better."""
     unused = 0
-    for slot in range(nodes.row.shape[1] - 1):
+    for slot in range(nodes.row.shape[1] - PSEUDO_SLOTS):
         unused += shapes.take[shape, slot] == 0 and nodes.row[row, slot] > 0
     return shapes.profile[UNUSED] * (ONE // (1 + unused))
 
@@ -396,6 +427,81 @@ def largest_level(slots: Slots, slot: Number, kind: Number) -> Number:
 @_inlined
 def plugin_score(nodes: Nodes, shapes: Shapes, shape: Number, row: Number, plugin: RowScore) -> Number:
     return min(max(plugin(nodes.row, nodes.row_inverse, shapes.take[shape], row), 0), ONE)
+
+
+@_compiled
+def fragment(nodes: Nodes, shapes: Shapes, mix: Number, row: Number, cpu: Number, memory: Number) -> Number:
+    """How much of `nodes.left` the typical requests of a mix cannot use, summed with their weights."""
+    left, devices = nodes.left, nodes.left.shape[0]
+    first_threshold = shapes.mixes[mix, FIRST_THRESHOLD]
+    total = np.int64(0)
+    for device in range(devices):
+        total += left[device]
+    for at in range(first_threshold, shapes.mixes[mix, LAST_THRESHOLD]):
+        threshold, wasted, enough = shapes.thresholds[at], np.int64(0), np.int64(0)
+        for device in range(devices):
+            suffices = left[device] >= threshold
+            enough += suffices
+            wasted += 0 if suffices else left[device]
+        nodes.wasted[at - first_threshold] = wasted
+        nodes.enough[at - first_threshold] = enough
+    result, model = np.int64(0), nodes.models[row]
+    for number in range(shapes.mixes[mix, FIRST], shapes.mixes[mix, LAST]):
+        threshold = shapes.typical[number, THRESHOLD]
+        usable = (
+            (cpu >= shapes.typical[number, TYPICAL_CPU])
+            & (memory >= shapes.typical[number, TYPICAL_MEMORY])
+            & (nodes.enough[threshold] >= shapes.typical[number, TYPICAL_DEVICES])
+            & (shapes.allowed[number, model] > 0)
+        )
+        result += shapes.typical[number, TYPICAL_WEIGHT] * (nodes.wasted[threshold] if usable else total)
+    return result
+
+
+@_compiled
+def least_fragment(
+    nodes: Nodes, shapes: Shapes, shape: Number, row: Number, cpu: Number, memory: Number
+) -> tuple[Number, Number]:
+    """The least fragment that a share of one device leaves in `nodes.left`, and which device that is."""
+    left, share, mix = nodes.left, shapes.fields[shape, SHARE], shapes.fields[shape, MIX]
+    least, chosen = np.int64(1 << 62), np.int64(0)
+    for device in range(left.shape[0]):
+        fits = left[device] >= share
+        for earlier in range(device):
+            fits &= left[earlier] != left[device]
+        if fits:
+            left[device] -= share
+            result = fragment(nodes, shapes, mix, row, cpu, memory)
+            left[device] += share
+            if result < least:
+                least, chosen = result, np.int64(device)
+    return least, chosen
+
+
+@_compiled
+def fragmentation_score(nodes: Nodes, shapes: Shapes, shape: Number, row: Number) -> Number:
+    """Half of ONE if the fragment stays as it is, more the more it falls."""
+    mix, wholes = shapes.fields[shape, MIX], shapes.fields[shape, WHOLES]
+    total = np.int64(0)
+    for device in range(nodes.left.shape[0]):
+        nodes.left[device] = max(nodes.devices[row, device], 0)
+        total += nodes.left[device]
+    if total == 0:
+        return np.int64(ONE // 2)
+    cpu, memory = nodes.row[row, 0], nodes.row[row, 1]
+    before = fragment(nodes, shapes, mix, row, cpu, memory)
+    cpu, memory = cpu - shapes.take[shape, 0], memory - shapes.take[shape, 1]
+    if shapes.fields[shape, SHARE] > 0:
+        after, _ = least_fragment(nodes, shapes, shape, row, cpu, memory)
+    else:
+        for device in range(nodes.left.shape[0]):
+            if wholes > 0 and nodes.left[device] >= WHOLE:
+                nodes.left[device] -= WHOLE
+                wholes -= 1
+        after = fragment(nodes, shapes, mix, row, cpu, memory)
+    change = abs(before - after)
+    part = ONE // 2 * change // (WHOLE * shapes.mixes[mix, TOTAL_WEIGHT] + change)
+    return ONE // 2 + part if after <= before else ONE // 2 - part
 
 
 @_inlined
@@ -493,6 +599,8 @@ def score_row(
         weighted += unused_score(nodes, shapes, shape, row)
     if profile[PLUGIN] > 0:
         weighted += profile[PLUGIN] * plugin_score(nodes, shapes, shape, row, plugin)
+    if profile[FRAGMENTATION] > 0:
+        weighted += profile[FRAGMENTATION] * fragmentation_score(nodes, shapes, shape, row)
     shift = profile[KEY_SHIFT]
     key = (weighted << shift) + nodes.precedence[row]
     if fields[shape, HOST_TERMS] > 0:
@@ -581,6 +689,10 @@ def score_all(
             free = nodes.free[slot]
             for row in range(rows):
                 keys[row] = keys[row] if free[row] >= need else IMPOSSIBLE
+    if profile[FRAGMENTATION] > 0:
+        for row in range(rows):
+            if keys[row] != IMPOSSIBLE:
+                keys[row] += profile[FRAGMENTATION] * fragmentation_score(nodes, shapes, shape, row) << shift
     if fields[shape, HOST_TERMS] > 0:
         for term in range(fields[shape, FIRST_TERM], fields[shape, LAST_TERM]):
             if shapes.terms[term, HOST]:
@@ -876,7 +988,7 @@ def commit(nodes: Nodes, shapes: Shapes, counters: Counters, shape: Number, row:
         left = nodes.row[row, slot] - amount
         nodes.row[row, slot] = left
         nodes.free[slot, row] = left
-        if slot < tasks:
+        if slot <= tasks - PSEUDO_SLOTS:
             nodes.taken[slot, row] += amount
     nodes.tasks[row] += sign
     nodes.uncounted[0, row] += sign * shapes.uncounted[shape, 0]
@@ -902,6 +1014,42 @@ def commit(nodes: Nodes, shapes: Shapes, counters: Counters, shape: Number, row:
                 if counters.least[view] < 0:
                     counters.domain[view, counters.codes[level, row]] += sign
     touch(nodes, row)
+
+
+@_inlined
+def choose_devices(nodes: Nodes, shapes: Shapes, shape: Number, row: Number) -> Number:
+    """The devices for a task of the shape that was just counted on a row, as bits: the tightest fit, lowest first."""
+    wholes, share = shapes.fields[shape, WHOLES], shapes.fields[shape, SHARE]
+    if share > 0 and shapes.profile[FRAGMENTATION] > 0:
+        for device in range(nodes.left.shape[0]):
+            nodes.left[device] = max(nodes.devices[row, device], 0)
+        _, chosen = least_fragment(nodes, shapes, shape, row, nodes.row[row, 0], nodes.row[row, 1])
+        return np.int64(1) << chosen
+    given, tightest = np.int64(0), np.int64(1 << 62)
+    for device in range(nodes.devices.shape[1]):
+        left = nodes.devices[row, device]
+        if share > 0 and share <= left < tightest:
+            given, tightest = np.int64(1) << device, left
+        elif wholes > 0 and left >= WHOLE:
+            given |= np.int64(1) << device
+            wholes -= 1
+    return given
+
+
+@_inlined
+def move_devices(nodes: Nodes, shapes: Shapes, shape: Number, row: Number, given: Number, sign: Number) -> None:
+    """Take devices from a row for a task of the shape (1), or give them back (-1)."""
+    share = shapes.fields[shape, SHARE]
+    amount = sign * (share if share > 0 else WHOLE)
+    free, largest = np.int64(0), np.int64(0)
+    for device in range(nodes.devices.shape[1]):
+        if given >> device & 1:
+            nodes.devices[row, device] -= amount
+        free += nodes.devices[row, device] >= WHOLE
+        largest = max(largest, nodes.devices[row, device])
+    at = nodes.row.shape[1] - PSEUDO_SLOTS
+    nodes.row[row, at], nodes.free[at, row] = free, free
+    nodes.row[row, at + 1], nodes.free[at + 1, row] = largest, largest
 
 
 @_inlined
@@ -994,6 +1142,10 @@ def place(
             if limited:
                 nodes.own[row] += 1
             commit(nodes, shapes, counters, shape, row, 1)
+            if shapes.fields[shape, WHOLES] + shapes.fields[shape, SHARE] > 0:
+                given = choose_devices(nodes, shapes, shape, row)
+                move_devices(nodes, shapes, shape, row, given, 1)
+                answers.devices[start + found - 1] = given
         answers.found[workload] = found
         if limited:
             for at in range(own_first, own_last):
@@ -1005,5 +1157,8 @@ def place(
                 touch(nodes, row)
         if found < count and queue.together[workload] and found > 0:
             for at in range(found - 1, -1, -1):
-                commit(nodes, shapes, counters, shape, nodes.row_of[answers.keys[start + at] & lowest], -1)
+                row = nodes.row_of[answers.keys[start + at] & lowest]
+                commit(nodes, shapes, counters, shape, row, -1)
+                if answers.devices[start + at]:
+                    move_devices(nodes, shapes, shape, row, answers.devices[start + at], -1)
             forget_failures(shapes)

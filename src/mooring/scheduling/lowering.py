@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 
 from mooring.model.constraints import HostPort, PreferredTasks, TaskTerm
 from mooring.model.decisions import SCORE_ONE
+from mooring.model.devices import WHOLE
 from mooring.model.labels import equal_to
 from mooring.scheduling import kernels
 from mooring.scheduling.columns import NODE_NAME, Cluster, Mask, Rows
+from mooring.scheduling.device_requests import DeviceRequest, device_requests
 from mooring.scheduling.evaluation import DESIGNATED, tiers
+from mooring.scheduling.filters.devices import DevicesFilter
 from mooring.scheduling.filters.host_ports import HostPortsFilter
 from mooring.scheduling.filters.licence import LicenceFilter
 from mooring.scheduling.filters.resources import ResourcesFilter
@@ -30,6 +33,7 @@ from mooring.scheduling.placed import Counts, Matcher, TermKind, excludes, match
 from mooring.scheduling.plugins import Filter, Scorer, ask_filter, ask_scorer, is_concerned
 from mooring.scheduling.profiles import Profile
 from mooring.scheduling.scorers.balanced import BalancedScorer
+from mooring.scheduling.scorers.fragmentation import SLOT, FragmentationScorer, typical_of
 from mooring.scheduling.scorers.kubernetes import (
     KubernetesBalanced,
     KubernetesFit,
@@ -49,6 +53,9 @@ from mooring.scheduling.scorers.topology_spread import TopologySpreadScorer
 from mooring.scheduling.scorers.unused_capability import UnusedCapabilityScorer
 from mooring.scheduling.shapes import Shape
 from mooring.scheduling.spreading import counts_itself, labelled_for_all, matcher_of_spread, taking_part
+
+DEVICE_SLOT = SLOT
+"""The slot of devices that the kernels know."""
 
 StaticKey: TypeAlias = tuple[object, ...]
 
@@ -191,6 +198,7 @@ class LoweredProfile:
     most_shares: tuple[int, int] = (1, 1)
     balanced: int = 0
     unused: int = 0
+    fragmentation: int = 0
     filters: frozenset[type] = frozenset()
     """The filters that are asked by counting."""
     shape_is_static: bool = False
@@ -206,7 +214,31 @@ class LoweredProfile:
         constraints = shape.constraints
         if constraints.ports_wanted or (self.normalised is not None and not self.normalised.accepts(shape, cluster)):
             return False
-        return constraints.licence is None or LicenceFilter not in self.filters
+        if constraints.licence is not None and LicenceFilter in self.filters:
+            return False
+        return self._accepts_devices(shape, cluster)
+
+    def _accepts_devices(self, shape: Shape, cluster: Cluster) -> bool:
+        """The kernels know one slot of devices, asked for as whole ones or as a share of one, alike on each node."""
+        column = cluster.devices.columns.get(DEVICE_SLOT)
+        unequal = column is not None and bool(column.unequal)
+        if self.fragmentation and unequal and any(typical.models for typical in typical_of(shape.pool, cluster)):
+            return False
+        requests = self.device_requests(shape, cluster)
+        return not requests or (
+            len(requests) == 1
+            and requests[0].column is column
+            and column.free.shape[1] <= kernels.MOST_DEVICES
+            and not column.odd
+            and not (requests[0].demand is not None and unequal)
+            and requests[0].valid
+            and not requests[0].fragmentation
+            and (requests[0].amount < WHOLE or requests[0].amount % WHOLE == 0)
+        )
+
+    def device_requests(self, shape: Shape, cluster: Cluster) -> list[DeviceRequest]:
+        """What the shape asks of devices, if the profile looks at them."""
+        return device_requests(shape, cluster) if DevicesFilter in self.filters else []
 
     def weight_of(self, shape: Shape, cluster: Cluster) -> int:
         """The weights of the scorers that concern a shape."""
@@ -221,6 +253,7 @@ class LoweredProfile:
     def static_key(self, shape: Shape, cluster: Cluster) -> StaticKey:
         """What the static answers depend on."""
         constraints = shape.constraints
+        amount = dict(shape.request).get(DEVICE_SLOT) if constraints.devices else None
         return (
             tuple(is_concerned(scorer, shape, cluster) for scorer, _ in self.static_scorers),
             shape.pool,
@@ -237,6 +270,8 @@ class LoweredProfile:
             constraints.images,
             constraints.machine_image,
             constraints.volume_zones,
+            constraints.devices,
+            amount,
             constraints.designated,
             constraints.designated_strictly,
             constraints.failed_on,
@@ -250,6 +285,9 @@ class LoweredProfile:
             if not len(at):
                 return keys
             at = at[ask_filter(plugin, shape, cluster, rows[at])]
+        if shape.constraints.devices:
+            for request in self.device_requests(shape, cluster):
+                at = at[request.suitable(rows[at])]
         if len(at):
             passing = rows[at]
             weighted = np.zeros(len(at), dtype=np.int64)
@@ -297,7 +335,7 @@ def lower_profile(profile: Profile) -> LoweredProfile | None:
     lowered = LoweredProfile((), (), sum(weight for _, weight in profile.scorers))
     for plugin in profile.filters:
         kind = type(plugin)
-        if kind in _COUNTED or kind in (ResourcesFilter, TasksPerNodeFilter):
+        if kind in _COUNTED or kind in (ResourcesFilter, DevicesFilter, TasksPerNodeFilter):
             counted.add(kind)
         elif plugin.depends_on == "static":
             static_filters.append(plugin)
@@ -314,6 +352,8 @@ def lower_profile(profile: Profile) -> LoweredProfile | None:
             lowered = replace(lowered, balanced=weight, always=lowered.always + weight)
         elif isinstance(scorer, UnusedCapabilityScorer):
             lowered = replace(lowered, unused=weight, always=lowered.always + weight)
+        elif isinstance(scorer, FragmentationScorer):
+            lowered = replace(lowered, fragmentation=weight, always=lowered.always + weight)
         elif isinstance(scorer, _COUNTED_SCORERS):
             counted_scorers.append((scorer, weight))
         elif isinstance(scorer, Compiled) and lowered.plugin == 0 and not hasattr(scorer, "concerns"):
@@ -323,6 +363,8 @@ def lower_profile(profile: Profile) -> LoweredProfile | None:
             lowered = replace(lowered, reads_load=lowered.reads_load or scorer.depends_on == "row")
         else:
             return None
+    if lowered.fragmentation and DevicesFilter not in counted:
+        return None
     static = [*static_filters, *(scorer for scorer, _ in static_scorers)]
     return replace(
         lowered,

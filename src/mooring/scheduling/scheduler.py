@@ -224,9 +224,10 @@ class Scheduler:
 
     def _placements(self, tasks: Sequence[Task], selection: Selection) -> tuple[Placement, ...]:
         nodes = map(self.cluster.node, selection.rows)
+        chosen = zip(tasks, nodes, selection.scores, selection.ports, selection.devices, strict=False)
         return tuple(
-            Placement(task.id, node.id, node.name, node.generation, score, ports)
-            for task, node, score, ports in zip(tasks, nodes, selection.scores, selection.ports, strict=False)
+            Placement(task.id, node.id, node.name, node.generation, score, ports, devices)
+            for task, node, score, ports, devices in chosen
         )
 
 

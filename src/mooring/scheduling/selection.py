@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mooring.model.devices import DeviceShare
 from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Amount, Cluster, Rows, Scores
 from mooring.scheduling.evaluation import DESIGNATED, INFEASIBLE, Evaluation
@@ -22,6 +23,8 @@ class Selection:
     feasible_nodes: int
     ports: list[tuple[int, ...]]
     """The ports of the node's range that each task was given."""
+    devices: list[tuple[DeviceShare, ...]]
+    """The devices of the node that each task was given."""
     own: Amount
     """How many tasks of the workload each row has, those chosen here included."""
 
@@ -49,16 +52,18 @@ def _at_once(
     best = best[np.argsort(-keys[best])]
     rows = best.tolist()
     scores = [evaluation.score_of(row) for row in rows]
+    devices = [evaluation.devices_on(row) for row in rows]
     if taken == count or (taken and not together):
-        trial.assume(best, evaluation.demand, evaluation.shape.constraints)
+        trial.assume(best, evaluation.demand, evaluation.shape.constraints, devices)
         own[best] += 1
-    return Selection(rows, scores, found, [()] * len(rows), own)
+    return Selection(rows, scores, found, [()] * len(rows), devices, own)
 
 
 def _one_by_one(evaluation: Evaluation, trial: Trial, workload: Workload, count: int, own: Amount) -> Selection:
     rows: list[int] = []
     scores: list[int] = []
     ports: list[tuple[int, ...]] = []
+    devices: list[tuple[DeviceShare, ...]] = []
     feasible_nodes = 0
     constraints = evaluation.shape.constraints
     for _ in range(count):
@@ -75,9 +80,10 @@ def _one_by_one(evaluation: Evaluation, trial: Trial, workload: Workload, count:
         rows.append(row)
         scores.append(evaluation.score_of(row))
         ports.append(tuple(port.port for port in resolved.host_ports[len(constraints.host_ports) :]))
-        trial.assume(np.array([row], dtype=np.intp), evaluation.demand, resolved)
+        devices.append(evaluation.devices_on(row))
+        trial.assume(np.array([row], dtype=np.intp), evaluation.demand, resolved, devices[-1:])
         own[row] += 1
-    return Selection(rows, scores, feasible_nodes, ports, own)
+    return Selection(rows, scores, feasible_nodes, ports, devices, own)
 
 
 def _choice(evaluation: Evaluation, workload: Workload, keys: Scores, own: Amount) -> int | None:
