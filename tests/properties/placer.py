@@ -11,10 +11,13 @@ from uuid import UUID
 
 from mooring.model.constraints import Constraints, Effect, HostPort, NodeTerm, Spread, TaskTerm
 from mooring.model.decisions import SCORE_ONE, Outcome
+from mooring.model.devices import DeviceShare
 from mooring.model.nodes import Node
 from mooring.model.resources import UNASKED
 from mooring.model.versions import allows
 from mooring.model.workloads import OnInsufficient, Workload
+from mooring.scheduling.typical import FALLBACK, Typical
+from tests.properties.devices import Left, devices_of, fragment, fragmentation_score, given_devices, named
 
 NODE_NAME = "metadata.name"
 
@@ -29,6 +32,10 @@ class Place:
     uncounted: dict[str, int] = field(default_factory=dict)
     """What Kubernetes' scores add for tasks that ask for no processor or no memory."""
     arrived: int = 0
+    devices: dict[str, list[Left]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.devices = devices_of(self.node)
 
     def label(self, key: str) -> str | None:
         return self.node.name if key == NODE_NAME else self.node.labels.get(key)
@@ -46,8 +53,8 @@ class Place:
 class Answer:
     workload: str
     outcome: Outcome
-    nodes: tuple[tuple[str, int, tuple[int, ...]], ...]
-    """Names, scores and given ports, in the order of the tasks."""
+    nodes: tuple[tuple[str, int, tuple[int, ...], tuple[DeviceShare, ...]], ...]
+    """Names, scores, given ports and given devices, in the order of the tasks."""
 
 
 @dataclass
@@ -57,6 +64,8 @@ class Placer:
     weights: dict[str, int] = field(default_factory=dict)
     ever_carried: list[tuple[TaskTerm, int, str]] = field(default_factory=list)
     """The distinct terms by which placed tasks pull others, also those that have left, with the carriers' project."""
+    fragmented: frozenset[str] = frozenset()
+    typical: dict[str, tuple[Typical, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for place in self.places:
@@ -79,7 +88,7 @@ class Placer:
 
     def decide(self, workload: Workload) -> Answer:
         own: dict[UUID, int] = dict(workload.occupied)
-        chosen: list[tuple[Place, int, Constraints]] = []
+        chosen: list[tuple[Place, int, Constraints, tuple[DeviceShare, ...]]] = []
         for _ in workload.tasks:
             limit = workload.max_per_node
             feasible = [place for place in self.places if self.may(place, workload)]
@@ -96,22 +105,25 @@ class Placer:
             best = max(ranked, key=lambda place: (*self.tier(place, workload), ranks[id(place)][0]))
             weighted, weight = ranks[id(best)]
             resolved = with_ports(best, workload.constraints)
-            chosen.append((best, weighted // weight, resolved))
+            devices = self.devices_on(best, workload)
+            chosen.append((best, weighted // weight, resolved, devices))
             own[best.node.id] = own.get(best.node.id, 0) + 1
             self.put(best, workload, resolved)
+            self.move(best, devices, 1)
         short = len(chosen) < len(workload.tasks)
         fail = workload.on_insufficient is OnInsufficient.FAIL and not workload.placed_before
         if short and (workload.gang or fail or not chosen):
-            for place, _, resolved in reversed(chosen):
+            for place, _, resolved, devices in reversed(chosen):
                 self.take(place, workload, resolved)
+                self.move(place, devices, -1)
             return Answer(workload.name, Outcome.IMPOSSIBLE if fail else Outcome.WAITING, ())
-        named = len(workload.constraints.host_ports)
+        first = len(workload.constraints.host_ports)
         return Answer(
             workload.name,
             Outcome.PLACED,
             tuple(
-                (place.node.name, score, tuple(port.port for port in resolved.host_ports[named:]))
-                for place, score, resolved in chosen
+                (place.node.name, score, tuple(port.port for port in resolved.host_ports[first:]), devices)
+                for place, score, resolved, devices in chosen
             ),
         )
 
@@ -133,6 +145,43 @@ class Placer:
                 place.uncounted[slot] -= unasked
         for slot, amount in workload.request.items():
             place.added[slot] -= amount
+
+    def devices_on(self, place: Place, workload: Workload) -> tuple[DeviceShare, ...]:
+        fragmentation = workload.pool in self.fragmented
+        given = given_devices(place.devices, workload, fragmentation=fragmentation)
+        assert given is not None
+        shares = named(given)
+        whole_on_one = [share for share in shares if share.slot == "gpu" and share.amount == workload.request["gpu"]]
+        if whole_on_one and "fragmentation" in self.weights:
+            return tuple(sorted({*shares} - {*whole_on_one} | {self.least_fragmenting(place, workload)[1]}))
+        return shares
+
+    def move(self, place: Place, shares: Sequence[DeviceShare], sign: int) -> None:
+        for share in shares:
+            for device in place.devices[share.slot]:
+                if device.index == share.device:
+                    device.free -= sign * share.amount
+
+    def least_fragmenting(self, place: Place, workload: Workload) -> tuple[int, DeviceShare]:
+        """The least fragment that the whole request can leave on one device, and that device."""
+        amount = workload.request["gpu"]
+        demand = next((demand for demand in workload.constraints.devices if demand.slot == "gpu"), None)
+        choices = []
+        for device in place.devices["gpu"]:
+            if device.takes(amount, amount, demand):
+                share = DeviceShare("gpu", device.index, amount)
+                self.move(place, [share], 1)
+                choices.append((self.fragment_after(place, workload), device.index, share))
+                self.move(place, [share], -1)
+        least, _, share = min(choices)
+        return least, share
+
+    def fragment_after(self, place: Place, workload: Workload) -> int:
+        asked = workload.request
+        cpu, memory = (
+            place.node.allocatable.get(slot, 0) - place.taken(slot) - asked.get(slot, 0) for slot in ("cpu", "memory")
+        )
+        return fragment(place.devices["gpu"], cpu, memory, self.typical.get(workload.pool, FALLBACK))
 
     def designated(self, place: Place, workload: Workload) -> bool:
         constraints = workload.constraints
@@ -160,6 +209,7 @@ class Placer:
             and all(
                 place.taken(slot) + amount <= node.allocatable.get(slot, 0) for slot, amount in workload.request.items()
             )
+            and given_devices(place.devices, workload, fragmentation=workload.pool in self.fragmented) is not None
             and (node.max_tasks is None or node.tasks + place.arrived < node.max_tasks)
             and self.licensed(place, wants)
             and self.has_ports(place, wants)
@@ -324,6 +374,16 @@ class Placer:
             if units > place.taken(slot) and not workload.request.get(slot)
         ]
         return SCORE_ONE // (1 + len(unused))
+
+    def score_fragmentation(self, place: Place, workload: Workload) -> int:
+        typical = self.typical.get(workload.pool, FALLBACK)
+        cpu, memory = (place.node.allocatable.get(slot, 0) - place.taken(slot) for slot in ("cpu", "memory"))
+        before = fragment(place.devices["gpu"], cpu, memory, typical)
+        shares = [share for share in self.devices_on(place, workload) if share.slot == "gpu"]
+        self.move(place, shares, 1)
+        after = self.fragment_after(place, workload)
+        self.move(place, shares, -1)
+        return fragmentation_score(before, after, sum(each.weight for each in typical))
 
     def score_spreading(self, place: Place, workload: Workload) -> int:
         wants = workload.constraints
