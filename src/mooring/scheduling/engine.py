@@ -292,8 +292,8 @@ class Engine:
         self._tiers = (1 << weighted_bits, 1 << _DESIGNATED_BIT - shift)
         self._most_own = (1 << max(_DESIGNATED_BIT - own_shift, 0)) - 1
         self.nodes = kernels.Nodes(
-            row=np.zeros((capacity, slots + kernels.PSEUDO_SLOTS), dtype=np.int64),
-            free=np.zeros((slots + kernels.PSEUDO_SLOTS, capacity), dtype=np.int64),
+            row=np.zeros((capacity, slots + 1), dtype=np.int64),
+            free=np.zeros((slots + 1, capacity), dtype=np.int64),
             row_inverse=np.zeros((capacity, 2), dtype=np.float64),
             inverse=np.zeros((2, capacity), dtype=np.float64),
             taken=cluster.taken,
@@ -306,6 +306,8 @@ class Engine:
             last=np.full(capacity, -1, dtype=np.int64),
             head=np.zeros(1, dtype=np.int64),
             devices=devices,
+            wholes=np.zeros(capacity, dtype=np.int64),
+            largest_share=np.zeros(capacity, dtype=np.int64),
             models=np.zeros(capacity, dtype=np.int64),
             left=np.zeros(devices.shape[1], dtype=np.int64),
             wasted=np.zeros(self._mixes.most_thresholds, dtype=np.int64),
@@ -329,15 +331,15 @@ class Engine:
         profile[kernels.MODE] = self.mode
         self.shapes = kernels.Shapes(
             fields=np.zeros((64, kernels.SHAPE_FIELDS), dtype=np.int64),
-            need=np.zeros((64, slots + kernels.PSEUDO_SLOTS), dtype=np.int64),
-            take=np.zeros((64, slots + kernels.PSEUDO_SLOTS), dtype=np.int64),
+            need=np.zeros((64, slots + 1), dtype=np.int64),
+            take=np.zeros((64, slots + 1), dtype=np.int64),
             uncounted=np.zeros((64, 2), dtype=np.int64),
             static=np.zeros((4, capacity), dtype=np.int64),
             terms=np.zeros((1, kernels.TERM_FIELDS), dtype=np.int64),
             adds_start=np.zeros(2, dtype=np.int32),
             adds=np.zeros(1, dtype=np.int32),
             profile=profile,
-            failed=np.zeros((4, kernels.REMEMBERED, slots + kernels.PSEUDO_SLOTS), dtype=np.int64),
+            failed=np.zeros((4, kernels.REMEMBERED, slots + 1), dtype=np.int64),
             failures=np.zeros(4, dtype=np.int32),
             levels=np.zeros((2, 4, capacity if lowered.normalised else 1), dtype=np.uint8),
             values=np.zeros((2, 4, kernels.LEVELS), dtype=np.int64),
@@ -390,12 +392,13 @@ class Engine:
         free = cluster.allocatable[:, rows] - cluster.taken[:, rows]
         room = cluster.max_tasks[rows] - cluster.tasks[rows]
         inverse = cluster.inverse[:2, rows]
+        nodes.free[:-1, rows] = free
+        nodes.free[-1, rows] = room
+        nodes.row[rows, :-1] = free.T
+        nodes.row[rows, -1] = room
         devices = nodes.devices[rows]
-        pseudo = np.stack(((devices >= WHOLE).sum(axis=1), np.maximum(devices.max(axis=1), 0), room))
-        nodes.free[: -kernels.PSEUDO_SLOTS, rows] = free
-        nodes.free[-kernels.PSEUDO_SLOTS :, rows] = pseudo
-        nodes.row[rows, : -kernels.PSEUDO_SLOTS] = free.T
-        nodes.row[rows, -kernels.PSEUDO_SLOTS :] = pseudo.T
+        nodes.wholes[rows] = (devices >= WHOLE).sum(axis=1)
+        nodes.largest_share[rows] = devices.max(axis=1)
         if self._device_column is not None:
             nodes.models[rows] = self._device_column.model[rows, 0]
         nodes.inverse[:, rows] = inverse
@@ -459,9 +462,7 @@ class Engine:
         fields[kernels.WHOLES] = fields[kernels.SHARE] = 0
         fields[kernels.MIX] = self._mixes.number(shape.pool)
         for request in lowered.device_requests(shape, self.cluster):
-            wholes, share = divmod(request.amount, WHOLE)
-            fields[kernels.WHOLES], fields[kernels.SHARE] = wholes, share
-            need[-3], need[-2] = (wholes, kernels.UNASKED) if wholes else (kernels.UNASKED, share)
+            fields[kernels.WHOLES], fields[kernels.SHARE] = divmod(request.amount, WHOLE)
         self.shapes.uncounted[code] = demand.uncounted[:, 0]
         if lowered.normalised is not None:
             fields[kernels.TAINTS], fields[kernels.WISHES] = lowered.normalised.weights(shape, self.cluster)

@@ -173,8 +173,6 @@ AUTOMATIC, ALWAYS_REFRESH, ALWAYS_REBUILD, ALWAYS_SCAN = range(4)
 FIRST, LAST, FIRST_THRESHOLD, LAST_THRESHOLD, TOTAL_WEIGHT = range(5)
 TYPICAL_CPU, TYPICAL_MEMORY, TYPICAL_DEVICES, THRESHOLD, TYPICAL_WEIGHT = range(5)
 
-PSEUDO_SLOTS = 3
-"""Behind the slots: wholly free devices, the largest free share of one, and room for tasks."""
 MOST_DEVICES = 62
 """Of one node: those that a task was given are the bits of one number."""
 
@@ -191,7 +189,7 @@ Number: TypeAlias = Any
 
 
 class Nodes(NamedTuple):
-    """What is free: `row` [row, slot] for one row, `free` [slot, row] for scans. Behind the slots are PSEUDO_SLOTS."""
+    """What is free: `row` [row, slot] for one row, `free` [slot, row] for scans. The last slot is room for tasks."""
 
     row: Int64s
     free: Int64s
@@ -208,6 +206,10 @@ class Nodes(NamedTuple):
     head: Int64s
     devices: Int64s
     """[row, device]: what is left of each."""
+    wholes: Int64s
+    """How many devices of a row are wholly free."""
+    largest_share: Int64s
+    """The most that is left of one device of a row."""
     models: Int64s
     """Of the devices of a row."""
     left: Int64s
@@ -378,7 +380,7 @@ def resource_score(profile: Int64s, cpu: Number, memory: Number, cpu_inverse: Nu
 def unused_score(nodes: Nodes, shapes: Shapes, shape: Number, row: Number) -> Number:
     """The fewer slots have something free that the shape does not ask for, the better."""
     unused = 0
-    for slot in range(nodes.row.shape[1] - PSEUDO_SLOTS):
+    for slot in range(nodes.row.shape[1] - 1):
         unused += shapes.take[shape, slot] == 0 and nodes.row[row, slot] > 0
     return shapes.profile[UNUSED] * (ONE // (1 + unused))
 
@@ -590,6 +592,8 @@ def score_row(
     possible = weighted >= 0
     for slot in range(nodes.row.shape[1]):
         possible &= nodes.row[row, slot] >= shapes.need[shape, slot]
+    if fields[shape, WHOLES] + fields[shape, SHARE] > 0:
+        possible &= nodes.wholes[row] >= fields[shape, WHOLES] and nodes.largest_share[row] >= fields[shape, SHARE]
     if not possible:
         return np.int64(IMPOSSIBLE)
     cpu = share(nodes.row[row, 0], shapes.take[shape, 0], nodes.row_inverse[row, 0])
@@ -689,6 +693,11 @@ def score_all(
             free = nodes.free[slot]
             for row in range(rows):
                 keys[row] = keys[row] if free[row] >= need else IMPOSSIBLE
+    wholes, devices_share = fields[shape, WHOLES], fields[shape, SHARE]
+    if wholes + devices_share > 0:
+        for row in range(rows):
+            possible = (nodes.wholes[row] >= wholes) & (nodes.largest_share[row] >= devices_share)
+            keys[row] = keys[row] if possible else IMPOSSIBLE
     if profile[FRAGMENTATION] > 0:
         for row in range(rows):
             if keys[row] != IMPOSSIBLE:
@@ -988,7 +997,7 @@ def commit(nodes: Nodes, shapes: Shapes, counters: Counters, shape: Number, row:
         left = nodes.row[row, slot] - amount
         nodes.row[row, slot] = left
         nodes.free[slot, row] = left
-        if slot <= tasks - PSEUDO_SLOTS:
+        if slot < tasks:
             nodes.taken[slot, row] += amount
     nodes.tasks[row] += sign
     nodes.uncounted[0, row] += sign * shapes.uncounted[shape, 0]
@@ -1047,9 +1056,7 @@ def move_devices(nodes: Nodes, shapes: Shapes, shape: Number, row: Number, given
             nodes.devices[row, device] -= amount
         free += nodes.devices[row, device] >= WHOLE
         largest = max(largest, nodes.devices[row, device])
-    at = nodes.row.shape[1] - PSEUDO_SLOTS
-    nodes.row[row, at], nodes.free[at, row] = free, free
-    nodes.row[row, at + 1], nodes.free[at + 1, row] = largest, largest
+    nodes.wholes[row], nodes.largest_share[row] = free, largest
 
 
 @_inlined

@@ -365,6 +365,9 @@ def lower_profile(profile: Profile) -> LoweredProfile | None:
             return None
     if lowered.fragmentation and DevicesFilter not in counted:
         return None
+    if DevicesFilter in counted and ResourcesFilter not in counted:
+        # What is known to fail is told by amounts: a larger amount of devices fails where a smaller one does.
+        return None
     static = [*static_filters, *(scorer for scorer, _ in static_scorers)]
     return replace(
         lowered,
