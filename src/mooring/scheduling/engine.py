@@ -309,9 +309,8 @@ class Engine:
             wholes=np.zeros(capacity, dtype=np.int64),
             largest_share=np.zeros(capacity, dtype=np.int64),
             models=np.zeros(capacity, dtype=np.int64),
+            fragment=np.full(capacity, kernels.UNKNOWN, dtype=np.int64),
             left=np.zeros(devices.shape[1], dtype=np.int64),
-            wasted=np.zeros(self._mixes.most_thresholds, dtype=np.int64),
-            enough=np.zeros(self._mixes.most_thresholds, dtype=np.int64),
         )
         profile = np.zeros(kernels.PROFILE_FIELDS, dtype=np.int64)
         profile[kernels.LEAST] = lowered.least
@@ -399,6 +398,7 @@ class Engine:
         devices = nodes.devices[rows]
         nodes.wholes[rows] = (devices >= WHOLE).sum(axis=1)
         nodes.largest_share[rows] = devices.max(axis=1)
+        nodes.fragment[rows] = kernels.UNKNOWN
         if self._device_column is not None:
             nodes.models[rows] = self._device_column.model[rows, 0]
         nodes.inverse[:, rows] = inverse

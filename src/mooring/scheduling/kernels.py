@@ -169,10 +169,12 @@ POINT = ONE // 100
 AUTOMATIC, ALWAYS_REFRESH, ALWAYS_REBUILD, ALWAYS_SCAN = range(4)
 """Modes: tests force each way of picking; all give the same decisions."""
 
-# Fields of a mix of typical requests, and of a typical request.
-FIRST, LAST, FIRST_THRESHOLD, LAST_THRESHOLD, TOTAL_WEIGHT = range(5)
-TYPICAL_CPU, TYPICAL_MEMORY, TYPICAL_DEVICES, THRESHOLD, TYPICAL_WEIGHT = range(5)
+# Fields of a mix of typical requests, of those that need the same share of a device, and of one of them.
+FIRST_THRESHOLD, LAST_THRESHOLD, TOTAL_WEIGHT = range(3)
+SHARE_NEEDED, FIRST, LAST = range(3)
+TYPICAL_CPU, TYPICAL_MEMORY, TYPICAL_DEVICES = range(3)
 
+UNKNOWN = -1
 MOST_DEVICES = 62
 """Of one node: those that a task was given are the bits of one number."""
 
@@ -212,9 +214,9 @@ class Nodes(NamedTuple):
     """The most that is left of one device of a row."""
     models: Int64s
     """Of the devices of a row."""
+    fragment: Int64s
+    """Of the devices of a row as they are; UNKNOWN where they changed since it was asked for."""
     left: Int64s
-    wasted: Int64s
-    enough: Int64s
     """Room for calculations about the devices of one row."""
 
 
@@ -241,11 +243,12 @@ class Shapes(NamedTuple):
     releases: Int64s
     """Raised whenever room may have come back; what failed before may be tried again then."""
     mixes: Int64s
-    typical: Int64s
     thresholds: Int64s
-    """Per mix the distinct shares of a device that its typical requests need, rising."""
-    allowed: Bytes
-    """[typical request, model]: it can use devices of that model."""
+    """Per mix the distinct shares of a device that its typical requests need, with the requests that need so much."""
+    typical: Int64s
+    """[field, number]"""
+    allowed: Int64s
+    """[model, number]: the weight of a typical request, 0 if it cannot use devices of that model."""
 
 
 class Counters(NamedTuple):
@@ -353,6 +356,7 @@ def touch(nodes: Nodes, row: Number) -> None:
     nodes.log[head & (nodes.log.shape[0] - 1)] = row
     nodes.last[row] = head
     nodes.head[0] = head + 1
+    nodes.fragment[row] = UNKNOWN
 
 
 @_inlined
@@ -433,30 +437,31 @@ def plugin_score(nodes: Nodes, shapes: Shapes, shape: Number, row: Number, plugi
 
 @_compiled
 def fragment(nodes: Nodes, shapes: Shapes, mix: Number, row: Number, cpu: Number, memory: Number) -> Number:
-    """How much of `nodes.left` the typical requests of a mix cannot use, summed with their weights."""
-    left, devices = nodes.left, nodes.left.shape[0]
-    first_threshold = shapes.mixes[mix, FIRST_THRESHOLD]
+    """How much of `nodes.left` the typical requests of a mix cannot use, summed with their weights.
+
+    Requests that need the same share of a device are neighbours, so that what they all waste is added up once.
+    """
+    left, typical, allowed = nodes.left, shapes.typical, shapes.allowed[nodes.models[row]]
     total = np.int64(0)
-    for device in range(devices):
+    for device in range(left.shape[0]):
         total += left[device]
-    for at in range(first_threshold, shapes.mixes[mix, LAST_THRESHOLD]):
-        threshold, wasted, enough = shapes.thresholds[at], np.int64(0), np.int64(0)
-        for device in range(devices):
-            suffices = left[device] >= threshold
+    result = total * shapes.mixes[mix, TOTAL_WEIGHT]
+    for at in range(shapes.mixes[mix, FIRST_THRESHOLD], shapes.mixes[mix, LAST_THRESHOLD]):
+        share, wasted, enough = shapes.thresholds[at, SHARE_NEEDED], np.int64(0), np.int64(0)
+        for device in range(left.shape[0]):
+            suffices = left[device] >= share
             enough += suffices
             wasted += 0 if suffices else left[device]
-        nodes.wasted[at - first_threshold] = wasted
-        nodes.enough[at - first_threshold] = enough
-    result, model = np.int64(0), nodes.models[row]
-    for number in range(shapes.mixes[mix, FIRST], shapes.mixes[mix, LAST]):
-        threshold = shapes.typical[number, THRESHOLD]
-        usable = (
-            (cpu >= shapes.typical[number, TYPICAL_CPU])
-            & (memory >= shapes.typical[number, TYPICAL_MEMORY])
-            & (nodes.enough[threshold] >= shapes.typical[number, TYPICAL_DEVICES])
-            & (shapes.allowed[number, model] > 0)
-        )
-        result += shapes.typical[number, TYPICAL_WEIGHT] * (nodes.wasted[threshold] if usable else total)
+        if enough > 0:
+            useful = np.int64(0)
+            for number in range(shapes.thresholds[at, FIRST], shapes.thresholds[at, LAST]):
+                usable = (
+                    (cpu >= typical[TYPICAL_CPU, number])
+                    & (memory >= typical[TYPICAL_MEMORY, number])
+                    & (enough >= typical[TYPICAL_DEVICES, number])
+                )
+                useful += allowed[number] if usable else 0
+            result -= useful * (total - wasted)
     return result
 
 
@@ -491,7 +496,10 @@ def fragmentation_score(nodes: Nodes, shapes: Shapes, shape: Number, row: Number
     if total == 0:
         return np.int64(ONE // 2)
     cpu, memory = nodes.row[row, 0], nodes.row[row, 1]
-    before = fragment(nodes, shapes, mix, row, cpu, memory)
+    before = nodes.fragment[row]
+    if before == UNKNOWN:
+        before = fragment(nodes, shapes, mix, row, cpu, memory)
+        nodes.fragment[row] = before
     cpu, memory = cpu - shapes.take[shape, 0], memory - shapes.take[shape, 1]
     if shapes.fields[shape, SHARE] > 0:
         after, _ = least_fragment(nodes, shapes, shape, row, cpu, memory)
