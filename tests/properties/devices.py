@@ -109,4 +109,4 @@ def fragment(devices: Sequence[Left], cpu: int, memory: int, typical: Sequence[T
 
 def fragmentation_score(before: int, after: int, weight: int) -> int:
     part = SCORE_ONE // 2 * abs(before - after) // (WHOLE * weight + abs(before - after))
-    return SCORE_ONE // 2 + part if after <= before else SCORE_ONE // 2 - part
+    return (SCORE_ONE // 2 + part if after <= before else SCORE_ONE // 2 - part) // 10_000 * 10_000

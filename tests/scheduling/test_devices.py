@@ -267,6 +267,18 @@ def test_a_trial_that_is_reverted_and_an_explanation_give_devices_back():
     assert np.array_equal(column.free, before)
 
 
+def test_how_a_placed_workload_compares_is_said_as_if_its_devices_were_free():
+    cluster = Cluster([machine("a", 1000), machine("b", 1000)])
+    scheduler = Scheduler(cluster=cluster)
+    placed = scheduler.decide(work(1000)).placements[0]
+    before = cluster.devices.columns["gpu"].free.copy()
+    occupied = replace(work(1000), occupied={placed.node_id: 1})
+    explanation = scheduler.explain_placed(occupied, devices={placed.node_id: placed.devices})
+    assert [scored.node for scored in explanation.placed_on] == [placed.node_name]
+    assert scheduler.explain_placed(occupied).placed_on == (), "where nothing is told of its devices"
+    assert np.array_equal(cluster.devices.columns["gpu"].free, before)
+
+
 def test_a_node_that_is_told_anew_overwrites_what_a_pass_assumed():
     scheduler = Scheduler([machine("a", 1000)], compiled=True)
     assert scheduler.decide(work(700)).placements

@@ -511,7 +511,7 @@ def fragmentation_score(nodes: Nodes, shapes: Shapes, shape: Number, row: Number
         after = fragment(nodes, shapes, mix, row, cpu, memory)
     change = abs(before - after)
     part = ONE // 2 * change // (WHOLE * shapes.mixes[mix, TOTAL_WEIGHT] + change)
-    return ONE // 2 + part if after <= before else ONE // 2 - part
+    return (ONE // 2 + part if after <= before else ONE // 2 - part) // POINT * POINT
 
 
 @_inlined
