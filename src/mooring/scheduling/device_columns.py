@@ -91,18 +91,22 @@ class DeviceColumn:
     def __init__(self, slot: str, rows: int) -> None:
         self.slot = slot
         self.quantum = slot_type(slot).quantum
-        self.free: Shares = np.zeros((rows, _WIDTH), dtype=np.int64)
-        """Negative where a device shrank below what is taken of it."""
-        self.capacity: Shares = np.zeros((rows, _WIDTH), dtype=np.int64)
-        self.index: NDArray[np.int64] = np.zeros((rows, _WIDTH), dtype=np.int64)
-        self.memory: NDArray[np.int64] = np.zeros((rows, _WIDTH), dtype=np.int64)
-        self.model: NDArray[np.int64] = np.zeros((rows, _WIDTH), dtype=np.int64)
-        """The code of the model; 0 for one that is not known."""
         self.models: Codes[str | None] = Codes((None,))
         self.unequal: set[int] = set()
         """Rows with devices of several models, memories or sizes."""
         self.odd: set[int] = set()
         """Rows with several devices of which none has the size of a whole one, or one is larger."""
+        self._use(np.zeros((5, rows, _WIDTH), dtype=np.int64))
+
+    def _use(self, table: NDArray[np.int64]) -> None:
+        self._table = table
+        self.free: Shares = table[0]
+        """Negative where a device shrank below what is taken of it."""
+        self.capacity: Shares = table[1]
+        self.index: NDArray[np.int64] = table[2]
+        self.memory: NDArray[np.int64] = table[3]
+        self.model: NDArray[np.int64] = table[4]
+        """The code of the model; 0 for one that is not known."""
 
     @property
     def kinds(self) -> tuple[bool, bool, int]:
@@ -112,32 +116,29 @@ class DeviceColumn:
     def write(self, row: int, node: Node, offered: int, taken: int) -> bool:
         """Take over the devices of a node; answers whether anything moved."""
         devices = _devices_of(node, self.slot, offered, taken)
-        if len(devices) > self.free.shape[1]:
+        if len(devices) > self._table.shape[2]:
             self._widen(len(devices))
-        columns = (self.free, self.capacity, self.index, self.memory, self.model)
-        before = [column[row].copy() for column in columns]
-        for column in columns:
-            column[row] = 0
-        for position, device in enumerate(devices):
-            self.free[row, position] = device.free
-            self.capacity[row, position] = device.capacity
-            self.index[row, position] = device.index
-            self.memory[row, position] = device.memory or 0
-            self.model[row, position] = self.models.code(device.model)
+        now = np.zeros((5, self._table.shape[2]), dtype=np.int64)
+        if devices:
+            code = self.models.code
+            now[:, : len(devices)] = np.array(
+                [(each.free, each.capacity, each.index, each.memory or 0, code(each.model)) for each in devices]
+            ).T
+        if np.array_equal(self._table[:, row], now):
+            return False
+        self._table[:, row] = now
         sizes = {device.capacity for device in devices}
-        self._note(self.unequal, row, len({(d.model, d.memory, d.capacity) for d in devices}) > 1)
-        self._note(self.odd, row, max(sizes, default=0) > WHOLE or (len(devices) > 1 and WHOLE not in sizes))
-        return any(not np.array_equal(was, column[row]) for was, column in zip(before, columns, strict=True))
+        _note(self.unequal, row, len({(each.model, each.memory, each.capacity) for each in devices}) > 1)
+        _note(self.odd, row, max(sizes, default=0) > WHOLE or (len(devices) > 1 and WHOLE not in sizes))
+        return True
 
     def clear(self, row: int) -> None:
-        for column in (self.free, self.capacity, self.index, self.memory, self.model):
-            column[row] = 0
+        self._table[:, row] = 0
         self.unequal.discard(row)
         self.odd.discard(row)
 
     def grow(self, rows: int) -> None:
-        more = rows - len(self.free)
-        self._pad(((0, more), (0, 0)))
+        self._use(np.pad(self._table, ((0, 0), (0, rows - self._table.shape[1]), (0, 0))))
 
     def least(self, demand: DeviceDemand, rows: NDArray[np.intp]) -> Shares:
         """The smallest share of every device that a demand can be met with; UNSUITABLE for one of another model."""
@@ -167,27 +168,21 @@ class DeviceColumn:
 
     def named(self, row: int, given: Sequence[tuple[int, int]]) -> tuple[DeviceShare, ...]:
         """Shares by position as shares by the devices' own index."""
-        index = self.index[row]
-        return tuple(DeviceShare(self.slot, int(index[position]), amount) for position, amount in given)
-
-    def _note(self, rows: set[int], row: int, belongs: bool) -> None:
-        if belongs:
-            rows.add(row)
-        else:
-            rows.discard(row)
+        index = self.index[row].tolist()
+        return tuple([DeviceShare(self.slot, index[position], amount) for position, amount in given])
 
     def _widen(self, devices: int) -> None:
-        width = self.free.shape[1]
+        width = self._table.shape[2]
         while width < devices:
             width *= 2
-        self._pad(((0, 0), (0, width - self.free.shape[1])))
+        self._use(np.pad(self._table, ((0, 0), (0, 0), (0, width - self._table.shape[2]))))
 
-    def _pad(self, more: tuple[tuple[int, int], tuple[int, int]]) -> None:
-        self.free = np.pad(self.free, more)
-        self.capacity = np.pad(self.capacity, more)
-        self.index = np.pad(self.index, more)
-        self.memory = np.pad(self.memory, more)
-        self.model = np.pad(self.model, more)
+
+def _note(rows: set[int], row: int, belongs: bool) -> None:
+    if belongs:
+        rows.add(row)
+    else:
+        rows.discard(row)
 
 
 def _devices_of(node: Node, slot: str, offered: int, taken: int) -> Sequence[Device]:

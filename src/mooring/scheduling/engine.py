@@ -535,16 +535,17 @@ class Engine:
         self, queue: kernels.Queue, answers: kernels.Answers, rows: NDArray[np.int32]
     ) -> list[tuple[DeviceShare, ...]]:
         """Per placement the devices whose bits are set."""
-        given: list[tuple[DeviceShare, ...]] = [()] * len(rows)
         column = self._device_column
         placed = np.flatnonzero(answers.devices)
         if column is None or not len(placed):
-            return given
+            return [()] * len(rows)
         shares = self.shapes.fields[np.repeat(queue.shape, queue.tasks)[placed], kernels.SHARE]
-        amounts = np.where(shares > 0, shares, WHOLE).tolist()
-        for at, amount, bits in zip(placed.tolist(), amounts, answers.devices[placed].tolist(), strict=True):
+        amounts = np.where(shares > 0, shares, WHOLE)
+        given: list[tuple[DeviceShare, ...]] = [()] * len(rows)
+        entries = np.stack((placed, rows[placed], answers.devices[placed], amounts), axis=1)
+        for at, row, bits, amount in entries.tolist():
             positions = [(position, amount) for position in range(bits.bit_length()) if bits >> position & 1]
-            given[at] = column.named(int(rows[at]), positions)
+            given[at] = column.named(row, positions)
         return given
 
     def takes(self, workload: Workload, count: int) -> bool:
