@@ -12,7 +12,7 @@ import random
 import resource
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from operator import truediv
 from statistics import median
@@ -57,6 +57,7 @@ class Form:
     cpu: int
     memory_mib: int
     constraints: Constraints
+    gpu: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class Work:
     compared: int = 1000
     """How many workloads the NumPy face decides, too."""
     profile: str = "locality"
+    gpus: bool = False
+    """Six nodes in ten have eight graphics processors."""
 
 
 def run() -> dict[str, float]:
@@ -83,6 +86,8 @@ def run() -> dict[str, float]:
         Work("mixed", queue(mixed_forms(), 10_000, gangs=True)),
         Work("gangs", gangs(10_000), compared=40),
         Work("kubernetes_basic", queue(basic_forms(20), 20_000), profile="kubernetes"),
+        Work("fractional_gpus", queue(gpu_forms(), 10_000), gpus=True),
+        Work("fragmentation_aware", queue(gpu_forms(), 10_000), compared=100, profile="gpu", gpus=True),
     ):
         figures |= measure(work, NODES)
     if figures["basic"] < LEAST_GAIN * figures["basic_numpy"]:
@@ -105,7 +110,7 @@ def measure(
     best = float("inf")
     placed = 0
     for _ in range(rounds):
-        engine = new_engine(nodes, work.profile, mode=mode)
+        engine = new_engine(nodes, work.profile, mode=mode, gpus=work.gpus)
         batch = batch_of(engine, work.workloads)
         asked = engine.queue(batch)
         gc.collect()
@@ -127,7 +132,7 @@ def check_ways(work: Work, nodes: int) -> None:
         some = [deployment(3000)]
     answers = []
     for mode in (kernels.AUTOMATIC, kernels.ALWAYS_REFRESH, kernels.ALWAYS_REBUILD, kernels.ALWAYS_SCAN):
-        engine = new_engine(nodes, work.profile, mode=mode)
+        engine = new_engine(nodes, work.profile, mode=mode, gpus=work.gpus)
         answers.append(engine.place(batch_of(engine, some)))
     if any(other != answers[0] for other in answers[1:]):
         raise RuntimeError(f"{work.name}: the ways of picking differ")
@@ -138,13 +143,14 @@ def numpy_rate(work: Work, nodes: int) -> float:
     profile = Registry().profile(work.profile)
     if len(some) == 1:
         some = [deployment(work.compared)]
-    plain = Scheduler(make_nodes(nodes), profile=profile, compiled=False)
+    machines = make_nodes(nodes, gpus=work.gpus)
+    plain = Scheduler(machines, profile=profile, compiled=False)
     plain.run(some[:1], NOW)
-    plain = Scheduler(make_nodes(nodes), profile=profile, compiled=False)
+    plain = Scheduler(machines, profile=profile, compiled=False)
     started = time.thread_time()
     expected = plain.run(some, NOW)
     spent = time.thread_time() - started
-    if decisions(Scheduler(make_nodes(nodes), profile=profile, compiled=True), some) != [
+    if decisions(Scheduler(machines, profile=profile, compiled=True), some) != [
         (decision.outcome, decision.placements, decision.feasible_nodes) for decision in expected.decisions
     ]:
         raise RuntimeError(f"{work.name}: the kernels decide otherwise than the NumPy face")
@@ -268,8 +274,8 @@ def rate_of_passes(scheduler: Scheduler, passes: int) -> float:
     return 1000 * passes / (time.thread_time() - started)
 
 
-def new_engine(nodes: int, profile: str = "locality", *, mode: int = kernels.AUTOMATIC) -> Engine:
-    engine = Engine(Cluster(make_nodes(nodes)), Registry().profile(profile), mode=mode)
+def new_engine(nodes: int, profile: str = "locality", *, mode: int = kernels.AUTOMATIC, gpus: bool = False) -> Engine:
+    engine = Engine(Cluster(make_nodes(nodes, gpus=gpus)), Registry().profile(profile), mode=mode)
     engine.sync()
     return engine
 
@@ -284,16 +290,23 @@ def batch_of(engine: Engine, workloads: list[Workload]) -> Batch:
     return batch
 
 
-def make_nodes(count: int) -> list[Node]:
+def make_nodes(count: int, *, gpus: bool = False) -> list[Node]:
     """Two sizes, three zones, racks of 40, one in twenty tainted, another avoided."""
-    known = _NODES.get(count)
+    known = _NODES.get((count, gpus))
     if known is None:
         chance = random.Random(count)
-        known = _NODES[count] = [_node(number, count, chance) for number in range(count)]
+        known = [_node(number, count, chance) for number in range(count)]
+        if gpus:
+            known = [replace(node, allocatable={**node.allocatable, **_gpus(chance)}) for node in known]
+        _NODES[count, gpus] = known
     return known
 
 
-_NODES: dict[int, list[Node]] = {}
+_NODES: dict[tuple[int, bool], list[Node]] = {}
+
+
+def _gpus(chance: random.Random) -> dict[str, int]:
+    return {"gpu": 8000} if chance.random() < 0.6 else {}
 
 
 def _node(number: int, count: int, chance: random.Random) -> Node:
@@ -360,7 +373,7 @@ def workload(number: int, form: Form, *, tasks: int = 1) -> Workload:
     return Workload(
         id=UUID(int=number + 1),
         name=f"work-{number}",
-        request={"cpu": form.cpu, "memory": form.memory_mib << 20},
+        request={"cpu": form.cpu, "memory": form.memory_mib << 20, **({"gpu": form.gpu} if form.gpu else {})},
         tasks=tuple(Task(UUID(int=(number + 1) * 100 + index), index) for index in range(tasks)),
         created_at=NOW,
         gang=tasks > 1,
@@ -433,6 +446,21 @@ def affinity_forms() -> list[Form]:
         beside = (TaskTerm(ZONE, other),)
         constraints = Constraints(labels=_app(number), affinity=beside, preferred_tasks=wishes)
         forms.append(Form(100 + number, 128, constraints))
+    return forms
+
+
+def gpu_forms() -> list[Form]:
+    """Half of them shares of a device, a quarter one to eight whole ones, a quarter none."""
+    chance = random.Random(4)
+    forms = []
+    for number in range(20):
+        if number % 4 == 3:
+            forms.append(Form(100 + number, 256 + number, Constraints()))
+        elif number % 4 == 2:
+            forms.append(Form(4000, 8192, Constraints(), gpu=1000 * (1, 2, 4, 8)[number // 4 % 4]))
+        else:
+            share = chance.choice((100, 200, 250, 300, 500, 700))
+            forms.append(Form(500 + number, 2048, Constraints(), gpu=share))
     return forms
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Toleration,
     )
     from mooring.model.decisions import Decision, Outcome, Placement
+    from mooring.model.devices import Device, DeviceDemand, DeviceShare
     from mooring.model.labels import Operator, Requirement
     from mooring.model.labels import Selector as LabelSelector
     from mooring.model.nodes import Node
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from mooring.scheduling.inspection import Inspection, Verdict
     from mooring.scheduling.plugins import Binder, Candidates, Filter, Rejection, Scorer, Selector, Sequencer
     from mooring.scheduling.selectors import HighestScore
+    from mooring.scheduling.typical import Typical
 
 __version__ = "0.1.0"
 __all__ = [
@@ -43,6 +45,9 @@ __all__ = [
     "Cluster",
     "Constraints",
     "Decision",
+    "Device",
+    "DeviceDemand",
+    "DeviceShare",
     "Effect",
     "Explanation",
     "Filter",
@@ -73,6 +78,7 @@ __all__ = [
     "Task",
     "TaskTerm",
     "Toleration",
+    "Typical",
     "Verdict",
     "Workload",
     "__version__",
@@ -95,6 +101,9 @@ _HOMES = {
     "Decision": "mooring.model.decisions:Decision",
     "Outcome": "mooring.model.decisions:Outcome",
     "Placement": "mooring.model.decisions:Placement",
+    "Device": "mooring.model.devices:Device",
+    "DeviceDemand": "mooring.model.devices:DeviceDemand",
+    "DeviceShare": "mooring.model.devices:DeviceShare",
     "Operator": "mooring.model.labels:Operator",
     "Requirement": "mooring.model.labels:Requirement",
     "LabelSelector": "mooring.model.labels:Selector",
@@ -120,6 +129,7 @@ _HOMES = {
     "Selector": "mooring.scheduling.plugins:Selector",
     "Sequencer": "mooring.scheduling.plugins:Sequencer",
     "HighestScore": "mooring.scheduling.selectors:HighestScore",
+    "Typical": "mooring.scheduling.typical:Typical",
 }
 
 

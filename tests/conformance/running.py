@@ -13,12 +13,14 @@ import numpy as np
 
 from mooring.model.constraints import check_spread, check_task_terms
 from mooring.model.decisions import Outcome
+from mooring.model.devices import WHOLE
 from mooring.model.errors import InvalidInput
 from mooring.model.quantity import canonical, parse_quantity
 from mooring.model.resources import limits_of, quality_of, requests_of, scoring_requests_of
 from mooring.model.workloads import Workload
 from mooring.scheduling import Cluster, Profile, Registry, Scheduler
 from mooring.scheduling.columns import Mask, Rows
+from mooring.scheduling.devices import tightest
 from mooring.scheduling.filters.host_ports import HostPortsFilter
 from mooring.scheduling.filters.node_affinity import NodeAffinityFilter
 from mooring.scheduling.filters.node_name import NodeNameFilter
@@ -32,6 +34,8 @@ from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
 from mooring.scheduling.filters.topology_spread import TopologySpreadFilter
 from mooring.scheduling.node_terms import candidate_names, untolerated
 from mooring.scheduling.plugins import DependsOn, Filter, PluginFailed, Rejection, Scorer, ask_scorer, is_concerned
+from mooring.scheduling.scorers.device_packing import packing_points
+from mooring.scheduling.scorers.fragmentation import fragment
 from mooring.scheduling.scorers.kubernetes import (
     KubernetesBalanced,
     KubernetesFit,
@@ -47,7 +51,7 @@ from mooring.scheduling.shapes import Shape, shape_of
 from tests.conformance import translation
 from tests.conformance.translation import Json
 
-LATER = ("preemption", "queue", "requeue_hints", "gpu_fragment")
+LATER = ("preemption", "queue", "requeue_hints")
 """Files about rules beyond placing one task."""
 
 _SYSTEM_SPREAD = {("kubernetes.io/hostname", 3), ("topology.kubernetes.io/zone", 5)}
@@ -360,6 +364,25 @@ def _quantity(case: Json) -> str | None:
     return _same(str(ceil(nano) if nano > 0 else floor(nano)), str(expect["value_nano"]))
 
 
+def _gpu_fragment(case: Json) -> str | None:
+    given, expect = case["input"], case["expect"]
+    cluster = Cluster([translation.gpu_node_of(given["node"])])
+    typical, weights_in_one = translation.typical_of(given["typical_pods"])
+    cluster.tell_typical("default", typical)
+    found = int(fragment(cluster.devices.typical["default"], cluster, cluster.rows)[0]) / weights_in_one
+    difference = abs(found - expect["frag_gpu_milli"])
+    return None if difference <= expect["tolerance"] else f"{found} instead of {expect['frag_gpu_milli']}"
+
+
+def _gpu_packing(case: Json) -> str | None:
+    node, pod = case["input"]["node"], case["input"]["pod"]
+    free = node["gpu_milli_left"]
+    chosen = tightest(free, [pod["gpu_milli"]] * pod["num_gpu"])
+    if chosen is None:
+        return "it does not fit"
+    return _same(packing_points(free, [WHOLE] * len(free), chosen), case["expect"]["score"])
+
+
 def _same(found: object, wanted: object) -> str | None:
     return None if found == wanted else f"{found} instead of {wanted}"
 
@@ -376,6 +399,8 @@ _OPERATIONS: Mapping[str, Callable[[Json], str | None]] = {
     "tolerates-all": _tolerates_all,
     "selector-match": _selector_match,
     "preferred-sum": _preferred_sum,
+    "gpu-fragment": _gpu_fragment,
+    "gpu-packing-score": _gpu_packing,
     "quantity-parse": _quantity,
     "quantity-canonical": _quantity,
 }

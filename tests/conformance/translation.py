@@ -18,6 +18,7 @@ from mooring.model.constraints import (
     TaskTerm,
     Toleration,
 )
+from mooring.model.devices import WHOLE, Device
 from mooring.model.errors import InvalidInput
 from mooring.model.labels import Operator, Requirement, Selector, equal_to
 from mooring.model.nodes import Node
@@ -26,6 +27,7 @@ from mooring.model.resources import requests_of, scoring_requests_of
 from mooring.model.slots import UNITS_PER_ONE, slot_type, total
 from mooring.model.workloads import Container, TaskTemplate, Workload
 from mooring.scheduling import Cluster
+from mooring.scheduling.typical import Typical
 
 Json = Mapping[str, Any]
 DEFAULT_PROJECT = "default"
@@ -245,3 +247,27 @@ def _term(term: Json, labels: Mapping[str, str]) -> TaskTerm:
 
 def _leaves(pod: Json) -> bool:
     return pod.get("metadata", {}).get("deletionTimestamp") is not None
+
+
+def gpu_node_of(described: Json) -> Node:
+    """A node of the experiments on fragmented GPUs: what is left of its processor and of each GPU."""
+    devices = tuple(
+        Device(index, model=described["gpu_model"], taken=WHOLE - left)
+        for index, left in enumerate(described["gpu_milli_left"])
+    )
+    offered = {"cpu": described["cpu_milli_left"], "gpu": WHOLE * len(devices)}
+    return Node(name="gpus", allocatable=offered, devices={"gpu": devices})
+
+
+def typical_of(pods: Sequence[Json]) -> tuple[list[Typical], int]:
+    """Typical requests with their popularity in whole numbers, and how many of these are a popularity of one."""
+    one = 10_000
+    typical = [
+        Typical(
+            {"cpu": pod["cpu_milli"], "gpu": pod["gpu_milli"] * pod["num_gpu"]},
+            round(pod["weight"] * one),
+            frozenset(filter(None, pod["gpu_spec"].split("|"))),
+        )
+        for pod in pods
+    ]
+    return typical, one

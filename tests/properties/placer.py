@@ -12,10 +12,13 @@ from uuid import UUID
 
 from mooring.model.constraints import Constraints, Effect, HostPort, NodeTerm, Spread, TaskTerm
 from mooring.model.decisions import SCORE_ONE, Outcome
+from mooring.model.devices import DeviceShare
 from mooring.model.nodes import Node
 from mooring.model.resources import UNASKED
 from mooring.model.versions import allows
 from mooring.model.workloads import OnInsufficient, Workload
+from mooring.scheduling.typical import FALLBACK, Typical
+from tests.properties.devices import Left, devices_of, fragment, fragmentation_score, given_devices, named
 
 NODE_NAME = "metadata.name"
 ENDLESS = 1 << 31
@@ -31,6 +34,10 @@ class Place:
     uncounted: dict[str, int] = field(default_factory=dict)
     """What Kubernetes' scores add for tasks that ask for no processor or no memory."""
     arrived: int = 0
+    devices: dict[str, list[Left]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.devices = devices_of(self.node)
 
     def label(self, key: str) -> str | None:
         return self.node.name if key == NODE_NAME else self.node.labels.get(key)
@@ -48,12 +55,12 @@ class Place:
 class Answer:
     workload: str
     outcome: Outcome
-    nodes: tuple[tuple[str, int, tuple[int, ...]], ...]
-    """Names, scores and given ports, in the order of the tasks."""
+    nodes: tuple[tuple[str, int, tuple[int, ...], tuple[DeviceShare, ...]], ...]
+    """Names, scores, given ports and given devices, in the order of the tasks."""
 
 
-Choice: TypeAlias = tuple[Place, int, Constraints]
-"""A node with its score, and the constraints of the task with its ports."""
+Choice: TypeAlias = tuple[Place, int, Constraints, tuple[DeviceShare, ...]]
+"""A node with its score, the constraints of the task with its ports, and its devices."""
 
 
 @dataclass
@@ -65,6 +72,8 @@ class Placer:
     """The distinct terms by which placed tasks pull others, also those that have left, with the carriers' project."""
     at_once: int = 1
     """How many tasks the node is asked about."""
+    fragmented: frozenset[str] = frozenset()
+    typical: dict[str, tuple[Typical, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for place in self.places:
@@ -107,13 +116,13 @@ class Placer:
         if len(chosen) < least:
             self.undo(chosen, workload)
             return Answer(workload.name, Outcome.IMPOSSIBLE if fail else Outcome.WAITING, ())
-        named = len(workload.constraints.host_ports)
+        first = len(workload.constraints.host_ports)
         return Answer(
             workload.name,
             Outcome.PLACED,
             tuple(
-                (place.node.name, score, tuple(port.port for port in resolved.host_ports[named:]))
-                for place, score, resolved in chosen
+                (place.node.name, score, tuple(port.port for port in resolved.host_ports[first:]), devices)
+                for place, score, resolved, devices in chosen
             ),
         )
 
@@ -138,11 +147,15 @@ class Placer:
                 possible = [place for place in possible if own.get(place.node.id, 0) == fewest]
             best = self.best(possible, ranks, workload)
             weighted, weight = ranks[id(best)]
-            resolved = with_ports(best, workload.constraints)
-            chosen.append((best, weighted // weight, resolved))
+            chosen.append(self.put_on(best, workload, weighted // weight))
             own[best.node.id] = own.get(best.node.id, 0) + 1
-            self.put(best, workload, resolved)
         return chosen
+
+    def put_on(self, place: Place, workload: Workload, score: int) -> Choice:
+        resolved, devices = with_ports(place, workload.constraints), self.devices_on(place, workload)
+        self.put(place, workload, resolved)
+        self.move(place, devices, 1)
+        return place, score, resolved, devices
 
     def best(self, possible: Iterable[Place], ranks: dict[int, tuple[int, int]], workload: Workload) -> Place:
         ranked = sorted(possible, key=lambda place: place.node.name)
@@ -166,12 +179,9 @@ class Placer:
         while possible:
             best = self.best(possible, ranks, workload)
             weighted, weight = ranks[id(best)]
-            chosen: list[Choice] = []
-            for _ in workload.tasks:
-                if self.may(best, workload):
-                    resolved = with_ports(best, workload.constraints)
-                    chosen.append((best, weighted // weight, resolved))
-                    self.put(best, workload, resolved)
+            chosen = [
+                self.put_on(best, workload, weighted // weight) for _ in workload.tasks if self.may(best, workload)
+            ]
             if len(chosen) == count:
                 return chosen
             self.undo(chosen, workload)
@@ -211,8 +221,9 @@ class Placer:
         return max(most, 0)
 
     def undo(self, chosen: Sequence[Choice], workload: Workload) -> None:
-        for place, _, resolved in reversed(chosen):
+        for place, _, resolved, devices in reversed(chosen):
             self.take(place, workload, resolved)
+            self.move(place, devices, -1)
 
     def put(self, place: Place, workload: Workload, resolved: Constraints) -> None:
         place.tasks.append(resolved)
@@ -232,6 +243,67 @@ class Placer:
                 place.uncounted[slot] -= unasked
         for slot, amount in workload.request.items():
             place.added[slot] -= amount
+
+    def has_devices(self, place: Place, workload: Workload) -> bool:
+        """For all tasks that the node is asked about, one after the other."""
+        each, given = self.of_each(workload), []
+        for _ in range(self.at_once):
+            found = given_devices(place.devices, each, fragmentation=workload.pool in self.fragmented)
+            if found is None:
+                break
+            given.append(named(found))
+            self.move(place, given[-1], 1)
+        for shares in given:
+            self.move(place, shares, -1)
+        return len(given) == self.at_once
+
+    def of_each(self, workload: Workload) -> Workload:
+        """With what each of the tasks asks of devices, where the request is that of several."""
+        return replace(
+            workload,
+            request={
+                slot: amount if slot in ("cpu", "memory") else amount // self.at_once
+                for slot, amount in workload.request.items()
+            },
+        )
+
+    def devices_on(self, place: Place, workload: Workload) -> tuple[DeviceShare, ...]:
+        workload = self.of_each(workload)
+        fragmentation = workload.pool in self.fragmented
+        given = given_devices(place.devices, workload, fragmentation=fragmentation)
+        assert given is not None
+        shares = named(given)
+        whole_on_one = [share for share in shares if share.slot == "gpu" and share.amount == workload.request["gpu"]]
+        if whole_on_one and "fragmentation" in self.weights:
+            return tuple(sorted({*shares} - {*whole_on_one} | {self.least_fragmenting(place, workload)[1]}))
+        return shares
+
+    def move(self, place: Place, shares: Sequence[DeviceShare], sign: int) -> None:
+        for share in shares:
+            for device in place.devices[share.slot]:
+                if device.index == share.device:
+                    device.free -= sign * share.amount
+
+    def least_fragmenting(self, place: Place, workload: Workload) -> tuple[int, DeviceShare]:
+        """The least fragment that the whole request can leave on one device, and that device."""
+        amount = workload.request["gpu"]
+        demand = next((demand for demand in workload.constraints.devices if demand.slot == "gpu"), None)
+        choices = []
+        for device in place.devices["gpu"]:
+            if device.takes(amount, amount, demand):
+                share = DeviceShare("gpu", device.index, amount)
+                self.move(place, [share], 1)
+                choices.append((self.fragment_after(place, workload), device.index, share))
+                self.move(place, [share], -1)
+        least, _, share = min(choices)
+        return least, share
+
+    def fragment_after(self, place: Place, workload: Workload) -> int:
+        asked = workload.request
+        cpu, memory = (
+            place.node.allocatable.get(slot, 0) - place.taken(slot) - asked.get(slot, 0) for slot in ("cpu", "memory")
+        )
+        return fragment(place.devices["gpu"], cpu, memory, self.typical.get(workload.pool, FALLBACK))
 
     def designated(self, place: Place, workload: Workload) -> bool:
         constraints = workload.constraints
@@ -266,6 +338,7 @@ class Placer:
             and all(
                 place.taken(slot) + amount <= node.allocatable.get(slot, 0) for slot, amount in workload.request.items()
             )
+            and self.has_devices(place, workload)
             and (node.max_tasks is None or node.tasks + place.arrived + self.at_once <= node.max_tasks)
             and self.licensed(place, wants)
             and self.has_ports(place, wants)
@@ -433,6 +506,16 @@ class Placer:
             if units > place.taken(slot) and not workload.request.get(slot)
         ]
         return SCORE_ONE // (1 + len(unused))
+
+    def score_fragmentation(self, place: Place, workload: Workload) -> int:
+        typical = self.typical.get(workload.pool, FALLBACK)
+        cpu, memory = (place.node.allocatable.get(slot, 0) - place.taken(slot) for slot in ("cpu", "memory"))
+        before = fragment(place.devices["gpu"], cpu, memory, typical)
+        shares = [share for share in self.devices_on(place, workload) if share.slot == "gpu"]
+        self.move(place, shares, 1)
+        after = self.fragment_after(place, workload)
+        self.move(place, shares, -1)
+        return fragmentation_score(before, after, sum(each.weight for each in typical))
 
     def score_spreading(self, place: Place, workload: Workload) -> int:
         wants = workload.constraints

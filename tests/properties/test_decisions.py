@@ -13,7 +13,7 @@ from tests.properties.kubernetes import KubernetesPlacer
 from tests.properties.placer import Answer, Place, Placer
 from tests.properties.worlds import PROJECT_LABELS, START, World, world
 
-PROFILES = ("locality", "balanced", "pack", "spread", "kubernetes")
+PROFILES = ("locality", "balanced", "pack", "spread", "kubernetes", "gpu")
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -23,6 +23,10 @@ def cluster_of(made: World) -> Cluster:
         cluster.label_project(project, labels)
     for node_id, tasks in made.running.items():
         cluster.tell_tasks(node_id, [(task, 1) for task in tasks])
+    for pool in made.fragmented:
+        cluster.allow_fragmentation(pool)
+    for pool, typical in made.typical.items():
+        cluster.tell_typical(pool, typical)
     return cluster
 
 
@@ -32,8 +36,10 @@ def slow_answers(made: World, preset: str) -> list[Answer]:
 
     places = [place(node) for node in made.nodes]
     if preset == "kubernetes":
-        return KubernetesPlacer(places, PROJECT_LABELS).decide_all(made.queue)
-    return Placer(places, PROJECT_LABELS, dict(PRESETS[preset])).decide_all(made.queue)
+        return KubernetesPlacer(places, PROJECT_LABELS, fragmented=made.fragmented).decide_all(made.queue)
+    weights = dict(PRESETS[preset])
+    placer = Placer(places, PROJECT_LABELS, weights, fragmented=made.fragmented, typical=made.typical)
+    return placer.decide_all(made.queue)
 
 
 def answers(result: Pass) -> list[Answer]:
@@ -41,7 +47,7 @@ def answers(result: Pass) -> list[Answer]:
         Answer(
             decision.workload.name,
             decision.outcome,
-            tuple((placement.node_name, placement.score, placement.ports) for placement in decision.placements),
+            tuple((place.node_name, place.score, place.ports, place.devices) for place in decision.placements),
         )
         for decision in result.decisions
     ]

@@ -20,10 +20,12 @@ from mooring.model.constraints import (
     TaskTerm,
     Toleration,
 )
+from mooring.model.devices import Device, DeviceDemand
 from mooring.model.labels import Operator, Requirement, Selector
 from mooring.model.lifecycle import NodeStatus
 from mooring.model.nodes import Node
 from mooring.model.workloads import Kind, OnInsufficient, Workload, new_tasks
+from mooring.scheduling.typical import Typical
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ZONE = "topology.kubernetes.io/zone"
@@ -39,6 +41,9 @@ class World:
     nodes: list[Node]
     running: dict[UUID, list[Constraints]]
     queue: list[Workload]
+    fragmented: frozenset[str]
+    """The pools that may split what fits on no device."""
+    typical: dict[str, tuple[Typical, ...]]
 
 
 def world(seed: int, *, largest: int = 8) -> World:
@@ -50,7 +55,9 @@ def world(seed: int, *, largest: int = 8) -> World:
         if random.random() < 0.6
     }
     queue = [_workload(random, f"work-{number}", nodes) for number in range(random.randint(1, 6))]
-    return World(nodes, running, queue)
+    fragmented = frozenset(pool for pool in ("default", "other") if _some(random, 0.15))
+    typical = {"default": _typical(random)} if _some(random, 0.4) else {}
+    return World(nodes, running, queue, fragmented, typical)
 
 
 def _some(random: Random, chance: float) -> bool:
@@ -63,6 +70,7 @@ def _node(random: Random, name: str) -> Node:
         labels["kubernetes.io/hostname"] = name
     if _some(random, 0.3):
         labels["size"] = str(random.randint(1, 3))
+    gpu, devices = _devices(random)
     taints = [Taint(random.choice(("gpu", "old")), random.choice(("", "x")), random.choice(list(Effect)))]
     return Node(
         name=name,
@@ -79,15 +87,61 @@ def _node(random: Random, name: str) -> Node:
         licence=random.choice((None, "personal", "enterprise", "evaluation")),
         port_range=(2000, 2000 + random.randint(0, 3)),
         max_tasks=random.randint(1, 5) if _some(random, 0.3) else None,
-        allocatable={"cpu": random.choice((4, 8, 12, 900)), "memory": random.randint(2, 12), **_gpu(random)},
+        allocatable={"cpu": random.choice((4, 8, 12, 900)), "memory": random.randint(2, 12), **gpu},
+        devices=devices,
         used={"cpu": random.randint(0, 2)} if _some(random, 0.3) else {},
         cpu_percent=random.choice((0.0, 25.0, 50.0)),
         memory_percent=random.choice((0.0, 25.0)),
     )
 
 
-def _gpu(random: Random) -> dict[str, int]:
-    return {"gpu": random.randint(1, 3)} if _some(random, 0.25) else {}
+def _devices(random: Random) -> tuple[dict[str, int], dict[str, tuple[Device, ...]]]:
+    """Unnamed devices, few units of one, alike ones of a model, ones that differ; and things with several units."""
+    if _some(random, 0.45):
+        return {}, {}
+    kind, number = random.randrange(6), random.randint(1, 4)
+    if kind == 0:
+        return {"gpu": random.randint(1, 3)}, {}
+    if kind <= 2:
+        return {"gpu": random.choice((500, 1000, 2000, 3500, 4000))}, {}
+    alike = Device(0, 1000, random.choice((None, "A", "B")), random.choice((None, 16, 40)))
+    devices = tuple(
+        Device(
+            2 * index,
+            random.choice((1000, 500, 2000)) if kind == 5 and _some(random, 0.3) else alike.capacity,
+            random.choice("AB") if kind >= 4 and _some(random, 0.5) else alike.model,
+            alike.memory,
+            random.choice((0, 0, 0, 300, 700, 1000)),
+        )
+        for index in range(number)
+    )
+    offered, named = {"gpu": sum(device.capacity for device in devices)}, {"gpu": devices}
+    if kind == 5:
+        offered["lanes"] = 8
+        named["lanes"] = (Device(0, 4), Device(1, 4))
+    return offered, named
+
+
+def _asked_devices(random: Random) -> dict[str, int]:
+    if not _some(random, 0.5):
+        return {"lanes": random.randint(1, 5)} if _some(random, 0.05) else {}
+    return {"gpu": random.choice((1, 2, 300, 300, 500, 700, 1000, 1000, 1500, 2000))}
+
+
+def _device_demands(random: Random) -> tuple[DeviceDemand, ...]:
+    models = random.choice((frozenset("A"), frozenset("AB"), frozenset()))
+    return (DeviceDemand("gpu", models, random.choice((0, 0, 8, 20))),)
+
+
+def _typical(random: Random) -> tuple[Typical, ...]:
+    return tuple(
+        Typical(
+            {"cpu": random.choice((0, 2)), "gpu": random.choice((0, 300, 500, 700, 1000, 1000, 2000))},
+            random.randint(1, 9),
+            frozenset("A") if _some(random, 0.2) else frozenset(),
+        )
+        for _ in range(random.randint(1, 4))
+    )
 
 
 def _asked(random: Random, slot: str, most: int) -> dict[str, int]:
@@ -188,6 +242,7 @@ def _constraints(random: Random, nodes: list[Node]) -> Constraints:
         machine_image=MachineImage("linux", random.choice(("*", ">=2.10", "2.*"))) if maybe() else None,
         licence=random.choice(("personal", "evaluation")) if maybe() else None,
         volume_zones=((ZONE, frozenset("a")),) if maybe() else (),
+        devices=_device_demands(random) if maybe() else (),
         designated=frozenset(random.sample(names, min(2, len(names)))) if maybe() else frozenset(),
         designated_strictly=_some(random, 0.3),
         failed_on=frozenset(node.id for node in nodes[:2]) if maybe() else frozenset(),
@@ -215,7 +270,6 @@ def _tolerations(random: Random) -> tuple[Toleration, ...]:
 
 def _workload(random: Random, name: str, nodes: list[Node]) -> Workload:
     constraints = _constraints(random, nodes)
-    gpu = _gpu(random) if _some(random, 0.3) else {}
     if constraints.designated_strictly and not constraints.designated:
         constraints = Constraints(labels=constraints.labels, project=constraints.project)
     return Workload(
@@ -224,7 +278,7 @@ def _workload(random: Random, name: str, nodes: list[Node]) -> Workload:
         pool="default" if _some(random, 0.9) else "other",
         user_id=uuid5(NAMESPACE_DNS, "someone"),
         runtime="process" if _some(random, 0.85) else "container",
-        request={**_asked(random, "cpu", 3), **_asked(random, "memory", 2), **gpu},
+        request={**_asked(random, "cpu", 3), **_asked(random, "memory", 2), **_asked_devices(random)},
         tasks=new_tasks(name, random.randint(1, 4)),
         created_at=START - timedelta(seconds=random.randint(0, 2)),
         priority=random.choice((0, 10, 10, 100)),

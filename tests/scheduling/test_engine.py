@@ -24,6 +24,7 @@ from mooring.model.constraints import (
     Toleration,
 )
 from mooring.model.decisions import Decision, Outcome
+from mooring.model.devices import Device, DeviceDemand
 from mooring.model.labels import Operator, Requirement, Selector, equal_to
 from mooring.model.nodes import Node
 from mooring.model.workloads import OnInsufficient, Workload, new_tasks
@@ -36,7 +37,7 @@ from tests.scheduling.builders import NOW
 
 HOST, ZONE, RACK = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "rack"
 MODES = (kernels.AUTOMATIC, kernels.ALWAYS_REFRESH, kernels.ALWAYS_REBUILD, kernels.ALWAYS_SCAN)
-PROFILES = ("locality", "balanced", "pack", "spread", "kubernetes")
+PROFILES = ("locality", "balanced", "pack", "spread", "kubernetes", "gpu", "gpu")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -86,9 +87,13 @@ constraints = st.builds(
     host_ports=some(st.builds(HostPort, st.sampled_from([80, 81])), chance=7),
     ports_wanted=st.sampled_from([0] * 15 + [2]),
     licence=st.sampled_from([None] * 15 + ["personal"]),
+    devices=some(st.builds(DeviceDemand, st.just("gpu"), memory=st.sampled_from([0, 8 << 30])), most=1),
     designated=st.sampled_from([frozenset()] * 6 + [frozenset(names[:3])]),
     failed_on=st.sampled_from([frozenset()] * 6 + [frozenset(node_ids[1:4])]),
 )
+
+
+GPUS = {"gpu": (Device(0, model="A", memory=16 << 30), Device(1, model="A", memory=16 << 30, taken=500))}
 
 
 @st.composite
@@ -112,8 +117,9 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
         allocatable={
             "cpu": draw(st.sampled_from([4000, 8000, 8000, 16000])),
             "memory": draw(st.sampled_from([8, 16])) << 30,
-            **draw(st.sampled_from([{}, {}, {"gpu": 4000}])),
+            **(gpu := draw(st.sampled_from([{}, {"gpu": 2000}, {"gpu": 4000}]))),
         },
+        devices=draw(st.sampled_from([{}, GPUS])) if gpu else {},
     )
 
 
@@ -138,7 +144,15 @@ def stories(draw: st.DrawFn) -> Story:
             st.tuples(
                 st.just(Constraints()) | constraints,
                 st.sampled_from(
-                    [{"cpu": 100}, {"cpu": 500, "memory": 1 << 30}, {"cpu": 3000, "memory": 3 << 30}, {"gpu": 1000}]
+                    [
+                        {"cpu": 100},
+                        {"cpu": 500, "memory": 1 << 30},
+                        {"cpu": 3000, "memory": 3 << 30},
+                        {"gpu": 1000},
+                        {"cpu": 100, "gpu": 300},
+                        {"gpu": 700},
+                        {"gpu": 1500},
+                    ]
                 ),
             ),
             min_size=1,
@@ -220,6 +234,8 @@ def test_the_engine_decides_as_the_numpy_face(story: Story, mode: int) -> None:
         assert answers(quick.run(waiting, NOW).decisions) == answers(plain.run(waiting, NOW).decisions)
         for column in ("taken", "tasks", "uncounted"):
             assert np.array_equal(getattr(quick.cluster, column), getattr(plain.cluster, column)), column
+        for slot, devices in quick.cluster.devices.columns.items():
+            assert np.array_equal(devices.free, plain.cluster.devices.columns[slot].free)
         happen(plain.cluster, events, story.running)
         happen(quick.cluster, events, story.running)
 

@@ -91,6 +91,7 @@ def test_the_preset_locality_weighs_40_30_30():
         "machine_image",
         "volume_zone",
         "resources",
+        "devices",
         "tasks_per_node",
         "licence",
         "host_ports",
@@ -108,7 +109,10 @@ def test_the_preset_locality_weighs_40_30_30():
             "there is no profile 'fastest'; known are balanced, concentrated, ",
         ),
         (lambda registry: registry.profile(extra_filters=["x"]), "there is no filter 'x'; known are architecture, "),
-        (lambda registry: registry.profile(weights={"x": 1}), "there is no scorer 'x'; known are balanced, images, "),
+        (
+            lambda registry: registry.profile(weights={"x": 1}),
+            "there is no scorer 'x'; known are balanced, device",
+        ),
         (lambda registry: registry.profile(selector="x"), "there is no selector 'x'; known are concentrated, "),
         (lambda registry: registry.profile(weights={}), "needs scorers with weights above 0"),
         *(

@@ -97,7 +97,7 @@ def _decide_batch(engine: Engine, batch: Batch, decisions: list[Decision], short
         return
     first = len(decisions)
     answers = engine.place(batch)
-    rows, scores, nodes = answers.rows, answers.scores, engine.cluster.nodes
+    rows, scores, devices, nodes = answers.rows, answers.scores, answers.devices, engine.cluster.nodes
     placed, nothing, new = Outcome.PLACED, (), tuple.__new__
     lacking: list[int] = []
     for index, ((workload, _, count, _), start, found, feasible) in enumerate(
@@ -109,13 +109,18 @@ def _decide_batch(engine: Engine, batch: Batch, decisions: list[Decision], short
             node = nodes[rows[start]]
             assert node is not None
             task = workload.tasks[0]
-            placement = new(Placement, (task.id, node.id, node.name, node.generation, scores[start], (), ()))
+            placement = new(
+                Placement, (task.id, node.id, node.name, node.generation, scores[start], (), devices[start])
+            )
             decisions.append(new(Decision, (workload, placed, (placement,), None, feasible, ())))
         else:
             at = range(start, start + found)
             placements = tuple(
                 [
-                    new(Placement, (task.id, node.id, node.name, node.generation, scores[place], nothing, nothing))
+                    new(
+                        Placement,
+                        (task.id, node.id, node.name, node.generation, scores[place], nothing, devices[place]),
+                    )
                     for task, place in zip(workload.tasks, at, strict=False)
                     if (node := nodes[rows[place]]) is not None
                 ]

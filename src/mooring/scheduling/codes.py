@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -18,9 +18,11 @@ Value = TypeVar("Value", bound=Hashable)
 class Codes(Generic[Value]):
     """Small numbers for values that repeat: a column holds the number, a question is asked once per value."""
 
-    def __init__(self) -> None:
+    def __init__(self, values: Iterable[Value] = ()) -> None:
         self.values: list[Value] = []
         self._code_of: dict[Value, int] = {}
+        for value in values:
+            self.code(value)
 
     def code(self, value: Value) -> int:
         code = self._code_of.get(value)

@@ -5,9 +5,10 @@ Rows are reused and their order means nothing: where nodes tie, the lowest name 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import TypeAlias
 from uuid import UUID
 
@@ -16,13 +17,16 @@ from numpy.typing import NDArray
 
 from mooring.model.constraints import NODE_NAME_FIELD, Constraints, HostPort, Taint
 from mooring.model.decisions import SCORE_ONE
+from mooring.model.devices import DeviceShare
 from mooring.model.lifecycle import NodeStatus
 from mooring.model.nodes import Node
 from mooring.model.quantity import INT64_MAX
 from mooring.model.resources import check_overcommit, overcommitted
 from mooring.scheduling.codes import Codes, LabelColumn
+from mooring.scheduling.device_columns import Devices, kinds_of_devices
 from mooring.scheduling.journal import Journal
 from mooring.scheduling.placed import Placed
+from mooring.scheduling.typical import Typical
 
 Rows: TypeAlias = NDArray[np.intp]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -112,6 +116,8 @@ class Cluster:
 
         self.placed = Placed(capacity)
         """The tasks on the nodes, as far as other tasks may ask about them."""
+        self.devices = Devices(capacity)
+        """The single devices behind slots, and how they are given out."""
         self._label_columns: dict[str, LabelColumn] = {}
         self._images: dict[str, dict[int, int]] = {}
         self._slot_of: dict[str, int] = {"cpu": CPU, "memory": MEMORY}
@@ -168,6 +174,7 @@ class Cluster:
         if row is None:
             row = self._take_row(node.id)
         counters_moved = self._write_counters(row, node, allocatable, taken)
+        counters_moved |= self.devices.write(row, node, partial(self._offered_and_taken, row))
         if before is None or _static(before) != _static(node):
             self._write_static(row, node)
             self.static_changes.note((row,))
@@ -193,6 +200,7 @@ class Cluster:
         self.tasks[row] = 0
         self.cordoned[row] = False
         self.placed.clear(row)
+        self.devices.clear(row)
         for column in self._label_columns.values():
             column.write(row, None)
         for rows in self._images.values():
@@ -234,10 +242,20 @@ class Cluster:
         self.placed.label_project(project, labels)
         self.changes.note(self.rows.tolist())
 
+    def allow_fragmentation(self, pool: str, allowed: bool = True) -> None:
+        """Whether a request that fits on as few devices as can hold it nowhere may be split over more, in a pool."""
+        if self.devices.allow_fragmentation(pool, allowed):
+            self.changes.note(self.rows_of_pool(pool).tolist())
+
+    def tell_typical(self, pool: str, typical: Iterable[Typical]) -> None:
+        """What is typically asked for in a pool, so that what is left of its devices stays useful for that."""
+        if self.devices.tell_typical(pool, tuple(typical)):
+            self.changes.note(self.rows_of_pool(pool).tolist())
+
     @property
     def vocabulary(self) -> int:
         """Raised when something appears that may concern shapes which nothing of that kind concerned before."""
-        return self.placed.vocabulary + len(self.taint_sets.values) + len(self._images)
+        return self.placed.vocabulary + len(self.taint_sets.values) + len(self._images) + self.devices.rules
 
     def label(self, key: str) -> LabelColumn:
         """One label of all nodes as a column, kept from the first question on."""
@@ -300,17 +318,34 @@ class Cluster:
         """The slots in the order of the slot axis."""
         return tuple(self._slot_of)
 
-    def assume(self, rows: Rows, demand: Demand, constraints: Constraints | None = None) -> None:
-        """Count one task with this demand (and these constraints) on each of the rows, which must be distinct."""
+    def assume(
+        self,
+        rows: Rows,
+        demand: Demand,
+        constraints: Constraints | None = None,
+        devices: Sequence[Iterable[DeviceShare]] = (),
+    ) -> None:
+        """Count one task with this demand (and these constraints) on each of the rows, which must be distinct.
+
+        `devices`: per row what the task is given of the node's devices.
+        """
         self._count(rows, demand, 1)
+        self.devices.move(rows, devices, 1)
         if constraints is not None:
             for row in rows.tolist():
                 self.placed.add(row, constraints)
         self.changes.note(rows.tolist())
 
-    def forget(self, rows: Rows, demand: Demand, constraints: Constraints | None = None) -> None:
+    def forget(
+        self,
+        rows: Rows,
+        demand: Demand,
+        constraints: Constraints | None = None,
+        devices: Sequence[Iterable[DeviceShare]] = (),
+    ) -> None:
         """Undo one `assume`."""
         self._count(rows, demand, -1)
+        self.devices.move(rows, devices, -1)
         if constraints is not None:
             for row in rows.tolist():
                 self.placed.remove(row, constraints)
@@ -367,6 +402,10 @@ class Cluster:
             taken[slot] = min(node.held.get(name, 0) + node.reserved.get(name, 0) + node.used.get(name, 0), INT64_MAX)
         return allocatable, taken
 
+    def _offered_and_taken(self, row: int, name: str) -> tuple[int, int]:
+        slot = self._slot(name)
+        return int(self.allocatable[slot, row]), int(self.taken[slot, row])
+
     def _write_counters(self, row: int, node: Node, allocatable: Amount, taken: Amount) -> bool:
         """The counters of a node; answers whether any of them moved."""
         max_tasks = INT64_MAX if node.max_tasks is None else node.max_tasks
@@ -408,6 +447,7 @@ class Cluster:
         self.pool[before:] = NOBODY
         self.nodes.extend([None] * before)
         self.placed.grow(2 * before)
+        self.devices.grow(2 * before)
         for column in self._label_columns.values():
             column.grow(2 * before)
         self._unused = list(range(2 * before - 1, before - 1, -1))
@@ -473,6 +513,7 @@ def _static(node: Node) -> tuple[object, ...]:
         node.licence,
         node.sessions_allowed,
         node.port_range,
+        kinds_of_devices(node),
     )
 
 

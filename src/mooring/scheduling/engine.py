@@ -14,13 +14,16 @@ from numpy.typing import NDArray
 
 from mooring.model.constraints import Constraints
 from mooring.model.decisions import SCORE_ONE
+from mooring.model.devices import WHOLE, DeviceShare
 from mooring.model.nodes import Node
 from mooring.model.workloads import Workload
 from mooring.scheduling import kernels
 from mooring.scheduling.columns import Cluster, Rows
+from mooring.scheduling.device_columns import NO_MODELS, DeviceColumn
 from mooring.scheduling.filters.resources import ResourcesFilter
 from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
-from mooring.scheduling.lowering import LoweredProfile, StaticKey, lower_profile
+from mooring.scheduling.lowering import DEVICE_SLOT, LoweredProfile, StaticKey, lower_profile
+from mooring.scheduling.mixes import Mixes
 from mooring.scheduling.plugins import PluginFailed
 from mooring.scheduling.profiles import Profile, Registry
 from mooring.scheduling.shapes import Shape, of_all, shape_of
@@ -70,6 +73,7 @@ class Placements:
     start: list[int]
     found: list[int]
     feasible: list[int]
+    devices: list[tuple[DeviceShare, ...]]
 
 
 class Engine:
@@ -97,7 +101,8 @@ class Engine:
         self._classes: dict[StaticKey, int] = {}
         self._class_shapes: list[Shape] = []
         self._seen = self._static_seen = self._membership = -1
-        self._capacity = self._slots = self._vocabulary = -1
+        self._capacity = self._slots = self._vocabulary = self._device_rules = -1
+        self._mixes: Mixes
 
     @property
     def statistics(self) -> tuple[int, int, int, int]:
@@ -177,6 +182,7 @@ class Engine:
             queue.start.tolist(),
             answers.found.tolist(),
             answers.feasible.tolist(),
+            self._devices_given(queue, answers, rows),
         )
 
     def queue(self, batch: Batch) -> kernels.Queue:
@@ -226,6 +232,7 @@ class Engine:
             np.zeros(max(int(queue.start[-1]), 1), dtype=np.int64),
             np.zeros(size, dtype=np.int32),
             np.zeros(size, dtype=np.int32),
+            np.zeros(max(int(queue.start[-1]), 1), dtype=np.int64),
         )
         topology = self.topology
         assert self.lowered is not None
@@ -252,6 +259,8 @@ class Engine:
             self._capacity != cluster.capacity
             or self._slots != len(cluster.allocatable)
             or self.nodes.taken is not cluster.taken
+            or self._device_rules != cluster.devices.rules
+            or (self._device_column is not None and self.nodes.devices is not self._device_column.free)
             or len(self._shapes) > _SHAPES
             or (self._capacity * max(len(self._classes), 1) * 8 > _CLASS_BYTES and len(self._classes) > 64)
         ):
@@ -291,6 +300,10 @@ class Engine:
         self._shapes, self._weights, self._codes, self._quick, self._held = [], [], {}, {}, {}
         self._kinds, self._constraints, self._number_of = [], [], {}
         self._vocabulary = cluster.vocabulary
+        self._device_rules = cluster.devices.rules
+        column = self._device_column
+        devices = np.zeros((capacity, 1), dtype=np.int64) if column is None else column.free
+        self._mixes = Mixes(cluster.devices.typical, NO_MODELS if column is None else column.models)
         self._classes, self._class_shapes = {}, []
         weighted_bits = (SCORE_ONE * lowered.weight).bit_length()
         shift = capacity.bit_length() - 1
@@ -312,6 +325,12 @@ class Engine:
             log=np.zeros(max(capacity, 64), dtype=np.int32),
             last=np.full(capacity, -1, dtype=np.int64),
             head=np.zeros(1, dtype=np.int64),
+            devices=devices,
+            wholes=np.zeros(capacity, dtype=np.int64),
+            largest_share=np.zeros(capacity, dtype=np.int64),
+            models=np.zeros(capacity, dtype=np.int64),
+            fragment=np.full(capacity, kernels.UNKNOWN, dtype=np.int64),
+            left=np.zeros(devices.shape[1], dtype=np.int64),
         )
         profile = np.zeros(kernels.PROFILE_FIELDS, dtype=np.int64)
         profile[kernels.LEAST] = lowered.least
@@ -321,6 +340,7 @@ class Engine:
         profile[kernels.BALANCED] = lowered.balanced
         profile[kernels.UNUSED] = lowered.unused
         profile[kernels.PLUGIN] = lowered.plugin
+        profile[kernels.FRAGMENTATION] = lowered.fragmentation
         profile[kernels.NORMALISED] = lowered.normalised is not None
         if lowered.normalised is not None:
             profile[kernels.POINTS_LEFT] = lowered.normalised.left
@@ -343,6 +363,10 @@ class Engine:
             levels=np.zeros((2, 4, capacity if lowered.normalised else 1), dtype=np.uint8),
             values=np.zeros((2, 4, kernels.LEVELS), dtype=np.int64),
             releases=np.ones(1, dtype=np.int64),
+            mixes=self._mixes.mixes,
+            typical=self._mixes.typical,
+            thresholds=self._mixes.thresholds,
+            allowed=self._mixes.allowed,
         )
         self.topology = Topology(cluster, lowered)
         self._make_slots()
@@ -391,6 +415,12 @@ class Engine:
         nodes.free[-1, rows] = room
         nodes.row[rows, :-1] = free.T
         nodes.row[rows, -1] = room
+        devices = nodes.devices[rows]
+        nodes.wholes[rows] = (devices >= WHOLE).sum(axis=1)
+        nodes.largest_share[rows] = devices.max(axis=1)
+        nodes.fragment[rows] = kernels.UNKNOWN
+        if self._device_column is not None:
+            nodes.models[rows] = self._device_column.model[rows, 0]
         nodes.inverse[:, rows] = inverse
         nodes.row_inverse[rows] = inverse.T
 
@@ -449,6 +479,10 @@ class Engine:
             need[slots] = demand.amounts[:, 0]
         if TasksPerNodeFilter in lowered.filters:
             need[-1] = shape.tasks
+        fields[kernels.WHOLES] = fields[kernels.SHARE] = 0
+        fields[kernels.MIX] = self._mixes.number(shape.pool)
+        for request in lowered.device_requests(shape, self.cluster):
+            fields[kernels.WHOLES], fields[kernels.SHARE] = divmod(request.amount, WHOLE)
         self.shapes.uncounted[code] = demand.uncounted[:, 0]
         if lowered.normalised is not None:
             fields[kernels.TAINTS], fields[kernels.WISHES] = lowered.normalised.weights(shape, self.cluster)
@@ -512,6 +546,27 @@ class Engine:
             cluster.placed.add_rows(placed[first:last], self._constraints[int(numbers[first])])
         cluster.changes.note(placed.tolist())
         self._mark_seen()
+
+    @property
+    def _device_column(self) -> DeviceColumn | None:
+        return self.cluster.devices.columns.get(DEVICE_SLOT)
+
+    def _devices_given(
+        self, queue: kernels.Queue, answers: kernels.Answers, rows: NDArray[np.int32]
+    ) -> list[tuple[DeviceShare, ...]]:
+        """Per placement the devices whose bits are set."""
+        column = self._device_column
+        placed = np.flatnonzero(answers.devices)
+        if column is None or not len(placed):
+            return [()] * len(rows)
+        shares = self.shapes.fields[np.repeat(queue.shape, queue.tasks)[placed], kernels.SHARE]
+        amounts = np.where(shares > 0, shares, WHOLE)
+        given: list[tuple[DeviceShare, ...]] = [()] * len(rows)
+        entries = np.stack((placed, rows[placed], answers.devices[placed], amounts), axis=1)
+        for at, row, bits, amount in entries.tolist():
+            positions = [(position, amount) for position in range(bits.bit_length()) if bits >> position & 1]
+            given[at] = column.named(row, positions)
+        return given
 
     def takes(self, workload: Workload, count: int) -> bool:
         """Whether a workload that limits or spreads its own tasks per node can be placed by the kernels."""

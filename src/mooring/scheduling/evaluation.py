@@ -8,10 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from mooring.model.decisions import SCORE_ONE
+from mooring.model.devices import DeviceShare
 from mooring.model.labels import Operator, Requirement
 from mooring.scheduling.columns import NODE_NAME, Cluster, Demand, Mask, Rows, Scores
+from mooring.scheduling.device_requests import given_devices
+from mooring.scheduling.filters.devices import DevicesFilter
 from mooring.scheduling.node_terms import satisfied
-from mooring.scheduling.plugins import DependsOn, Filter, Scorer, ask_filter, ask_scorer
+from mooring.scheduling.plugins import ChoosesDevices, DependsOn, Filter, Scorer, ask_filter, ask_scorer
 from mooring.scheduling.profiles import Active, Profile
 from mooring.scheduling.shapes import Shape
 
@@ -72,6 +75,7 @@ class Evaluation:
         self._row = _Stage(shape, cluster, self.active, "row")
         self._wide = _Stage(shape, cluster, self.active, "domain", "cluster")
         self._static_seen = self._seen = self._membership = -1
+        self.wants_devices = any(isinstance(plugin, DevicesFilter) for plugin in self.active.filters)
 
     def concerns_the_same(self) -> bool:
         """Whether the plugins that this shape concerns are still those that were found when it was made."""
@@ -118,6 +122,15 @@ class Evaluation:
         self._static_seen = cluster.static_changes.revision
         self._seen = cluster.changes.revision
         self._membership = cluster.membership
+
+    def devices_on(self, row: int) -> tuple[DeviceShare, ...]:
+        """The devices that a task of the shape is given on a feasible row; none where no filter looks at devices."""
+        if not self.wants_devices:
+            return ()
+        for scorer, _ in self.active.scorers:
+            if isinstance(scorer, ChoosesDevices):
+                return scorer.devices_on(self.shape, self.cluster, row)
+        return given_devices(self.shape, self.cluster, row)
 
     def score_of(self, row: int) -> int:
         """The profile's total for a feasible row, 0 to SCORE_ONE."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 
 from mooring.model.constraints import HostPort
 from mooring.model.decisions import SCORE_ONE, Decision, Outcome, Placement
+from mooring.model.devices import DeviceShare
 from mooring.model.reasons import Cure, Reason
 from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Cluster, Mask, Rows
@@ -113,7 +115,13 @@ class Explanation:
             "runner_up": None if self.runner_up is None else self.runner_up.as_dict(),
             "nearest_misses": [miss.as_dict() for miss in self.nearest_misses],
             "placements": [
-                {"node": p.node_name, "score": p.score / SCORE_ONE, "ports": list(p.ports)} for p in self.placements
+                {
+                    "node": p.node_name,
+                    "score": p.score / SCORE_ONE,
+                    "ports": list(p.ports),
+                    "devices": [share._asdict() for share in p.devices],
+                }
+                for p in self.placements
             ],
             "placed_on": [scored.as_dict() for scored in self.placed_on],
         }
@@ -140,28 +148,39 @@ def explain(cluster: Cluster, profile: Profile, decision: Decision, *, nearest: 
     )
 
 
-def explain_placed(cluster: Cluster, profile: Profile, workload: Workload, *, nearest: int) -> Explanation:
-    """How the nodes of a placed workload compare with the others, were its tasks not there yet."""
+def explain_placed(
+    cluster: Cluster,
+    profile: Profile,
+    workload: Workload,
+    *,
+    nearest: int,
+    devices: Mapping[UUID, Sequence[DeviceShare]],
+) -> Explanation:
+    """How the nodes of a placed workload compare with the others, were its tasks not there yet.
+
+    `devices`: per node what its tasks there have of the devices.
+    """
     known = Explanation(workload.pool, Outcome.PLACED, "")
     shape = shape_of(workload, cluster)
     demand = cluster.demand(shape.request, shape.uncounted)
     constraints = workload.constraints
-    taken_away: list[tuple[Rows, bool]] = []
+    taken_away: list[tuple[Rows, bool, Sequence[DeviceShare]]] = []
     for node_id, count in workload.occupied.items():
         row = cluster.row_of(node_id)
         if row is None:
             continue
-        for _ in range(count):
+        for number in range(count):
             told = cluster.placed.has(row, constraints)
             rows: Rows = np.array([row], dtype=np.intp)
-            cluster.forget(rows, demand, constraints if told else None)
-            taken_away.append((rows, told))
+            shares = () if number else devices.get(node_id, ())
+            cluster.forget(rows, demand, constraints if told else None, (shares,))
+            taken_away.append((rows, told, shares))
     try:
         there = sum(workload.occupied.values())
         evaluation = Evaluation(shape_on_node(workload, cluster, there), cluster, profile)
         evaluation.refresh()
         survey = look(evaluation)
-        own = sorted({int(rows[0]) for rows, _ in taken_away}, key=lambda row: -int(evaluation.keys[row]))
+        own = sorted({int(rows[0]) for rows, _, _ in taken_away}, key=lambda row: -int(evaluation.keys[row]))
         placed_on = _scored(evaluation, (row for row in own if evaluation.keys[row] != INFEASIBLE))
         others = survey.feasible[~np.isin(survey.feasible, own)]
         best = others[np.argsort(-evaluation.keys[others])][:1]
@@ -175,8 +194,8 @@ def explain_placed(cluster: Cluster, profile: Profile, workload: Workload, *, ne
     except PluginFailed as failure:
         return replace(known, summary=failure.reason.message, reason=failure.reason)
     finally:
-        for rows, told in reversed(taken_away):
-            cluster.assume(rows, demand, constraints if told else None)
+        for rows, told, shares in reversed(taken_away):
+            cluster.assume(rows, demand, constraints if told else None, (shares,))
 
 
 def forget(cluster: Cluster, decision: Decision) -> None:
@@ -189,7 +208,8 @@ def forget(cluster: Cluster, decision: Decision) -> None:
         if row is not None:
             given = tuple(HostPort(port) for port in placement.ports)
             resolved = replace(constraints, host_ports=(*constraints.host_ports, *given), ports_wanted=0)
-            cluster.forget(np.array([row], dtype=np.intp), demand, resolved if given else constraints)
+            here: Rows = np.array([row], dtype=np.intp)
+            cluster.forget(here, demand, resolved if given else constraints, (placement.devices,))
 
 
 def _packed_into(cluster: Cluster, decision: Decision) -> Mask | None:

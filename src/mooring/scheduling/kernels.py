@@ -29,6 +29,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from mooring.model import devices
 from mooring.model.decisions import SCORE_ONE
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -113,8 +114,10 @@ def _merged(function: _Function) -> _Function:
 
 ONE = 1_000_000
 """The scale of scores, a constant of this file so that the compiler's cache sees it change."""
-if ONE != SCORE_ONE:
-    raise AssertionError("the kernels were written for another scale of scores")
+WHOLE = 1000
+"""A whole device; likewise."""
+if (ONE, WHOLE) != (SCORE_ONE, devices.WHOLE):
+    raise AssertionError("the kernels were written for another scale of scores or devices")
 
 IMPOSSIBLE = -(1 << 62)
 UNASKED = -(1 << 63)
@@ -141,8 +144,12 @@ REMEMBERED = 16
     WISHES,
     NO_ROOM_SINCE,
     NO_ROOM_FOR,
-) = range(14)
-SHAPE_FIELDS = 14
+    WHOLES,
+    SHARE,
+    MIX,
+) = range(17)
+SHAPE_FIELDS = 17
+"""WHOLES: whole devices that it asks for, or SHARE: so much of one. MIX: the typical requests of its pool."""
 
 # Fields of a term.
 KIND, VIEW, HOST, LEVEL, COUNTER, LIMIT, SELF, BASE, MIN_DOMAINS, WEIGHT = range(10)
@@ -168,13 +175,23 @@ is above 0 (LIMIT 1) or where it is not (LIMIT 0)."""
     POINTS_LEFT,
     POINTS_EVEN,
     PLUGIN,
-) = range(15)
-PROFILE_FIELDS = 15
+    FRAGMENTATION,
+) = range(16)
+PROFILE_FIELDS = 16
 LEVELS = 8
 """Distinct values of a score that is normalised by the largest among the nodes that can be chosen."""
 POINT = ONE // 100
 AUTOMATIC, ALWAYS_REFRESH, ALWAYS_REBUILD, ALWAYS_SCAN = range(4)
 """Modes: tests force each way of picking; all give the same decisions."""
+
+# Fields of a mix of typical requests, of those that need the same share of a device, and of one of them.
+FIRST_THRESHOLD, LAST_THRESHOLD, TOTAL_WEIGHT = range(3)
+SHARE_NEEDED, FIRST, LAST = range(3)
+TYPICAL_CPU, TYPICAL_MEMORY, TYPICAL_DEVICES = range(3)
+
+UNKNOWN = -1
+MOST_DEVICES = 62
+"""Of one node: those that a task was given are the bits of one number."""
 
 # Statistics.
 REFRESHED_ROWS, REBUILDS, SCANS, DOMINATED = range(4)
@@ -204,6 +221,18 @@ class Nodes(NamedTuple):
     log: Int32s
     last: Int64s
     head: Int64s
+    devices: Int64s
+    """[row, device]: what is left of each."""
+    wholes: Int64s
+    """How many devices of a row are wholly free."""
+    largest_share: Int64s
+    """The most that is left of one device of a row."""
+    models: Int64s
+    """Of the devices of a row."""
+    fragment: Int64s
+    """Of the devices of a row as they are; UNKNOWN where they changed since it was asked for."""
+    left: Int64s
+    """Room for calculations about the devices of one row."""
 
 
 class Shapes(NamedTuple):
@@ -228,6 +257,13 @@ class Shapes(NamedTuple):
     """[kind, class, level], rising."""
     releases: Int64s
     """Raised whenever room may have come back; what failed before may be tried again then."""
+    mixes: Int64s
+    thresholds: Int64s
+    """Per mix the distinct shares of a device that its typical requests need, with the requests that need so much."""
+    typical: Int64s
+    """[field, number]"""
+    allowed: Int64s
+    """[model, number]: the weight of a typical request, 0 if it cannot use devices of that model."""
 
 
 class Counters(NamedTuple):
@@ -306,6 +342,8 @@ class Answers(NamedTuple):
     keys: Int64s
     found: Int32s
     feasible: Int32s
+    devices: Int64s
+    """Per placement the devices that it was given, as bits."""
 
 
 def row_score(function: Callable[..., int]) -> RowScore:
@@ -336,6 +374,7 @@ def touch(nodes: Nodes, row: Number) -> None:
     nodes.log[head & (nodes.log.shape[0] - 1)] = row
     nodes.last[row] = head
     nodes.head[0] = head + 1
+    nodes.fragment[row] = UNKNOWN
 
 
 @_inlined
@@ -412,6 +451,85 @@ def largest_level(slots: Slots, slot: Number, kind: Number) -> Number:
 @_inlined
 def plugin_score(nodes: Nodes, shapes: Shapes, shape: Number, row: Number, plugin: RowScore) -> Number:
     return min(max(plugin(nodes.row, nodes.row_inverse, shapes.take[shape], row), 0), ONE)
+
+
+@_compiled
+def fragment(nodes: Nodes, shapes: Shapes, mix: Number, row: Number, cpu: Number, memory: Number) -> Number:
+    """How much of `nodes.left` the typical requests of a mix cannot use, summed with their weights.
+
+    Requests that need the same share of a device are neighbours, so that what they all waste is added up once.
+    """
+    left, typical, allowed = nodes.left, shapes.typical, shapes.allowed[nodes.models[row]]
+    total = np.int64(0)
+    for device in range(left.shape[0]):
+        total += left[device]
+    result = total * shapes.mixes[mix, TOTAL_WEIGHT]
+    for at in range(shapes.mixes[mix, FIRST_THRESHOLD], shapes.mixes[mix, LAST_THRESHOLD]):
+        share, wasted, enough = shapes.thresholds[at, SHARE_NEEDED], np.int64(0), np.int64(0)
+        for device in range(left.shape[0]):
+            suffices = left[device] >= share
+            enough += suffices
+            wasted += 0 if suffices else left[device]
+        if enough > 0:
+            useful = np.int64(0)
+            for number in range(shapes.thresholds[at, FIRST], shapes.thresholds[at, LAST]):
+                usable = (
+                    (cpu >= typical[TYPICAL_CPU, number])
+                    & (memory >= typical[TYPICAL_MEMORY, number])
+                    & (enough >= typical[TYPICAL_DEVICES, number])
+                )
+                useful += allowed[number] if usable else 0
+            result -= useful * (total - wasted)
+    return result
+
+
+@_compiled
+def least_fragment(
+    nodes: Nodes, shapes: Shapes, shape: Number, row: Number, cpu: Number, memory: Number
+) -> tuple[Number, Number]:
+    """The least fragment that a share of one device leaves in `nodes.left`, and which device that is."""
+    left, share, mix = nodes.left, shapes.fields[shape, SHARE], shapes.fields[shape, MIX]
+    least, chosen = np.int64(1 << 62), np.int64(0)
+    for device in range(left.shape[0]):
+        fits = left[device] >= share
+        for earlier in range(device):
+            fits &= left[earlier] != left[device]
+        if fits:
+            left[device] -= share
+            result = fragment(nodes, shapes, mix, row, cpu, memory)
+            left[device] += share
+            if result < least:
+                least, chosen = result, np.int64(device)
+    return least, chosen
+
+
+@_compiled
+def fragmentation_score(nodes: Nodes, shapes: Shapes, shape: Number, row: Number) -> Number:
+    """Half of ONE if the fragment stays as it is, more the more it falls."""
+    mix, wholes = shapes.fields[shape, MIX], shapes.fields[shape, WHOLES]
+    total = np.int64(0)
+    for device in range(nodes.left.shape[0]):
+        nodes.left[device] = max(nodes.devices[row, device], 0)
+        total += nodes.left[device]
+    if total == 0:
+        return np.int64(ONE // 2)
+    cpu, memory = nodes.row[row, 0], nodes.row[row, 1]
+    before = nodes.fragment[row]
+    if before == UNKNOWN:
+        before = fragment(nodes, shapes, mix, row, cpu, memory)
+        nodes.fragment[row] = before
+    cpu, memory = cpu - shapes.take[shape, 0], memory - shapes.take[shape, 1]
+    if shapes.fields[shape, SHARE] > 0:
+        after, _ = least_fragment(nodes, shapes, shape, row, cpu, memory)
+    else:
+        for device in range(nodes.left.shape[0]):
+            if wholes > 0 and nodes.left[device] >= WHOLE:
+                nodes.left[device] -= WHOLE
+                wholes -= 1
+        after = fragment(nodes, shapes, mix, row, cpu, memory)
+    change = abs(before - after)
+    part = ONE // 2 * change // (WHOLE * shapes.mixes[mix, TOTAL_WEIGHT] + change)
+    return (ONE // 2 + part if after <= before else ONE // 2 - part) // POINT * POINT
 
 
 @_inlined
@@ -500,6 +618,8 @@ def score_row(
     possible = weighted >= 0
     for slot in range(nodes.row.shape[1]):
         possible &= nodes.row[row, slot] >= shapes.need[shape, slot]
+    if fields[shape, WHOLES] + fields[shape, SHARE] > 0:
+        possible &= nodes.wholes[row] >= fields[shape, WHOLES] and nodes.largest_share[row] >= fields[shape, SHARE]
     if not possible:
         return np.int64(IMPOSSIBLE)
     cpu = share(nodes.row[row, 0], shapes.take[shape, 0], nodes.row_inverse[row, 0])
@@ -509,6 +629,8 @@ def score_row(
         weighted += unused_score(nodes, shapes, shape, row)
     if profile[PLUGIN] > 0:
         weighted += profile[PLUGIN] * plugin_score(nodes, shapes, shape, row, plugin)
+    if profile[FRAGMENTATION] > 0:
+        weighted += profile[FRAGMENTATION] * fragmentation_score(nodes, shapes, shape, row)
     shift = profile[KEY_SHIFT]
     key = (weighted << shift) + nodes.precedence[row]
     if fields[shape, HOST_TERMS] > 0:
@@ -597,6 +719,15 @@ def score_all(
             free = nodes.free[slot]
             for row in range(rows):
                 keys[row] = keys[row] if free[row] >= need else IMPOSSIBLE
+    wholes, devices_share = fields[shape, WHOLES], fields[shape, SHARE]
+    if wholes + devices_share > 0:
+        for row in range(rows):
+            possible = (nodes.wholes[row] >= wholes) & (nodes.largest_share[row] >= devices_share)
+            keys[row] = keys[row] if possible else IMPOSSIBLE
+    if profile[FRAGMENTATION] > 0:
+        for row in range(rows):
+            if keys[row] != IMPOSSIBLE:
+                keys[row] += profile[FRAGMENTATION] * fragmentation_score(nodes, shapes, shape, row) << shift
     if fields[shape, HOST_TERMS] > 0:
         for term in range(fields[shape, FIRST_TERM], fields[shape, LAST_TERM]):
             if shapes.terms[term, HOST]:
@@ -921,6 +1052,40 @@ def commit(nodes: Nodes, shapes: Shapes, counters: Counters, shape: Number, row:
 
 
 @_inlined
+def choose_devices(nodes: Nodes, shapes: Shapes, shape: Number, row: Number) -> Number:
+    """The devices for a task of the shape that was just counted on a row, as bits: the tightest fit, lowest first."""
+    wholes, share = shapes.fields[shape, WHOLES], shapes.fields[shape, SHARE]
+    if share > 0 and shapes.profile[FRAGMENTATION] > 0:
+        for device in range(nodes.left.shape[0]):
+            nodes.left[device] = max(nodes.devices[row, device], 0)
+        _, chosen = least_fragment(nodes, shapes, shape, row, nodes.row[row, 0], nodes.row[row, 1])
+        return np.int64(1) << chosen
+    given, tightest = np.int64(0), np.int64(1 << 62)
+    for device in range(nodes.devices.shape[1]):
+        left = nodes.devices[row, device]
+        if share > 0 and share <= left < tightest:
+            given, tightest = np.int64(1) << device, left
+        elif wholes > 0 and left >= WHOLE:
+            given |= np.int64(1) << device
+            wholes -= 1
+    return given
+
+
+@_inlined
+def move_devices(nodes: Nodes, shapes: Shapes, shape: Number, row: Number, given: Number, sign: Number) -> None:
+    """Take devices from a row for a task of the shape (1), or give them back (-1)."""
+    share = shapes.fields[shape, SHARE]
+    amount = sign * (share if share > 0 else WHOLE)
+    free, largest = np.int64(0), np.int64(0)
+    for device in range(nodes.devices.shape[1]):
+        if given >> device & 1:
+            nodes.devices[row, device] -= amount
+        free += nodes.devices[row, device] >= WHOLE
+        largest = max(largest, nodes.devices[row, device])
+    nodes.wholes[row], nodes.largest_share[row] = free, largest
+
+
+@_inlined
 def known_to_fail(shapes: Shapes, shape: Number) -> bool:
     """It was found to fit nowhere, or something was that asks for no more in any slot."""
     if shapes.fields[shape, FAILED] == shapes.releases[0]:
@@ -1039,6 +1204,10 @@ def place(
             if limited:
                 nodes.own[row] += 1
             commit(nodes, shapes, counters, each if each >= 0 else shape, row, together)
+            if shapes.fields[shape, WHOLES] + shapes.fields[shape, SHARE] > 0:
+                given = choose_devices(nodes, shapes, shape, row)
+                move_devices(nodes, shapes, shape, row, given, 1)
+                answers.devices[start + found - 1] = given
         answers.found[workload] = found
         if limited:
             for at in range(own_first, own_last):
@@ -1050,4 +1219,7 @@ def place(
                 touch(nodes, row)
         if found < least:
             for at in range(found - 1, -1, -1):
-                commit(nodes, shapes, counters, shape, nodes.row_of[answers.keys[start + at] & lowest], -1)
+                row = nodes.row_of[answers.keys[start + at] & lowest]
+                commit(nodes, shapes, counters, shape, row, -1)
+                if answers.devices[start + at]:
+                    move_devices(nodes, shapes, shape, row, answers.devices[start + at], -1)

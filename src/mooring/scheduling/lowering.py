@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 
 from mooring.model.constraints import HostPort, PreferredTasks, TaskTerm
 from mooring.model.decisions import SCORE_ONE
+from mooring.model.devices import WHOLE
 from mooring.model.labels import equal_to
 from mooring.scheduling import kernels
 from mooring.scheduling.columns import NODE_NAME, Cluster, Mask, Rows
+from mooring.scheduling.device_requests import DeviceRequest, device_requests
 from mooring.scheduling.evaluation import DESIGNATED, tiers
+from mooring.scheduling.filters.devices import DevicesFilter
 from mooring.scheduling.filters.host_ports import HostPortsFilter
 from mooring.scheduling.filters.licence import LicenceFilter
 from mooring.scheduling.filters.resources import ResourcesFilter
@@ -26,29 +29,23 @@ from mooring.scheduling.filters.task_affinity import TaskAffinityFilter
 from mooring.scheduling.filters.task_anti_affinity import TaskAntiAffinityFilter
 from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
 from mooring.scheduling.filters.topology_spread import TopologySpreadFilter
+from mooring.scheduling.normalised import KUBERNETES, Normalised, normalised_of
 from mooring.scheduling.placed import Counts, Matcher, TermKind, excludes, matcher_of, matcher_of_all
 from mooring.scheduling.plugins import Filter, Scorer, ask_filter, ask_scorer, is_concerned
 from mooring.scheduling.profiles import Profile
 from mooring.scheduling.scorers.balanced import BalancedScorer
-from mooring.scheduling.scorers.kubernetes import (
-    KubernetesBalanced,
-    KubernetesFit,
-    KubernetesImageLocality,
-    KubernetesNodeAffinity,
-    KubernetesTaints,
-    KubernetesTaskAffinity,
-    KubernetesTopologySpread,
-)
-from mooring.scheduling.scorers.kubernetes.node_affinity import preferred_sum
+from mooring.scheduling.scorers.fragmentation import SLOT, FragmentationScorer, typical_of
 from mooring.scheduling.scorers.most_allocated import MostAllocatedScorer
 from mooring.scheduling.scorers.resources import ResourcesScorer
 from mooring.scheduling.scorers.spreading import SpreadingScorer
-from mooring.scheduling.scorers.taints import untolerated_by_set
 from mooring.scheduling.scorers.task_affinity import TaskAffinityScorer
 from mooring.scheduling.scorers.topology_spread import TopologySpreadScorer
 from mooring.scheduling.scorers.unused_capability import UnusedCapabilityScorer
 from mooring.scheduling.shapes import Shape
 from mooring.scheduling.spreading import counts_itself, labelled_for_all, matcher_of_spread, taking_part
+
+DEVICE_SLOT = SLOT
+"""The slot of devices that the kernels know."""
 
 StaticKey: TypeAlias = tuple[object, ...]
 
@@ -137,46 +134,6 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Normalised:
-    """Kubernetes' scorers. The kernels know those of processor, memory, soft taints and preferred nodes.
-
-    What they normalise by is looked at over all nodes that can be chosen, so shapes that anything else concerns which
-    reaches beyond one node are not for the kernels.
-    """
-
-    left: int
-    even: int
-    taints: tuple[KubernetesTaints, int]
-    wishes: tuple[KubernetesNodeAffinity, int]
-    others: tuple[tuple[Scorer, int], ...]
-
-    def accepts(self, shape: Shape, cluster: Cluster) -> bool:
-        constraints = shape.constraints
-        asked = dict(shape.request)
-        return (
-            bool(asked.get("cpu") or asked.get("memory"))
-            and not (constraints.spread or constraints.affinity or constraints.preferred_tasks)
-            and not TaskAntiAffinityFilter().concerns(shape, cluster)
-            and not any(is_concerned(scorer, shape, cluster) for scorer, _ in self.others)
-            and not any(wish.term.problem or wish.weight < 0 for wish in constraints.preferred_nodes)
-            and all(len(np.unique(raw)) <= kernels.LEVELS for raw in self.raw(shape, cluster))
-        )
-
-    def raw(self, shape: Shape, cluster: Cluster) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The number of soft taints and the weight of the preferred terms, per row."""
-        rows = np.arange(cluster.capacity)
-        taints = untolerated_by_set(shape, cluster)
-        wishes = preferred_sum(shape.constraints.preferred_nodes, cluster, rows)
-        return (taints[cluster.taints] if len(taints) else np.zeros(len(rows), dtype=np.int64)), wishes
-
-    def weights(self, shape: Shape, cluster: Cluster) -> tuple[int, int]:
-        """Of taints and of preferred nodes, as far as they concern the shape."""
-        taints, of_taints = self.taints
-        wishes, of_wishes = self.wishes
-        return of_taints * taints.concerns(shape, cluster), of_wishes * wishes.concerns(shape, cluster)
-
-
-@dataclass(frozen=True, slots=True)
 class LoweredProfile:
     static_filters: tuple[Filter, ...]
     static_scorers: tuple[tuple[Scorer, int], ...]
@@ -191,6 +148,7 @@ class LoweredProfile:
     most_shares: tuple[int, int] = (1, 1)
     balanced: int = 0
     unused: int = 0
+    fragmentation: int = 0
     filters: frozenset[type] = frozenset()
     """The filters that are asked by counting."""
     shape_is_static: bool = False
@@ -206,7 +164,32 @@ class LoweredProfile:
         constraints = shape.constraints
         if constraints.ports_wanted or (self.normalised is not None and not self.normalised.accepts(shape, cluster)):
             return False
-        return constraints.licence is None or LicenceFilter not in self.filters
+        if constraints.licence is not None and LicenceFilter in self.filters:
+            return False
+        return self._accepts_devices(shape, cluster)
+
+    def _accepts_devices(self, shape: Shape, cluster: Cluster) -> bool:
+        """The kernels know one slot of devices, asked for as whole ones or as a share of one, alike on each node."""
+        column = cluster.devices.columns.get(DEVICE_SLOT)
+        unequal = column is not None and bool(column.unequal)
+        if self.fragmentation and unequal and any(typical.models for typical in typical_of(shape.pool, cluster)):
+            return False
+        requests = self.device_requests(shape, cluster)
+        return not requests or (
+            len(requests) == 1
+            and requests[0].column is column
+            and column.free.shape[1] <= kernels.MOST_DEVICES
+            and not column.odd
+            and not (requests[0].demand is not None and unequal)
+            and requests[0].times == 1
+            and requests[0].valid
+            and not requests[0].fragmentation
+            and (requests[0].amount < WHOLE or requests[0].amount % WHOLE == 0)
+        )
+
+    def device_requests(self, shape: Shape, cluster: Cluster) -> list[DeviceRequest]:
+        """What the shape asks of devices, if the profile looks at them."""
+        return device_requests(shape, cluster) if DevicesFilter in self.filters else []
 
     def weight_of(self, shape: Shape, cluster: Cluster) -> int:
         """The weights of the scorers that concern a shape."""
@@ -221,6 +204,7 @@ class LoweredProfile:
     def static_key(self, shape: Shape, cluster: Cluster) -> StaticKey:
         """What the static answers depend on."""
         constraints = shape.constraints
+        amount = dict(shape.request).get(DEVICE_SLOT) if constraints.devices else None
         return (
             tuple(is_concerned(scorer, shape, cluster) for scorer, _ in self.static_scorers),
             shape.pool,
@@ -237,6 +221,8 @@ class LoweredProfile:
             constraints.images,
             constraints.machine_image,
             constraints.volume_zones,
+            constraints.devices,
+            amount,
             constraints.designated,
             constraints.designated_strictly,
             constraints.failed_on,
@@ -250,6 +236,9 @@ class LoweredProfile:
             if not len(at):
                 return keys
             at = at[ask_filter(plugin, shape, cluster, rows[at])]
+        if shape.constraints.devices:
+            for request in self.device_requests(shape, cluster):
+                at = at[request.suitable(rows[at])]
         if len(at):
             passing = rows[at]
             weighted = np.zeros(len(at), dtype=np.int64)
@@ -288,7 +277,7 @@ def lower_profile(profile: Profile) -> LoweredProfile | None:
     """None if a plugin cannot be put into the kernels' terms, or if the highest key does not decide."""
     if profile.selector is not None:
         return None
-    normalised = _normalised(profile)
+    normalised = normalised_of(profile)
     kubernetes = () if normalised is None else KUBERNETES
     static_filters: list[Filter] = []
     static_scorers: list[tuple[Scorer, int]] = []
@@ -297,7 +286,7 @@ def lower_profile(profile: Profile) -> LoweredProfile | None:
     lowered = LoweredProfile((), (), sum(weight for _, weight in profile.scorers))
     for plugin in profile.filters:
         kind = type(plugin)
-        if kind in _COUNTED or kind in (ResourcesFilter, TasksPerNodeFilter):
+        if kind in _COUNTED or kind in (ResourcesFilter, DevicesFilter, TasksPerNodeFilter):
             counted.add(kind)
         elif plugin.depends_on == "static":
             static_filters.append(plugin)
@@ -314,6 +303,8 @@ def lower_profile(profile: Profile) -> LoweredProfile | None:
             lowered = replace(lowered, balanced=weight, always=lowered.always + weight)
         elif isinstance(scorer, UnusedCapabilityScorer):
             lowered = replace(lowered, unused=weight, always=lowered.always + weight)
+        elif isinstance(scorer, FragmentationScorer):
+            lowered = replace(lowered, fragmentation=weight, always=lowered.always + weight)
         elif isinstance(scorer, _COUNTED_SCORERS):
             counted_scorers.append((scorer, weight))
         elif isinstance(scorer, Compiled) and lowered.plugin == 0 and not hasattr(scorer, "concerns"):
@@ -323,6 +314,11 @@ def lower_profile(profile: Profile) -> LoweredProfile | None:
             lowered = replace(lowered, reads_load=lowered.reads_load or scorer.depends_on == "row")
         else:
             return None
+    if lowered.fragmentation and DevicesFilter not in counted:
+        return None
+    if DevicesFilter in counted and ResourcesFilter not in counted:
+        # What is known to fail is told by amounts: a larger amount of devices fails where a smaller one does.
+        return None
     static = [*static_filters, *(scorer for scorer, _ in static_scorers)]
     return replace(
         lowered,
@@ -333,41 +329,6 @@ def lower_profile(profile: Profile) -> LoweredProfile | None:
         filters=frozenset(counted),
         shape_is_static=any(not type(plugin).__module__.startswith("mooring.scheduling.") for plugin in static),
     )
-
-
-KUBERNETES = (
-    KubernetesFit,
-    KubernetesBalanced,
-    KubernetesTaints,
-    KubernetesNodeAffinity,
-    KubernetesTopologySpread,
-    KubernetesTaskAffinity,
-    KubernetesImageLocality,
-)
-
-
-def _normalised(profile: Profile) -> Normalised | None:
-    """The profile's scorers of Kubernetes, if they are as the kernels know them."""
-    of_kind = {type(scorer): (scorer, weight) for scorer, weight in profile.scorers if isinstance(scorer, KUBERNETES)}
-    if len(of_kind) != len(KUBERNETES) or len(profile.scorers) != len(KUBERNETES):
-        return None
-    fit, left = of_kind[KubernetesFit]
-    balanced, even = of_kind[KubernetesBalanced]
-    wishes, of_wishes = of_kind[KubernetesNodeAffinity]
-    taints, of_taints = of_kind[KubernetesTaints]
-    if (
-        not isinstance(fit, KubernetesFit)
-        or not isinstance(balanced, KubernetesBalanced)
-        or not isinstance(wishes, KubernetesNodeAffinity)
-        or not isinstance(taints, KubernetesTaints)
-        or fit.strategy != "LeastAllocated"
-        or fit.slots != (("cpu", 1), ("memory", 1))
-        or balanced.slots != ("cpu", "memory")
-        or wishes.added
-    ):
-        return None
-    others = tuple(of_kind[kind] for kind in KUBERNETES[4:])
-    return Normalised(left, even, (taints, of_taints), (wishes, of_wishes), others)
 
 
 def _counts_placements(scorer: Scorer) -> bool:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
 from mooring.model.decisions import SCORE_ONE, Decision
+from mooring.model.devices import DeviceShare
 from mooring.model.names import shown
 from mooring.model.reasons import Cure, Reason
 from mooring.model.workloads import Workload
@@ -62,6 +63,13 @@ class Scorer(Protocol):
     def depends_on(self) -> DependsOn: ...
 
     def score(self, shape: Shape, cluster: Cluster, rows: Rows) -> Scores: ...
+
+
+@runtime_checkable
+class ChoosesDevices(Protocol):
+    """A scorer that also says which devices of a node the task gets; otherwise each is the tightest fit."""
+
+    def devices_on(self, shape: Shape, cluster: Cluster, row: int) -> tuple[DeviceShare, ...]: ...
 
 
 class Selective(Protocol):

@@ -38,6 +38,7 @@ PRESETS: Mapping[str, Mapping[str, int]] = {
     "legacy": {"resources": 1},
     "round_robin": {"resources": 1},
     "lab": {"lab": 1, "task_affinity": 1, "topology_spread": 1},
+    "gpu": {"fragmentation": 100, **_WISHES},
     "kubernetes": KUBERNETES_WEIGHTS,
 }
 """The weights of the scorers by the name of the profile."""

@@ -16,8 +16,10 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from mooring.model.decisions import Decision, Outcome, Placement
+from mooring.model.devices import DeviceShare
 from mooring.model.nodes import Node
 from mooring.model.workloads import Task, Workload
 from mooring.scheduling import compilation
@@ -146,9 +148,18 @@ class Scheduler:
         forget(self.cluster, decision)
         return explain(self.cluster, self._copied_profile(), decision, nearest=nearest)
 
-    def explain_placed(self, workload: Workload, *, nearest: int = 3) -> Explanation:
-        """How the nodes that a workload is on (its `occupied`) compare with all others, were it placed there now."""
-        return explain_placed(self.cluster, self._copied_profile(), workload, nearest=nearest)
+    def explain_placed(
+        self,
+        workload: Workload,
+        *,
+        nearest: int = 3,
+        devices: Mapping[UUID, Sequence[DeviceShare]] | None = None,
+    ) -> Explanation:
+        """How the nodes that a workload is on (its `occupied`) compare with all others, were it placed there now.
+
+        `devices`: per node what its tasks there have of the devices.
+        """
+        return explain_placed(self.cluster, self._copied_profile(), workload, nearest=nearest, devices=devices or {})
 
     def _copied_profile(self) -> Profile:
         """The profile with a selector for questions: answering them moves nothing that a selector remembers."""
@@ -224,9 +235,10 @@ class Scheduler:
 
     def _placements(self, tasks: Sequence[Task], selection: Selection) -> tuple[Placement, ...]:
         nodes = map(self.cluster.node, selection.rows)
+        chosen = zip(tasks, nodes, selection.scores, selection.ports, selection.devices, strict=False)
         return tuple(
-            Placement(task.id, node.id, node.name, node.generation, score, ports)
-            for task, node, score, ports in zip(tasks, nodes, selection.scores, selection.ports, strict=False)
+            Placement(task.id, node.id, node.name, node.generation, score, ports, devices)
+            for task, node, score, ports, devices in chosen
         )
 
 

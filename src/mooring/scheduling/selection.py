@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from mooring.model.devices import DeviceShare
 from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Amount, Cluster, Mask, Rows, Scores
 from mooring.scheduling.evaluation import DESIGNATED, INFEASIBLE, Evaluation
@@ -27,6 +29,8 @@ class Selection:
     feasible_nodes: int
     ports: list[tuple[int, ...]]
     """The ports of the node's range that each task was given."""
+    devices: list[tuple[DeviceShare, ...]]
+    """The devices of the node that each task was given."""
     own: Amount
     """How many tasks of the workload each row has, those chosen here included."""
 
@@ -43,7 +47,7 @@ def select(evaluation: Evaluation, trial: Trial, workload: Workload, count: int,
     if least > 1 or workload.pack:
         per_row = room(evaluation, own, workload.max_per_node)
         if per_row.sum() < least:
-            return Selection([], [], _feasible(evaluation, workload, own), [], own)
+            return Selection([], [], _feasible(evaluation, workload, own), [], [], own)
         for domain in domains_by_fit(evaluation.cluster, workload.pack, per_row, own, count):
             selection = _anywhere(evaluation, trial, workload, count, own.copy(), count, domain)
             if len(selection.rows) == count:
@@ -86,10 +90,11 @@ def _at_once(
     best = best[np.argsort(-keys[best])]
     rows = best.tolist()
     scores = [evaluation.score_of(row) for row in rows]
+    devices = [evaluation.devices_on(row) for row in rows]
     if taken and taken >= least:
-        trial.assume(best, evaluation.demand, evaluation.shape.constraints)
+        trial.assume(best, evaluation.demand, evaluation.shape.constraints, devices)
         own[best] += 1
-    return Selection(rows, scores, feasible_nodes, [()] * len(rows), own)
+    return Selection(rows, scores, feasible_nodes, [()] * len(rows), devices, own)
 
 
 def _one_by_one(
@@ -98,6 +103,7 @@ def _one_by_one(
     rows: list[int] = []
     scores: list[int] = []
     ports: list[tuple[int, ...]] = []
+    devices: list[tuple[DeviceShare, ...]] = []
     feasible_nodes = _feasible(evaluation, workload, own)
     for _ in range(count):
         evaluation.refresh()
@@ -109,17 +115,27 @@ def _one_by_one(
             break
         rows.append(row)
         scores.append(evaluation.score_of(row))
-        ports.append(_assume(evaluation, trial, row, own))
-    return Selection(rows, scores, feasible_nodes, ports, own)
+        given = _assume(evaluation, trial, row, own)
+        ports.append(given.ports)
+        devices.append(given.devices)
+    return Selection(rows, scores, feasible_nodes, ports, devices, own)
 
 
-def _assume(evaluation: Evaluation, trial: Trial, row: int, own: Amount) -> tuple[int, ...]:
-    """Count a task on a row; the ports of the node's range that it gets."""
+class _Given(NamedTuple):
+    """What a task gets of its node: ports of the node's range, and devices."""
+
+    ports: tuple[int, ...]
+    devices: tuple[DeviceShare, ...]
+
+
+def _assume(evaluation: Evaluation, trial: Trial, row: int, own: Amount) -> _Given:
+    """Count a task on a row; what of it is the task's alone."""
     constraints = evaluation.shape.constraints
     resolved = evaluation.cluster.with_ports(row, constraints)
-    trial.assume(np.array([row], dtype=np.intp), evaluation.demand, resolved)
+    devices = evaluation.devices_on(row)
+    trial.assume(np.array([row], dtype=np.intp), evaluation.demand, resolved, (devices,))
     own[row] += 1
-    return tuple(port.port for port in resolved.host_ports[len(constraints.host_ports) :])
+    return _Given(tuple(port.port for port in resolved.host_ports[len(constraints.host_ports) :]), devices)
 
 
 def _on_one_node(evaluation: Evaluation, trial: Trial, workload: Workload, count: int, own: Amount) -> Selection:
@@ -135,28 +151,29 @@ def _on_one_node(evaluation: Evaluation, trial: Trial, workload: Workload, count
         if row is None:
             break
         score = evaluation.score_of(row)
-        ports = _all_on(each, trial, row, count, own)
-        if len(ports) == count:
-            return Selection([row] * count, [score] * count, feasible_nodes, ports, own)
-        own[row] -= len(ports)
+        given = _all_on(each, trial, row, count, own)
+        if len(given) == count:
+            ports, devices = [one.ports for one in given], [one.devices for one in given]
+            return Selection([row] * count, [score] * count, feasible_nodes, ports, devices, own)
+        own[row] -= len(given)
         trial.revert()
         evaluation.refresh()
         keys[row] = INFEASIBLE
-    return Selection([], [], feasible_nodes, [], own)
+    return Selection([], [], feasible_nodes, [], [], own)
 
 
-def _all_on(each: Evaluation, trial: Trial, row: int, count: int, own: Amount) -> list[tuple[int, ...]]:
-    """Count tasks on a row, as many of them as do not keep each other away; the ports of each."""
+def _all_on(each: Evaluation, trial: Trial, row: int, count: int, own: Amount) -> list[_Given]:
+    """Count tasks on a row, as many of them as do not keep each other away; what each gets there."""
     constraints = each.shape.constraints
-    apart = bool(constraints.anti_affinity) or any(spread.hard for spread in constraints.spread)
-    ports: list[tuple[int, ...]] = []
+    apart = bool(constraints.anti_affinity) or any(spread.hard for spread in constraints.spread) or each.wants_devices
+    given: list[_Given] = []
     for _ in range(count):
-        if apart and ports:
+        if apart and given:
             each.refresh()
             if each.keys[row] == INFEASIBLE:
                 break
-        ports.append(_assume(each, trial, row, own))
-    return ports
+        given.append(_assume(each, trial, row, own))
+    return given
 
 
 def _choice(evaluation: Evaluation, workload: Workload, keys: Scores, own: Amount) -> int | None:

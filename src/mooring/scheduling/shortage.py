@@ -13,6 +13,7 @@ from mooring.model.quantity import INT64_MAX
 from mooring.model.reasons import Cure, Reason
 from mooring.model.workloads import Task, Workload
 from mooring.scheduling.columns import Amount, Cluster, Rows
+from mooring.scheduling.device_requests import DeviceRequest, device_requests
 from mooring.scheduling.evaluation import Evaluation
 from mooring.scheduling.gangs import room, shape_on_node
 from mooring.scheduling.profiles import Profile
@@ -80,7 +81,8 @@ class Shortages:
                     own[row] += 1
                     if shortage.undone:
                         resolved = cluster.with_ports(row, workload.constraints)
-                        trial.assume(np.array([row], dtype=np.intp), evaluation.demand, resolved)
+                        devices = (evaluation.devices_on(row),)
+                        trial.assume(np.array([row], dtype=np.intp), evaluation.demand, resolved, devices)
             return self._reason(evaluation, workload, shortage, own, found)
         finally:
             trial.revert()
@@ -165,6 +167,17 @@ def _room_without_others(evaluation: Evaluation, workload: Workload, rows: Rows,
     wanted = demand.amounts[:, 0] > 0
     most = cluster.allocatable[demand.slots[wanted], rows] // demand.amounts[wanted]
     most_tasks = np.minimum(most.min(axis=0, initial=INT64_MAX // at_once) * at_once, cluster.max_tasks[rows])
+    for request in device_requests(evaluation.shape, cluster):
+        most_tasks = np.minimum(most_tasks, _room_on_devices(request, rows, count))
     if workload.max_per_node is not None:
         most_tasks = np.minimum(most_tasks, workload.max_per_node)
     return int((most_tasks - own_tasks(workload, cluster)[rows]).clip(0, count).sum())
+
+
+def _room_on_devices(request: DeviceRequest, rows: Rows, count: int) -> Amount:
+    """How many tasks the devices of each row could take, up to `count`, had they no others; alike rows are one."""
+    column = request.column
+    kinds = np.concatenate((column.capacity[rows], column.memory[rows], column.model[rows]), axis=1)
+    _, firsts, numbers = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
+    of_kind = np.array([request.tasks_when_empty(int(rows[first]), count) for first in firsts], dtype=np.int64)
+    return np.where(column.divided(rows), of_kind[numbers.reshape(-1)] if len(rows) else 0, count)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mooring.model.constraints import Constraints
+from mooring.model.devices import DeviceShare
 from mooring.scheduling.columns import Cluster, Demand, Rows
 
 
@@ -11,11 +14,17 @@ class Trial:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._assumed: list[tuple[Rows, Demand, Constraints | None]] = []
+        self._assumed: list[tuple[Rows, Demand, Constraints | None, Sequence[tuple[DeviceShare, ...]]]] = []
 
-    def assume(self, rows: Rows, demand: Demand, constraints: Constraints | None = None) -> None:
-        self._cluster.assume(rows, demand, constraints)
-        self._assumed.append((rows, demand, constraints))
+    def assume(
+        self,
+        rows: Rows,
+        demand: Demand,
+        constraints: Constraints | None = None,
+        devices: Sequence[tuple[DeviceShare, ...]] = (),
+    ) -> None:
+        self._cluster.assume(rows, demand, constraints, devices)
+        self._assumed.append((rows, demand, constraints, devices))
 
     def revert(self) -> None:
         while self._assumed:

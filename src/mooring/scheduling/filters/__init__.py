@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from mooring.scheduling.filters.architecture import ArchitectureFilter
 from mooring.scheduling.filters.designated import DesignatedFilter
+from mooring.scheduling.filters.devices import DevicesFilter
 from mooring.scheduling.filters.host_ports import HostPortsFilter
 from mooring.scheduling.filters.licence import LicenceFilter
 from mooring.scheduling.filters.machine_image import MachineImageFilter
@@ -39,6 +40,7 @@ BUILT_IN_FILTERS: tuple[Filter, ...] = (
     MachineImageFilter(),
     VolumeZoneFilter(),
     ResourcesFilter(),
+    DevicesFilter(),
     TasksPerNodeFilter(),
     LicenceFilter(),
     HostPortsFilter(),

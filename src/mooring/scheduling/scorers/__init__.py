@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from mooring.scheduling.plugins import Scorer
 from mooring.scheduling.scorers.balanced import BalancedScorer
+from mooring.scheduling.scorers.device_packing import DevicePackingScorer
+from mooring.scheduling.scorers.fragmentation import FragmentationScorer
 from mooring.scheduling.scorers.images import ImagesScorer
 from mooring.scheduling.scorers.kubernetes import KUBERNETES_SCORERS
 from mooring.scheduling.scorers.lab import LabScorer
@@ -35,5 +37,7 @@ BUILT_IN_SCORERS: tuple[Scorer, ...] = (
     ImagesScorer(),
     UnusedCapabilityScorer(),
     LabScorer(),
+    FragmentationScorer(),
+    DevicePackingScorer(),
     *KUBERNETES_SCORERS,
 )

@@ -1,0 +1,213 @@
+"""The devices of all nodes as columns: per slot [row, device], the devices of a node in the order of their index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mooring.model.devices import WHOLE, Device, DeviceDemand, DeviceShare
+from mooring.model.nodes import Node
+from mooring.model.slots import BUILT_IN, UNITS_PER_ONE, slot_type
+from mooring.scheduling.codes import Codes
+from mooring.scheduling.devices import UNSUITABLE, Shares
+from mooring.scheduling.typical import Typical, check_typical
+
+_BY_TYPE = frozenset(slot.name for slot in BUILT_IN if slot.devices)
+_WIDTH = 8
+"""Devices that the columns have room for at first."""
+_MOST_UNNAMED = 64
+"""Devices of a node that names none: one absurd amount must not make the columns wide for all."""
+
+
+NO_MODELS: Codes[str | None] = Codes((None,))
+
+
+class Devices:
+    """The single devices behind slots, and the rules by which pools give them out."""
+
+    def __init__(self, rows: int) -> None:
+        self.columns: dict[str, DeviceColumn] = {}
+        """Per slot that is made of devices on some node."""
+        self.typical: dict[str, tuple[Typical, ...]] = {}
+        """Per pool what is asked for there, as it was told."""
+        self.rules = 0
+        """Raised when devices are to be given out otherwise, or are of kinds that were not there before."""
+        self._fragmented: set[str] = set()
+        self._rows = rows
+
+    def fragmentation_allowed(self, pool: str) -> bool:
+        return pool in self._fragmented
+
+    def allow_fragmentation(self, pool: str, allowed: bool) -> bool:
+        """Answers whether it was otherwise before."""
+        if allowed == (pool in self._fragmented):
+            return False
+        self._fragmented ^= {pool}
+        self.rules += 1
+        return True
+
+    def tell_typical(self, pool: str, typical: tuple[Typical, ...]) -> bool:
+        """Answers whether it was otherwise before."""
+        check_typical(typical)
+        if typical == self.typical.get(pool, ()):
+            return False
+        self.typical[pool] = typical
+        self.rules += 1
+        return True
+
+    def write(self, row: int, node: Node, offered_and_taken: Callable[[str], tuple[int, int]]) -> bool:
+        """Take over a node, given what it has of a slot and what of it is taken; answers whether anything moved."""
+        for name in (node.devices.keys() | (_BY_TYPE & node.allocatable.keys())) - self.columns.keys():
+            self.columns[name] = DeviceColumn(name, self._rows)
+            self.rules += 1
+        moved = False
+        for name, column in self.columns.items():
+            kinds = column.kinds
+            moved |= column.write(row, node, *offered_and_taken(name))
+            self.rules += kinds != column.kinds
+        return moved
+
+    def clear(self, row: int) -> None:
+        for column in self.columns.values():
+            column.clear(row)
+
+    def grow(self, rows: int) -> None:
+        self._rows = rows
+        for column in self.columns.values():
+            column.grow(rows)
+
+    def move(self, rows: NDArray[np.intp], devices: Sequence[Iterable[DeviceShare]], sign: int) -> None:
+        """Take shares of devices from rows (1), or give them back (-1)."""
+        for row, shares in zip(rows.tolist(), devices, strict=False):
+            for column in self.columns.values():
+                column.move(row, shares, sign)
+
+
+class DeviceColumn:
+    """What is left of every device of a slot. A device that a row does not have has no capacity and nothing free."""
+
+    def __init__(self, slot: str, rows: int) -> None:
+        self.slot = slot
+        self.quantum = slot_type(slot).quantum
+        self.models: Codes[str | None] = Codes((None,))
+        self.unequal: set[int] = set()
+        """Rows with devices of several models, memories or sizes."""
+        self.odd: set[int] = set()
+        """Rows with several devices of which none has the size of a whole one, or one is larger."""
+        self._use(np.zeros((5, rows, _WIDTH), dtype=np.int64))
+
+    def _use(self, table: NDArray[np.int64]) -> None:
+        self._table = table
+        self.free: Shares = table[0]
+        """Negative where a device shrank below what is taken of it."""
+        self.capacity: Shares = table[1]
+        self.index: NDArray[np.int64] = table[2]
+        self.memory: NDArray[np.int64] = table[3]
+        self.model: NDArray[np.int64] = table[4]
+        """The code of the model; 0 for one that is not known."""
+
+    @property
+    def kinds(self) -> tuple[bool, bool, int]:
+        """Whether there are rows out of the ordinary, and how many models were seen."""
+        return bool(self.unequal), bool(self.odd), len(self.models.values)
+
+    def write(self, row: int, node: Node, offered: int, taken: int) -> bool:
+        """Take over the devices of a node; answers whether anything moved."""
+        devices = _devices_of(node, self.slot, offered, taken)
+        if len(devices) > self._table.shape[2]:
+            self._widen(len(devices))
+        now = np.zeros((5, self._table.shape[2]), dtype=np.int64)
+        if devices:
+            code = self.models.code
+            now[:, : len(devices)] = np.array(
+                [(each.free, each.capacity, each.index, each.memory or 0, code(each.model)) for each in devices]
+            ).T
+        if np.array_equal(self._table[:, row], now):
+            return False
+        self._table[:, row] = now
+        sizes = {device.capacity for device in devices}
+        _note(self.unequal, row, len({(each.model, each.memory, each.capacity) for each in devices}) > 1)
+        _note(self.odd, row, max(sizes, default=0) > WHOLE or (len(devices) > 1 and WHOLE not in sizes))
+        return True
+
+    def clear(self, row: int) -> None:
+        self._table[:, row] = 0
+        self.unequal.discard(row)
+        self.odd.discard(row)
+
+    def grow(self, rows: int) -> None:
+        self._use(np.pad(self._table, ((0, 0), (0, rows - self._table.shape[1]), (0, 0))))
+
+    def least(self, demand: DeviceDemand, rows: NDArray[np.intp]) -> Shares:
+        """The smallest share of every device that a demand can be met with; UNSUITABLE for one of another model."""
+        capacity, memory = self.capacity[rows], self.memory[rows]
+        needed = np.zeros_like(capacity)
+        if demand.memory > 0:
+            asked = min(demand.memory, (1 << 62) // max(int(capacity.max(initial=1)), 1))
+            needed = np.where(memory > 0, -(-asked * capacity // np.maximum(memory, 1)), UNSUITABLE)
+        if demand.models:
+            wanted = [self.models.code(model) for model in demand.models if model in self.models]
+            needed = np.where(np.isin(self.model[rows], wanted), needed, UNSUITABLE)
+        return needed
+
+    def divided(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Where the slot is made of devices: everywhere if it is so by its type, else where a node names some."""
+        if self.slot in _BY_TYPE:
+            return np.ones(len(rows), dtype=np.bool_)
+        named: NDArray[np.bool_] = np.logical_or.reduce(self.capacity[rows] > 0, axis=1)
+        return named
+
+    def move(self, row: int, shares: Iterable[DeviceShare], sign: int) -> None:
+        """Take shares of devices from a row (1), or give them back (-1); a device that has left is no error."""
+        for share in shares:
+            if share.slot == self.slot:
+                at = (self.index[row] == share.device) & (self.capacity[row] > 0)
+                self.free[row, at] -= sign * share.amount
+
+    def named(self, row: int, given: Sequence[tuple[int, int]]) -> tuple[DeviceShare, ...]:
+        """Shares by position as shares by the devices' own index."""
+        index = self.index[row].tolist()
+        return tuple([DeviceShare(self.slot, index[position], amount) for position, amount in given])
+
+    def _widen(self, devices: int) -> None:
+        width = self._table.shape[2]
+        while width < devices:
+            width *= 2
+        self._use(np.pad(self._table, ((0, 0), (0, 0), (0, width - self._table.shape[2]))))
+
+
+def _note(rows: set[int], row: int, belongs: bool) -> None:
+    if belongs:
+        rows.add(row)
+    else:
+        rows.discard(row)
+
+
+def _devices_of(node: Node, slot: str, offered: int, taken: int) -> Sequence[Device]:
+    """The devices as the node names them, by index.
+
+    Where it names none, its amount is whole devices numbered from 0 (and a last one of what remains), and what is taken
+    is taken of the first ones.
+    """
+    named = node.devices.get(slot)
+    if named is not None:
+        return sorted(named, key=lambda device: device.index)
+    if slot not in _BY_TYPE:
+        return ()
+    one = UNITS_PER_ONE[slot_type(slot).kind]
+    devices: list[Device] = []
+    for index, start in enumerate(range(0, min(offered, _MOST_UNNAMED * one), one)):
+        capacity = min(one, offered - start)
+        devices.append(Device(index, capacity, taken=min(max(taken - start, 0), capacity)))
+    return devices
+
+
+def kinds_of_devices(node: Node) -> tuple[object, ...]:
+    """The devices that a node names, without what is taken of them."""
+    return tuple(
+        (slot, device.index, device.capacity, device.model, device.memory)
+        for slot, devices in node.devices.items()
+        for device in devices
+    )
