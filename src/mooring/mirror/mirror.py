@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
 from uuid import UUID
 
 from mooring.model.constraints import Constraints
@@ -32,6 +31,8 @@ class Mirror:
         self._constraints: dict[UUID, Constraints] = {}
         """Of workloads that have, or had, tasks somewhere."""
         self.queue: dict[UUID, Workload] = {}
+        self._news: set[UUID] = set()
+        """What was read, or left the queue, since `news` was asked for."""
         self.pools: dict[str, pools.Pool] = {}
 
     async def load(self) -> None:
@@ -42,6 +43,7 @@ class Mirror:
             self._constraints = {}
             await self._tell_tasks(connection, None)
             self.queue = {workload.id: workload for workload in await workloads.waiting(connection)}
+            self._news = set(self.queue)
             self.pools = {pool.name: pool for pool in await pools.all_pools(connection)}
 
     async def follow(self) -> bool:
@@ -61,23 +63,11 @@ class Mirror:
             await self._read_nodes(connection, set(node_ids))
             await self._read_workloads(connection, set(workload_ids))
 
-    def due(self, now: datetime) -> list[Workload]:
-        """Workloads with a task that may be placed now."""
-        return [
-            workload
-            for workload in self.queue.values()
-            if any(task.not_before is None or task.not_before <= now for task in workload.tasks)
-        ]
-
-    def next_due(self, now: datetime) -> float | None:
-        """Seconds until a task that backs off may be tried again."""
-        waits = [
-            (task.not_before - now).total_seconds()
-            for workload in self.queue.values()
-            for task in workload.tasks
-            if task.not_before is not None and task.not_before > now
-        ]
-        return min(waits, default=None)
+    def news(self) -> dict[UUID, Workload | None]:
+        """What is new in the queue or other than it was since this was asked last; None for what waits no more."""
+        news = {workload_id: self.queue.get(workload_id) for workload_id in self._news}
+        self._news = set()
+        return news
 
     def assume(self, bound: Iterable[Decision]) -> None:
         """Own decisions count at once; the feed confirms them later."""
@@ -86,6 +76,7 @@ class Mirror:
             workload = self.queue.get(decision.workload.id)
             if workload is None:
                 continue
+            self._news.add(workload.id)
             left = tuple(task for task in workload.tasks if task.id not in placed)
             if left:
                 self.queue[workload.id] = replace(workload, tasks=left, placed_before=True)
@@ -133,6 +124,7 @@ class Mirror:
         if not ids:
             return
         found = {workload.id: workload for workload in await workloads.waiting(connection, sorted(ids))}
+        self._news |= ids
         for workload_id in ids:
             if workload_id in found:
                 self.queue[workload_id] = found[workload_id]

@@ -38,7 +38,8 @@ class ResourcesFilter:
     def __init__(self, ignored: frozenset[str] = frozenset()) -> None:
         self.ignored = ignored
 
-    def _demand(self, shape: Shape, cluster: Cluster) -> Demand:
+    def demand(self, shape: Shape, cluster: Cluster) -> Demand:
+        """What it looks at of the request."""
         if not self.ignored:
             return cluster.demand(shape.request)
         looked_at = ((name, amount) for name, amount in shape.request if self.ignored.isdisjoint(_names(name)))
@@ -46,7 +47,7 @@ class ResourcesFilter:
 
     def shortages(self, shape: Shape, cluster: Cluster, row: int) -> list[Shortage]:
         """Every slot that a node has too little of."""
-        demand = self._demand(shape, cluster)
+        demand = self.demand(shape, cluster)
         rows = np.array([row], dtype=np.intp)
         lacking = np.flatnonzero(~cluster.fits(demand, rows)[:, 0])
         return [
@@ -60,12 +61,12 @@ class ResourcesFilter:
         ]
 
     def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
-        every_slot: Mask = np.logical_and.reduce(cluster.fits(self._demand(shape, cluster), rows), axis=0)
+        every_slot: Mask = np.logical_and.reduce(cluster.fits(self.demand(shape, cluster), rows), axis=0)
         return every_slot
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
         """Each node counts for one slot: the one that most of the nodes not yet counted lack."""
-        demand = self._demand(shape, cluster)
+        demand = self.demand(shape, cluster)
         remaining = cluster.free(demand, rows)
         free = np.maximum(remaining, 0)
         lacks = demand.amounts > remaining
