@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -131,9 +130,9 @@ class Room(RuleBasedStateMachine):
     def what_could_be_placed_is_placed(self) -> None:
         world = self.world
         for _ in range(50):
-            before = Counter(world.waiting.values())
+            before = dict(world.waiting)
             self._only_who_could_be_placed_is_woken()
-            if not world.room.restless and Counter(world.waiting.values()) == before:
+            if not world.room.restless and world.waiting == before:
                 break
         else:
             pytest.fail("the room finds no rest")

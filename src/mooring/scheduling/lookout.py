@@ -7,7 +7,7 @@ asked about exactly, filter by filter. A placement elsewhere, or a release where
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,42 +38,38 @@ class Entry:
     workload: Workload
     """One of the kind."""
     shape: Shape
-    needs: Amount
+    profile: Profile | None
+    """None for work that is worth a try after every change in its pool."""
+    needs: Amount = field(default_factory=lambda: np.full(1, _NOTHING))
     """The tasks left on a node (1, if that is looked at) and the slots, along the slot axis."""
-    static: tuple[Filter, ...]
-    others: tuple[Filter, ...]
+    static: tuple[Filter, ...] = ()
+    others: tuple[Filter, ...] = ()
     """Filters that look at more than what a node is and what is free of it."""
     watched: tuple[Watch, ...] = ()
-    attentive: bool = False
+    attentive: bool = True
     """A filter looks at counters of a node that are not among the needs: every change of a row counts."""
     wide: bool = False
     """A change of one node may be felt on others."""
     unnamed: bool = False
     """A filter looks at other nodes and does not say what for: every change anywhere counts."""
+    vocabulary: int = -1
     number: int = -1
 
-
-def entry_of(workload: Workload, shape: Shape, cluster: Cluster, profile: Profile, *, eager: bool = False) -> Entry:
-    """What to look out for. `eager` work is worth a try after every change in its pool."""
-    if eager:
-        return Entry(workload, shape, np.full(1, _NOTHING), (), (), attentive=True)
-    active = profile.concerning(shape, cluster).filters
-    static = tuple(plugin for plugin in active if plugin.depends_on == "static")
-    others = tuple(
-        plugin
-        for plugin in active
-        if plugin.depends_on != "static" and not isinstance(plugin, ResourcesFilter | TasksPerNodeFilter)
-    )
-    entry = Entry(workload, shape, _needs(active, shape, cluster), static, others)
-    for plugin in others:
-        named = watches(plugin, shape, cluster)
-        entry.watched += named or ()
-        if plugin.depends_on == "row":
-            entry.attentive = True
-        else:
-            entry.wide = True
-            entry.unnamed |= named is None
-    return entry
+    def study(self, cluster: Cluster) -> None:
+        """Learn which filters have something to say about the shape, and what they look at."""
+        if self.profile is None or self.vocabulary == cluster.vocabulary:
+            return
+        active = self.profile.concerning(self.shape, cluster).filters
+        self.needs = _needs(active, self.shape, cluster)
+        self.static = tuple(plugin for plugin in active if plugin.depends_on == "static")
+        counted = (ResourcesFilter, TasksPerNodeFilter)
+        self.others = tuple(p for p in active if p.depends_on != "static" and not isinstance(p, counted))
+        self.attentive = any(plugin.depends_on == "row" for plugin in self.others)
+        about_others = [plugin for plugin in self.others if plugin.depends_on != "row"]
+        named = [watches(plugin, self.shape, cluster) for plugin in about_others]
+        self.watched = tuple(watch for watched in named for watch in watched or ())
+        self.wide, self.unnamed = bool(named), None in named
+        self.vocabulary = cluster.vocabulary
 
 
 def _needs(active: Iterable[Filter], shape: Shape, cluster: Cluster) -> Amount:
@@ -118,13 +114,17 @@ class Lookout:
         else:
             entry.number = len(self._entries)
             self._entries.append(entry)
+        entry.study(self._cluster)
         self._make_room(len(self._entries), len(entry.needs))
         self._needs[entry.number] = _padded(entry.needs, self._needs.shape[1])
         self._pools[entry.number] = self._cluster.pools.code(entry.shape.pool)
+        self._index(entry)
+        self.tried(entry)
+
+    def _index(self, entry: Entry) -> None:
         self._attentive[entry.number] = entry.attentive
         if entry.wide:
             self._wide[entry.number] = entry
-        self.tried(entry)
 
     def tried(self, entry: Entry) -> None:
         """It was found wanting again. What others of the same pass changed counts from the last look on."""
@@ -181,12 +181,10 @@ class Lookout:
             rows = np.flatnonzero(self._allowed(entry))
         except PluginFailed:
             return _PLENTY
-        asked = np.flatnonzero(entry.needs != _NOTHING)
-        needs, free = entry.needs[asked, None], free[:, rows][asked]
-        each = np.full(len(rows), _PLENTY, dtype=np.int64)
-        if len(asked):
-            each = np.minimum(each, (free // np.maximum(needs, 1)).min(axis=0))
-            each[(needs > free).any(axis=0)] = 0
+        needs, free = entry.needs[:, None], free[: len(entry.needs), rows]
+        asked = entry.needs > 0
+        each = np.minimum(_PLENTY, (free[asked] // needs[asked]).min(axis=0, initial=_PLENTY))
+        each[(needs > free).any(axis=0)] = 0
         if workload.max_per_node is not None:
             each = np.minimum(each, workload.max_per_node - own_tasks(workload, cluster)[rows])
         each = each.clip(0)
@@ -212,6 +210,8 @@ class Lookout:
         return {e.number: e for e in entries if self._fits_on(e, rows[pools == self._pools[e.number]], free)}
 
     def _fits_on(self, entry: Entry, rows: Rows, free: Amount) -> bool:
+        entry.study(self._cluster)
+        self._index(entry)
         rows = rows[(entry.needs[:, None] <= free[: len(entry.needs), rows]).all(axis=0)]
         limit = entry.workload.max_per_node
         if len(rows) and limit is not None:

@@ -17,7 +17,7 @@ from mooring.model.decisions import Decision, Outcome
 from mooring.model.reasons import Reason
 from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Cluster
-from mooring.scheduling.lookout import Entry, Lookout, entry_of
+from mooring.scheduling.lookout import Entry, Lookout
 from mooring.scheduling.ordering.fifo import FifoSequencer
 from mooring.scheduling.plugins import Sequencer
 from mooring.scheduling.profiles import Profile
@@ -200,7 +200,7 @@ class WaitingRoom:
             alike = self._alike(workload)
             group = self._groups.get(alike)
             if group is None:
-                entry = entry_of(workload, alike.shape, self._cluster, profile, eager=eager)
+                entry = Entry(workload, alike.shape, None if eager else profile)
                 group = self._groups[alike] = Group(alike, entry, shortage)
                 self._lookout.add(entry)
             self._home[workload.id] = group
