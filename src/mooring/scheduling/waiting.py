@@ -99,10 +99,10 @@ class WaitingRoom:
 
     def forget(self, workload_id: UUID) -> None:
         """Work that waits no more, or never did."""
-        self._fresh.pop(workload_id, None)
-        self._later.pop(workload_id, None)
-        self._gated.pop(workload_id, None)
-        group = self._home.pop(workload_id, None)
+        for held in (self._fresh, self._later, self._gated):
+            if held:  # The hash of an id costs more than the rest of this.
+                held.pop(workload_id, None)
+        group = self._home.pop(workload_id, None) if self._home else None
         if group is None:
             return
         del group.members[workload_id]
