@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from mooring.model.nodes import Node
 from mooring.model.workloads import Workload
 from mooring.scheduling.columns import NOBODY, Amount, Cluster, Mask, Rows
+from mooring.scheduling.filters import BUILT_IN_FILTERS
 from mooring.scheduling.filters.resources import ResourcesFilter
 from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
 from mooring.scheduling.hints import NodeChange, Watch, cured_by_node, watches
 from mooring.scheduling.placed import Counts
-from mooring.scheduling.plugins import Filter, PluginFailed, ask_filter
+from mooring.scheduling.plugins import Filter, PluginFailed, ask_filter, is_concerned
 from mooring.scheduling.profiles import Profile
 from mooring.scheduling.selection import own_tasks
 from mooring.scheduling.shapes import Shape
@@ -27,8 +28,11 @@ from mooring.scheduling.shapes import Shape
 _NOTHING = np.iinfo(np.int64).min
 """The need of a slot that is not asked for: it fits even where less than nothing is free."""
 
-_STATIC_ANSWERS_KEPT = 1024
+_STATIC_BYTES_KEPT = 64 << 20
 _PLENTY = 1 << 40
+
+_BLIND_TO_AMOUNTS = frozenset(type(plugin) for plugin in BUILT_IN_FILTERS if plugin.depends_on == "static")
+"""Filters to which kinds that differ only in the amounts they ask for are the same; one of a user may look at these."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +47,8 @@ class Entry:
     needs: Amount = field(default_factory=lambda: np.full(1, _NOTHING))
     """The tasks left on a node (1, if that is looked at) and the slots, along the slot axis."""
     static: tuple[Filter, ...] = ()
+    static_shape: Shape | None = None
+    """The shape as far as the static filters may look at it, once that was needed."""
     others: tuple[Filter, ...] = ()
     """Filters that look at more than what a node is and what is free of it."""
     watched: tuple[Watch, ...] = ()
@@ -59,9 +65,10 @@ class Entry:
         """Learn which filters have something to say about the shape, and what they look at."""
         if self.profile is None or self.vocabulary == cluster.vocabulary:
             return
-        active = self.profile.concerning(self.shape, cluster).filters
+        active = [plugin for plugin in self.profile.filters if is_concerned(plugin, self.shape, cluster)]
         self.needs = _needs(active, self.shape, cluster)
         self.static = tuple(plugin for plugin in active if plugin.depends_on == "static")
+        self.static_shape = None
         counted = (ResourcesFilter, TasksPerNodeFilter)
         self.others = tuple(p for p in active if p.depends_on != "static" and not isinstance(p, counted))
         self.attentive = any(plugin.depends_on == "row" for plugin in self.others)
@@ -228,9 +235,12 @@ class Lookout:
         return bool(len(rows))
 
     def _allowed(self, entry: Entry) -> Mask:
-        """What the static filters say, kept for all kinds that differ only in the amounts that they ask for."""
+        """What the static filters say, kept for all kinds that they cannot tell apart."""
         cluster = self._cluster
-        key = (replace(entry.shape, request=(), uncounted=(0, 0)), entry.static)
+        if entry.static_shape is None:
+            blind = all(type(plugin) in _BLIND_TO_AMOUNTS for plugin in entry.static)
+            entry.static_shape = replace(entry.shape, request=(), uncounted=(0, 0)) if blind else entry.shape
+        key = (entry.static_shape, entry.static)
         seen, mask = self._static.get(key, (-1, np.empty(0, dtype=np.bool_)))
         rows = cluster.static_changes.since(seen)
         if rows is None or len(mask) != cluster.capacity:
@@ -243,8 +253,8 @@ class Lookout:
                 if len(passing):
                     passing = passing[ask_filter(plugin, entry.shape, cluster, passing)]
             mask[passing] = True
-        if seen < 0 and len(self._static) >= _STATIC_ANSWERS_KEPT:
-            self._static.clear()
+        if seen < 0 and len(self._static) * cluster.capacity >= _STATIC_BYTES_KEPT:
+            del self._static[next(iter(self._static))]
         self._static[key] = (cluster.static_changes.revision, mask)
         return mask
 
