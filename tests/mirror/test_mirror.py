@@ -140,10 +140,13 @@ async def test_what_is_new_in_the_queue_or_left_it_is_told_once(harbour: Harbour
     await mirror.follow()
     assert mirror.news() == {workload_id: mirror.queue[workload_id]}
     assert mirror.news() == {}
+    later = await harbour.submit("later")
+    await mirror.follow()
+    assert set(mirror.news()) == {later}
     await harbour.node("n1")
     await harbour.bind(await harbour.propose())
     await mirror.follow()
-    assert mirror.news() == {workload_id: None}
+    assert mirror.news() == {workload_id: None, later: None}
 
 
 @on_sqlite

@@ -31,8 +31,8 @@ class Mirror:
         self._constraints: dict[UUID, Constraints] = {}
         """Of workloads that have, or had, tasks somewhere."""
         self.queue: dict[UUID, Workload] = {}
-        self._news: set[UUID] = set()
-        """What was read, or left the queue, since `news` was asked for."""
+        self._news: set[UUID] | None = None
+        """What was read, or left the queue, since `news` was asked for; None: it never was since the load."""
         self.pools: dict[str, pools.Pool] = {}
 
     async def load(self) -> None:
@@ -43,7 +43,7 @@ class Mirror:
             self._constraints = {}
             await self._tell_tasks(connection, None)
             self.queue = {workload.id: workload for workload in await workloads.waiting(connection)}
-            self._news = set(self.queue)
+            self._news = None
             self.pools = {pool.name: pool for pool in await pools.all_pools(connection)}
 
     async def follow(self) -> bool:
@@ -65,9 +65,13 @@ class Mirror:
 
     def news(self) -> dict[UUID, Workload | None]:
         """What is new in the queue or other than it was since this was asked last; None for what waits no more."""
-        news = {workload_id: self.queue.get(workload_id) for workload_id in self._news}
+        changed = self.queue.keys() if self._news is None else self._news
         self._news = set()
-        return news
+        return {workload_id: self.queue.get(workload_id) for workload_id in changed}
+
+    def _note(self, workload_ids: set[UUID]) -> None:
+        if self._news is not None:
+            self._news |= workload_ids
 
     def assume(self, bound: Iterable[Decision]) -> None:
         """Own decisions count at once; the feed confirms them later."""
@@ -76,7 +80,7 @@ class Mirror:
             workload = self.queue.get(decision.workload.id)
             if workload is None:
                 continue
-            self._news.add(workload.id)
+            self._note({workload.id})
             left = tuple(task for task in workload.tasks if task.id not in placed)
             if left:
                 self.queue[workload.id] = replace(workload, tasks=left, placed_before=True)
@@ -124,7 +128,7 @@ class Mirror:
         if not ids:
             return
         found = {workload.id: workload for workload in await workloads.waiting(connection, sorted(ids))}
-        self._news |= ids
+        self._note(ids)
         for workload_id in ids:
             if workload_id in found:
                 self.queue[workload_id] = found[workload_id]
