@@ -341,6 +341,46 @@ def test_a_filter_that_gives_no_hint_is_asked_again_after_every_change(depends_o
     assert world.turn().placed == ["w"]
 
 
+class LargeOnlyOnBig:
+    """A user's static filter that looks at the amounts of the request."""
+
+    name = "large_only_on_big"
+    depends_on: DependsOn = "static"
+
+    def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
+        big = np.array([cluster.node(row).labels.get("size") == "big" for row in rows.tolist()], dtype=np.bool_)
+        return big if dict(shape.request)["cpu"] > 1000 else ~big
+
+    def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
+        return Rejection("wrong-size", f"{len(rows)} of the wrong size")
+
+
+def test_a_static_filter_may_look_at_what_is_asked_for():
+    given = Registry().profile()
+    profile = Profile("own", (LargeOnlyOnBig(), *given.filters), given.scorers)
+    world = World([node("n1").cpu(0)], profile)
+    world.submit(workload("small").cpu(1), workload("large").cpu(2))
+    world.turn()
+    world.change("n1", allocatable={"cpu": 8000})
+    assert world.turn().placed == ["small"]
+    world.change("n1", labels={"size": "big"})
+    assert world.turn().placed == ["large"]
+
+
+def test_work_that_may_make_room_for_itself_is_tried_after_every_change_in_its_pool():
+    world = full_world()
+    world.add(node("far").cpu(1).pool("other"))
+    urgent = workload("urgent").cpu(2).workload
+    result = world.scheduler.place([urgent], NOW)
+    world.room.take(NOW)
+    world.room.park(result, world.scheduler.profile, NOW, eager=True)
+    assert world.room.take(NOW) == []
+    world.change("far", max_tasks=7)
+    assert world.room.take(NOW) == []
+    world.change("n1", max_tasks=7)
+    assert world.room.take(NOW) == [urgent]
+
+
 def test_everything_is_tried_by_the_timer_and_a_cure_that_was_missed_is_counted():
     world = full_world()
     world.submit(workload("w").cpu(2))

@@ -30,6 +30,8 @@ _NOTHING = np.iinfo(np.int64).min
 
 _STATIC_BYTES_KEPT = 64 << 20
 _PLENTY = 1 << 40
+_MANY_NODES = 64
+"""Where more changed than this, to look everywhere costs less than to ask about each."""
 
 _BLIND_TO_AMOUNTS = frozenset(type(plugin) for plugin in BUILT_IN_FILTERS if plugin.depends_on == "static")
 """Filters to which kinds that differ only in the amounts they ask for are the same; one of a user may look at these."""
@@ -260,18 +262,19 @@ class Lookout:
 
     def _felt_elsewhere(self, static_rows: Rows) -> Iterator[tuple[int, Entry]]:
         """The entries for which tasks came or left, or nodes changed, in a way that other nodes feel."""
+        cluster = self._cluster
+        if len(static_rows) > _MANY_NODES or cluster.placed.relabelled != self._relabelled:
+            yield from self._wide.items()
+            return
         if not self._wide:
             return
-        cluster = self._cluster
         moved = {watch for watch, was in self._counts.items() if self._moved(watch, was)}
         before = self._nodes if len(self._nodes) == cluster.capacity else [None] * cluster.capacity
         changes = [NodeChange(before[row], cluster.nodes[row]) for row in static_rows.tolist()]
         anything = cluster.changes.revision != self._seen
-        relabelled = cluster.placed.relabelled != self._relabelled
         for number, entry in self._wide.items():
             if (
-                relabelled
-                or (entry.unnamed and anything)
+                (entry.unnamed and anything)
                 or any(watch in moved for watch in entry.watched)
                 or any(cured_by_node(p, entry.shape, cluster, change) for p in entry.others for change in changes)
             ):
