@@ -29,7 +29,7 @@ from mooring.scheduling.filters.task_affinity import TaskAffinityFilter
 from mooring.scheduling.filters.task_anti_affinity import TaskAntiAffinityFilter
 from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
 from mooring.scheduling.filters.topology_spread import TopologySpreadFilter
-from mooring.scheduling.hints import Change, Described, NodeChange, OwnChange, TaskChange, worth_trying
+from mooring.scheduling.hints import Change, Described, NodeChange, OwnChange, TaskChange, Watch, worth_trying
 from mooring.scheduling.plugins import DependsOn, Filter, Rejection
 from mooring.scheduling.shapes import Shape, shape_of
 from tests.scheduling.builders import id_of, node, workload
@@ -215,3 +215,18 @@ def test_without_hints_what_a_filter_depends_on_decides():
     assert worth(Silent("cluster"), NodeChange(open_node, None))
     assert worth(Silent("cluster"), leaves)
     assert worth(Silent("static"), OwnChange(task(1), task(2)))
+
+
+class Failing(Silent):
+    """A user's filter whose hints raise."""
+
+    def watched(self, shape: Shape, cluster: Cluster) -> tuple[Watch, ...]:
+        raise RuntimeError("out of order")
+
+    def cured_by_node(self, shape: Shape, cluster: Cluster, change: NodeChange) -> bool:
+        raise RuntimeError("out of order")
+
+
+def test_a_hint_that_fails_is_a_yes():
+    assert worth(Failing("cluster"), TaskChange(task(1), None))
+    assert worth(Failing("cluster"), NodeChange(node("n").node, None))

@@ -113,16 +113,16 @@ def worth_trying(filters: Sequence[Filter], shape: Shape, cluster: Cluster, chan
 def watches(plugin: Filter, shape: Shape, cluster: Cluster) -> tuple[Watch, ...] | None:
     """The tasks that a filter's answer depends on; None if it does not name them."""
     watched = getattr(plugin, "watched", None)
-    if watched is None:
+    try:
+        return None if watched is None else tuple(watched(shape, cluster))
+    except Exception:
         return None
-    found: tuple[Watch, ...] = watched(shape, cluster)
-    return found
 
 
 def cured_by_node(plugin: Filter, shape: Shape, cluster: Cluster, change: NodeChange) -> bool:
-    hint = getattr(plugin, "cured_by_node", None)
-    if hint is not None:
-        return bool(hint(shape, cluster, change))
+    said = _said(plugin, "cured_by_node", shape, cluster, change)
+    if said is not None:
+        return said
     if plugin.depends_on in ("domain", "cluster"):
         return True
     if change.after is None:
@@ -132,9 +132,9 @@ def cured_by_node(plugin: Filter, shape: Shape, cluster: Cluster, change: NodeCh
 
 
 def _cured_by_task(plugin: Filter, shape: Shape, cluster: Cluster, change: TaskChange) -> bool:
-    hint = getattr(plugin, "cured_by_task", None)
-    if hint is not None:
-        return bool(hint(shape, cluster, change))
+    said = _said(plugin, "cured_by_task", shape, cluster, change)
+    if said is not None:
+        return said
     named = watches(plugin, shape, cluster)
     if named is None:
         return plugin.depends_on != "static"
@@ -146,8 +146,17 @@ def _cured_by_task(plugin: Filter, shape: Shape, cluster: Cluster, change: TaskC
 
 
 def _cured_by_itself(plugin: Filter, shape: Shape, cluster: Cluster, change: OwnChange) -> bool:
-    hint = getattr(plugin, "cured_by_itself", None)
-    return change.before != change.after if hint is None else bool(hint(shape, cluster, change))
+    said = _said(plugin, "cured_by_itself", shape, cluster, change)
+    return change.before != change.after if said is None else said
+
+
+def _said(plugin: Filter, method: str, shape: Shape, cluster: Cluster, change: Change) -> bool | None:
+    """What a filter says about a change, if it says anything. If it fails there is doubt, and that is a yes."""
+    hint = getattr(plugin, method, None)
+    try:
+        return None if hint is None else bool(hint(shape, cluster, change))
+    except Exception:
+        return True
 
 
 def _alone(node: Node | None, cluster: Cluster) -> Cluster | None:

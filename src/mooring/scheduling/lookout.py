@@ -219,13 +219,13 @@ class Lookout:
         return {e.number: e for e in entries if self._fits_on(e, rows[pools == self._pools[e.number]], free)}
 
     def _fits_on(self, entry: Entry, rows: Rows, free: Amount) -> bool:
-        entry.study(self._cluster)
-        self._index(entry)
         rows = rows[(entry.needs[:, None] <= free[: len(entry.needs), rows]).all(axis=0)]
         limit = entry.workload.max_per_node
         if len(rows) and limit is not None:
             rows = rows[own_tasks(entry.workload, self._cluster)[rows] < limit]
         try:
+            entry.study(self._cluster)
+            self._index(entry)
             if len(rows):
                 rows = rows[self._allowed(entry)[rows]]
             for plugin in entry.others:
