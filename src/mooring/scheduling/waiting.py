@@ -75,7 +75,7 @@ class WaitingRoom:
         self._later: dict[UUID, tuple[datetime, Workload]] = {}
         self._times: list[tuple[datetime, UUID]] = []
         self._out: set[UUID] = set()
-        """Members of groups that were handed out."""
+        """Members of groups that were handed out last."""
         self._by_timer: set[UUID] = set()
         """Those of them that no change had woken."""
         self._unexplained: dict[Group, None] = {}
@@ -127,6 +127,7 @@ class WaitingRoom:
 
     def take(self, now: datetime) -> list[Workload]:
         """What is new, changed, due, or could be placed after what changed since the last look."""
+        self._out, self._by_timer = set(), set()
         self._note_new_owners()
         self._come_due(now)
         self._note_changed_nodes()
@@ -210,16 +211,12 @@ class WaitingRoom:
         if workload.id not in self._by_timer:
             group.to_tell.add(workload.id)
             self._unexplained[group] = None
-        self._out.discard(workload.id)
-        self._by_timer.discard(workload.id)
 
     def _let_go(self, decisions: Iterable[Decision]) -> None:
         """Forget what was handed out and will not come back."""
         for decision in decisions:
             if decision.workload.id in self._out:
                 self.found_by_timer += bool(decision.placements) and decision.workload.id in self._by_timer
-                self._out.discard(decision.workload.id)
-                self._by_timer.discard(decision.workload.id)
                 self.forget(decision.workload.id)
 
     def _portion(self, group: Group, room: int) -> list[Workload]:
