@@ -131,11 +131,13 @@ class WaitingRoom:
         self._note_new_owners()
         self._come_due(now)
         self._note_changed_nodes()
-        taken = [workload for workload in self._fresh.values() if _is_due(workload, now)]
-        for workload in self._fresh.values() if len(taken) < len(self._fresh) else ():
-            if not _is_due(workload, now):
+        fresh, self._fresh = self._fresh, {}
+        taken: list[Workload] = []
+        for workload in fresh.values():
+            if _is_due(workload, now):
+                taken.append(workload)
+            else:
                 self._remember_time(workload, now)
-        self._fresh = {}
         for entry, room in self._lookout.cured():
             portion = self._portion(self._home[entry.workload.id], room)
             self._out.update(workload.id for workload in portion)
