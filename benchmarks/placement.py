@@ -32,6 +32,7 @@ from mooring.model.constraints import (
     TaskTerm,
     Toleration,
 )
+from mooring.model.decisions import Decision, Outcome
 from mooring.model.labels import Operator, Requirement, equal_to
 from mooring.model.nodes import REGIONS, Node
 from mooring.model.workloads import Task, Workload
@@ -41,6 +42,7 @@ from mooring.scheduling.engine import Batch, Engine
 from mooring.scheduling.gangs import least_together
 from mooring.scheduling.plugins import DependsOn, Scorer
 from mooring.scheduling.shapes import Shape
+from mooring.scheduling.waiting import WaitingRoom
 
 NODES = 5000
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -96,6 +98,7 @@ def run() -> dict[str, float]:
         )
     figures |= five_hundred_gangs()
     figures |= flood(NODES)
+    figures |= waiting(NODES)
     figures |= from_objects(NODES)
     figures |= plugins(NODES)
     figures["peak_memory_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -180,8 +183,7 @@ def five_hundred_gangs() -> dict[str, float]:
 def flood(nodes: int) -> dict[str, float]:
     """What 5,000 tasks that fit nowhere add to the time of 20,000 that do, in percent."""
     good = queue(basic_forms(20), 20_000)
-    same = Form(IMPOSSIBLE, 64, Constraints())
-    different = [Form(IMPOSSIBLE + number, 64 + number % 100, Constraints()) for number in range(5000)]
+    same, different = impossible_forms()
     chance = random.Random(3)
 
     def mixed_in(bad: Iterable[Form]) -> list[Workload]:
@@ -193,7 +195,7 @@ def flood(nodes: int) -> dict[str, float]:
         ]
         return [each for _, each in sorted(places, key=lambda entry: entry[0])]
 
-    floods = {"alone": good, "one_shape": mixed_in([same] * 5000), "different": mixed_in(different)}
+    floods = {"alone": good, "one_shape": mixed_in(same), "different": mixed_in(different)}
     spent: dict[str, list[float]] = {name: [] for name in floods}
     for _ in range(25):
         for name, some in floods.items():
@@ -208,6 +210,60 @@ def flood(nodes: int) -> dict[str, float]:
         f"flood_{name}_percent": 100 * (median(map(truediv, spent[name], spent["alone"])) - 1)
         for name in ("one_shape", "different")
     }
+
+
+def waiting(nodes: int) -> dict[str, float]:
+    """What 5,000 workloads that fit nowhere and wait add to whole passes over 10,000 tasks that fit, in percent.
+
+    Beside it what the different ones cost once, when they come: the pass that finds no place, and their reasons.
+    """
+    good = queue(basic_forms(20), 12_000)
+    same, different = impossible_forms()
+    parked = {"alone": (), "one_shape": same, "different": different}
+    spent: dict[str, list[float]] = {name: [] for name in parked}
+    figures: dict[str, float] = {}
+    for _ in range(9):
+        for name, forms in parked.items():
+            turns = Turns(nodes)
+            started = time.thread_time()
+            turns.run([workload(20_000 + number, form) for number, form in enumerate(forms)])
+            figures[f"waiting_{name}_first_seconds"] = time.thread_time() - started
+            turns.run(good[:2000])
+            gc.collect()
+            started = time.thread_time()
+            for first in range(2000, len(good), 2000):
+                turns.run(good[first : first + 2000])
+            spent[name].append(time.thread_time() - started)
+            if len(spent[name]) == 1:
+                started = time.thread_time()
+                turns.say_reasons()
+                figures[f"waiting_{name}_reasons_seconds"] = time.thread_time() - started
+    del figures["waiting_alone_first_seconds"], figures["waiting_alone_reasons_seconds"]
+    return figures | {
+        f"waiting_{name}_percent": 100 * (median(map(truediv, spent[name], spent["alone"])) - 1)
+        for name in ("one_shape", "different")
+    }
+
+
+class Turns:
+    """Passes with a waiting room, as the leader runs them, without its store."""
+
+    def __init__(self, nodes: int) -> None:
+        self.scheduler = Scheduler(make_nodes(nodes), compiled=True)
+        self.room = WaitingRoom(self.scheduler.cluster)
+
+    def run(self, workloads: list[Workload]) -> None:
+        for each in workloads:
+            self.room.admit(each)
+        self.room.park(self.scheduler.place(self.room.take(NOW), NOW), self.scheduler.profile, NOW)
+
+    def say_reasons(self) -> None:
+        for group in self.room.unexplained(IMPOSSIBLE):
+            decision = Decision(group.entry.workload, Outcome.WAITING)
+            reason = self.scheduler.with_reason(decision, group.shortage).reason
+            if reason is None:
+                raise RuntimeError("work waits without a reason")
+            self.room.explained(group, reason)
 
 
 def from_objects(nodes: int) -> dict[str, float]:
@@ -407,6 +463,12 @@ def basic_forms(count: int) -> list[Form]:
         cpu = chance.choice((50, 100, 200, 250, 500)) + number
         forms.append(Form(cpu, chance.choice((64, 128, 256, 512, 1024)) + number, constraints))
     return forms
+
+
+def impossible_forms() -> tuple[list[Form], list[Form]]:
+    """5,000 that no node can hold: all alike, and all different."""
+    different = [Form(IMPOSSIBLE + number, 64 + number % 100, Constraints()) for number in range(5000)]
+    return [Form(IMPOSSIBLE, 64, Constraints())] * 5000, different
 
 
 def diverse_forms(count: int) -> list[Form]:

@@ -19,8 +19,8 @@ queue_oldest_seconds = Gauge("mooring_queue_oldest_seconds", "Age of the oldest 
 waited_seconds = Histogram(
     "mooring_waited_seconds", "Time from submission to the first bind", buckets=_SLOW, registry=registry
 )
-timer_passes = Counter(
-    "mooring_timer_passes_total", "Work found by the timer that no signal told of", registry=registry
+found_by_timer = Counter(
+    "mooring_found_by_timer_total", "Workloads placed by the timer that no change had woken", registry=registry
 )
 agents_connected = Gauge("mooring_agents_connected", "Agents with an open stream to this server", registry=registry)
 agent_reports = Counter("mooring_agent_reports_total", "Task reports of agents", ["status"], registry=registry)

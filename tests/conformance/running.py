@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from fractions import Fraction
 from math import ceil, floor
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from mooring.model.devices import WHOLE
 from mooring.model.errors import InvalidInput
 from mooring.model.quantity import canonical, parse_quantity
 from mooring.model.resources import limits_of, quality_of, requests_of, scoring_requests_of
-from mooring.model.workloads import Workload
+from mooring.model.workloads import LONG_AGO, Workload
 from mooring.scheduling import Cluster, Profile, Registry, Scheduler
 from mooring.scheduling.columns import Mask, Rows
 from mooring.scheduling.devices import tightest
@@ -32,7 +34,9 @@ from mooring.scheduling.filters.task_affinity import TaskAffinityFilter
 from mooring.scheduling.filters.task_anti_affinity import TaskAntiAffinityFilter
 from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
 from mooring.scheduling.filters.topology_spread import TopologySpreadFilter
+from mooring.scheduling.hints import worth_trying
 from mooring.scheduling.node_terms import candidate_names, untolerated
+from mooring.scheduling.ordering.fifo import FifoSequencer
 from mooring.scheduling.plugins import DependsOn, Filter, PluginFailed, Rejection, Scorer, ask_scorer, is_concerned
 from mooring.scheduling.scorers.device_packing import packing_points
 from mooring.scheduling.scorers.fragmentation import fragment
@@ -46,12 +50,12 @@ from mooring.scheduling.scorers.kubernetes import (
     KubernetesTopologySpread,
 )
 from mooring.scheduling.scorers.kubernetes.node_affinity import preferred_sum
-from mooring.scheduling.scorers.kubernetes.points import ONE_POINT
+from mooring.scheduling.scorers.kubernetes.points import ONE_POINT, by_largest
 from mooring.scheduling.shapes import Shape, shape_of
 from tests.conformance import translation
 from tests.conformance.translation import Json
 
-LATER = ("preemption", "queue", "requeue_hints")
+LATER = ("preemption",)
 """Files about rules beyond placing one task."""
 
 _SYSTEM_SPREAD = {("kubernetes.io/hostname", 3), ("topology.kubernetes.io/zone", 5)}
@@ -383,6 +387,40 @@ def _gpu_packing(case: Json) -> str | None:
     return _same(packing_points(free, [WHOLE] * len(free), chosen), case["expect"]["score"])
 
 
+def _requeue(case: Json) -> str | None:
+    cluster = translation.cluster_of(case)
+    workload = _workload(case)
+    change = translation.change_of(case)
+    worth = change is not None and worth_trying(_filters(case), shape_of(workload, cluster), cluster, change)
+    return _same(worth, case["expect"]["requeue"])
+
+
+def _less(case: Json) -> str | None:
+    # Among equals the ids decide: one is before the other only if it is so whoever has the lower id.
+    firsts = []
+    for ids in ((1, 2), (2, 1)):
+        a, b = (
+            Workload(
+                id=UUID(int=number),
+                priority=given["priority"],
+                created_at=LONG_AGO + timedelta(seconds=given["queued_at_s"]),
+            )
+            for number, given in zip(ids, (case["input"]["a"], case["input"]["b"]), strict=True)
+        )
+        firsts.append(FifoSequencer().order([a, b])[0] is a)
+    return _same(all(firsts), case["expect"]["a_before_b"])
+
+
+def _normalize(case: Json) -> str | None:
+    given = case["input"]
+    raw = np.array(given["scores"], dtype=np.int64)
+    return _same(by_largest(raw, reverse=given["reverse"]).tolist(), case["expect"]["scores"])
+
+
+def _preenqueue(case: Json) -> str | None:
+    return _same(not _workload(case).gates, case["expect"]["may_enqueue"])
+
+
 def _same(found: object, wanted: object) -> str | None:
     return None if found == wanted else f"{found} instead of {wanted}"
 
@@ -401,6 +439,10 @@ _OPERATIONS: Mapping[str, Callable[[Json], str | None]] = {
     "preferred-sum": _preferred_sum,
     "gpu-fragment": _gpu_fragment,
     "gpu-packing-score": _gpu_packing,
+    "requeue": _requeue,
+    "less": _less,
+    "normalize": _normalize,
+    "preenqueue": _preenqueue,
     "quantity-parse": _quantity,
     "quantity-canonical": _quantity,
 }

@@ -27,6 +27,7 @@ from mooring.model.resources import requests_of, scoring_requests_of
 from mooring.model.slots import UNITS_PER_ONE, slot_type, total
 from mooring.model.workloads import Container, TaskTemplate, Workload
 from mooring.scheduling import Cluster
+from mooring.scheduling.hints import Change, Described, NodeChange, OwnChange, TaskChange
 from mooring.scheduling.typical import Typical
 
 Json = Mapping[str, Any]
@@ -78,7 +79,33 @@ def workload_of(pod: Json, services: Sequence[Json] = (), defaults: Sequence[Jso
         request={name: units for name, units in requests_of(template).items() if units},
         scoring_request=scoring_requests_of(template),
         constraints=constraints_of(pod, services, defaults),
+        gates=tuple(gate["name"] for gate in pod.get("spec", {}).get("schedulingGates", ())),
     )
+
+
+def change_of(case: Json) -> Change | None:
+    """The change of a `requeue` case; None for one of a pod that has no node and is not the one that waits."""
+    given = case["input"]
+    old, new = given["old"], given["new"]
+    if given["kind"] == "node":
+        return NodeChange(*(None if described is None else node_of(described) for described in (old, new)))
+    if old is not None and new is not None and _is_same(new, case["pod"]):
+        return OwnChange(_described(old), _described(new))
+    before, after = (
+        None if pod is None or not pod.get("spec", {}).get("nodeName") else _described(pod) for pod in (old, new)
+    )
+    return None if before is None and after is None else TaskChange(before, after)
+
+
+def _is_same(pod: Json, waiting: Json) -> bool:
+    one, other = pod.get("metadata", {}), waiting.get("metadata", {})
+    return (one.get("uid"), one.get("name")) == (other.get("uid"), other.get("name")) or (
+        one.get("uid") is not None and one.get("uid") == other.get("uid")
+    )
+
+
+def _described(pod: Json) -> Described:
+    return Described(constraints_of(pod), requests_of(template_of(pod)))
 
 
 def template_of(pod: Json) -> TaskTemplate:

@@ -8,14 +8,16 @@ import pytest
 
 from mooring.binding.binder import Binder
 from mooring.clock import now
-from mooring.controllers import lifecycle
+from mooring.controllers import lifecycle, scheduling
 from mooring.controllers.scheduling import SchedulingLoop
+from mooring.intake.pools import PoolAdmin
 from mooring.mirror.mirror import Mirror
 from mooring.model.decisions import Decision
 from mooring.model.errors import LeadershipLost
 from mooring.model.lifecycle import TaskStatus
 from mooring.store.bind import Bound
 from mooring.store.engine import Database
+from mooring.wire.api import PoolChange
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
 
@@ -137,3 +139,62 @@ async def test_the_loop_sleeps_until_a_task_that_backs_off_is_due(
     assert 0 < turns.loop.wait_seconds(3600) <= 1801
     assert turns.loop.wait_seconds(30) == 30
     assert await harbour.statuses(service) == ["PENDING"]
+
+
+async def test_what_waits_is_tried_again_when_it_could_be_placed_and_not_before(harbour: Harbour, turns: Turns):
+    await harbour.node("n1", cpu=2)
+    holder, small = await harbour.submit("holder"), await harbour.submit("small")
+    await turns.loop.once()
+    large = await harbour.submit("large", cpu=2)
+    await turns.loop.once()
+    [first] = await harbour.tasks(holder)
+    await harbour.move(first, TaskStatus.FAILED)
+    await turns.loop.once()
+    assert turns.loop.room.tries == 0
+    [second] = await harbour.tasks(small)
+    await harbour.move(second, TaskStatus.FAILED)
+    await turns.loop.once()
+    assert turns.loop.room.tries == 1
+    assert await harbour.statuses(large) == ["SCHEDULED"]
+
+
+async def test_the_timer_tries_everything_and_finds_nothing_that_no_change_told_of(harbour: Harbour, turns: Turns):
+    await harbour.node("n1", cpu=1)
+    await harbour.submit("w", cpu=2)
+    await turns.loop.once()
+    passes = turns.loop.passes
+    await turns.loop.once()
+    assert turns.loop.passes == passes
+    turns.loop._reconcile_interval = 0
+    await turns.loop.once()
+    assert turns.loop.passes == passes + 1
+    assert turns.loop.room.found_by_timer == 0
+
+
+async def test_reasons_of_a_flood_are_said_over_several_turns(harbour: Harbour, turns: Turns):
+    await harbour.node("n1", cpu=1)
+    flood = [await harbour.submit(f"w{number}", cpu=2 + number) for number in range(scheduling._REASONS_A_TURN + 1)]
+    assert await turns.loop.once() is True
+    told = [await harbour.workload(workload_id) for workload_id in flood]
+    assert sum(bool(workload.reason) for workload in told) == scheduling._REASONS_A_TURN
+    assert await turns.loop.once() is False
+    assert all([(await harbour.workload(workload_id)).reason for workload_id in flood])
+
+
+async def test_a_reason_is_not_written_again_for_amounts_that_moved(harbour: Harbour, turns: Turns):
+    await harbour.node("n1", cpu=4)
+    waits = await harbour.submit("waits", cpu=5)
+    await turns.loop.once()
+    version = (await harbour.workload(waits)).version
+    await harbour.submit("other")
+    await turns.loop.once()
+    assert (await harbour.workload(waits)).version == version
+
+
+async def test_another_policy_makes_what_waits_in_its_pool_worth_a_try(harbour: Harbour, turns: Turns):
+    await harbour.submit("w")
+    await turns.loop.once()
+    passes = turns.loop.passes
+    await PoolAdmin(harbour.database).change("default", PoolChange(profile="pack"))
+    await turns.loop.once()
+    assert turns.loop.passes == passes + 1

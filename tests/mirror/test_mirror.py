@@ -1,7 +1,6 @@
 """The mirror follows the feed to where a fresh look at the store would have led."""
 
 import asyncio
-from datetime import timedelta
 
 import pytest
 from sqlalchemy import func, select
@@ -14,7 +13,7 @@ from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.slots import parse_amounts
 from mooring.model.workloads import Kind
-from mooring.store import nodes, workloads
+from mooring.store import nodes
 from mooring.store.engine import Connection
 from tests.mirror.compare import differences
 from tests.store.databases import on_postgresql, on_sqlite
@@ -137,25 +136,22 @@ async def test_what_did_not_come_true_is_read_again(harbour: Harbour, mirror: Mi
 
 
 @on_sqlite
-async def test_a_task_that_backs_off_is_not_due(harbour: Harbour, mirror: Mirror):
-    await harbour.node("n1")
-    service = await harbour.submit("web")
-    [task] = await harbour.run(service)
-    await harbour.move(task, T.FAILED)
-    at = now()
-    later = at + timedelta(seconds=8)
-    await harbour.database.write(
-        lambda c: workloads.succeed(c, [(task.id, service, later)], actor="test", now=at, term=1)
-    )
+async def test_what_is_new_in_the_queue_or_left_it_is_told_once(harbour: Harbour, mirror: Mirror):
+    workload_id = await harbour.submit("w")
     await mirror.follow()
-    assert mirror.due(at) == []
-    assert mirror.next_due(at) == 8
-    assert [workload.id for workload in mirror.due(later)] == [service]
-    assert mirror.next_due(later) is None
+    assert mirror.news() == {workload_id: mirror.queue[workload_id]}
+    assert mirror.news() == {}
+    later = await harbour.submit("later")
+    await mirror.follow()
+    assert set(mirror.news()) == {later}
+    await harbour.node("n1")
+    await harbour.bind(await harbour.propose())
+    await mirror.follow()
+    assert mirror.news() == {workload_id: None, later: None}
 
 
 @on_postgresql
-async def test_what_a_slow_transaction_holds_back_is_looked_for_again_soon(harbour: Harbour, mirror: Mirror):
+async def test_a_slow_transaction_that_holds_back_the_feed_is_noticed(harbour: Harbour, mirror: Mirror):
     started, end = asyncio.Event(), asyncio.Event()
 
     async def slow_work(connection: Connection) -> None:
@@ -167,12 +163,11 @@ async def test_what_a_slow_transaction_holds_back_is_looked_for_again_soon(harbo
     await started.wait()
     await harbour.submit("web")
     await mirror.follow()
-    soon = mirror.next_due(now())
-    assert (mirror.queue, soon is not None and soon < 1) == ({}, True)
+    assert (mirror.queue, mirror.held_back) == ({}, True)
     end.set()
     await writing
     await mirror.follow()
-    assert len(mirror.queue) == 1
+    assert (len(mirror.queue), mirror.held_back) == (1, False)
 
 
 @on_sqlite

@@ -43,7 +43,9 @@ class Leader:
         self._reconcile_interval = reconcile_interval
         self._node_check_seconds = min(reconcile_interval, max(0.2, node_timeout_seconds / 5))
         self.office = Office(database, holder)
-        self.scheduling = SchedulingLoop(Mirror(database), Binder(database), self.office)
+        self.scheduling = SchedulingLoop(
+            Mirror(database), Binder(database), self.office, reconcile_interval=reconcile_interval
+        )
         self._lifecycle = LifecycleLoop(database, self.office)
         self._nodes = NodesLoop(database, self.office, node_timeout_seconds)
         self._holds = HoldsLoop(database, self.office)

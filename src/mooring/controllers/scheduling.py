@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import TypeVar
 from uuid import UUID
 
@@ -21,22 +20,30 @@ from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
 from mooring.model.decisions import SCORE_ONE, Decision, Outcome
 from mooring.model.errors import InvalidInput
+from mooring.model.pools import PoolPolicy
 from mooring.model.reasons import Reason
 from mooring.model.slots import describe_amounts
 from mooring.model.workloads import Kind, Workload
 from mooring.scheduling import compilation
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Pass, Scheduler
+from mooring.scheduling.waiting import WaitingRoom
 from mooring.store.narration import narrate
 
 _log = structlog.get_logger(__name__)
+_HELD_BACK_SECONDS = 0.05
 Result = TypeVar("Result")
+
+_REASONS_A_TURN = 64
+"""Said at most between two passes: a flood of work that fits nowhere does not hold up what does."""
 
 
 class SchedulingLoop:
     """The leader's pass. `once` returns True while there is more to do at once."""
 
-    def __init__(self, mirror: Mirror, binder: Binder, office: Office) -> None:
+    def __init__(self, mirror: Mirror, binder: Binder, office: Office, *, reconcile_interval: float = 30.0) -> None:
+        """At most every `reconcile_interval` seconds all that waits is tried, whether or not something changed."""
+        self._reconcile_interval = reconcile_interval
         self._mirror = mirror
         self._binder = binder
         self._office = office
@@ -45,6 +52,9 @@ class SchedulingLoop:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scheduling-pass")
         self._schedulers: Schedulers | None = None
         """None: the mirror must be read first."""
+        self.room = WaitingRoom(mirror.cluster)
+        self._policies: dict[str, PoolPolicy] = {}
+        self._tried_all_at = 0.0
         self.passes = 0
         self.last_pass_at: datetime | None = None
         self.last_pass_ms: float | None = None
@@ -53,15 +63,19 @@ class SchedulingLoop:
         # The kernels are compiled beside the start, so that the first passes soon have them.
         compilation.start()
         await self._mirror.load()
+        self.room = WaitingRoom(self._mirror.cluster)
+        self._tried_all_at = monotonic()
         self._schedulers = Schedulers(self._mirror.cluster, self._registry)
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)
 
     def wait_seconds(self, longest: float) -> float:
-        """How long the loop may sleep: until the timer, or until a task that backs off is due."""
-        due = self._mirror.next_due(now())
-        return longest if due is None else max(0.01, min(longest, due))
+        """How long the loop may sleep: until the timer, a task that backs off, or what is held back of the feed."""
+        if self._mirror.held_back:
+            return _HELD_BACK_SECONDS
+        due = self.room.next_time()
+        return longest if due is None else max(0.01, min(longest, (due - now()).total_seconds()))
 
     async def once(self) -> bool:
         if self._schedulers is None:
@@ -76,46 +90,84 @@ class SchedulingLoop:
     async def _turn(self) -> bool:
         await self._mirror.follow()
         at = now()
-        waiting = self._mirror.due(at)
+        self._tell_room()
         self._measure_queue(at)
-        if not waiting:
-            return False
         started = perf_counter()
-        placed = await self._in_thread(self._place, waiting, at)
+        placed = await self._in_thread(self._run, at)
         pass_seconds = perf_counter() - started
+        if not placed and not self.room.restless:
+            return False
         conflicts = await self._bind([d for _, result in placed for d in result.decisions if d.placements], at)
         # Said when what was placed is committed: reasons never delay a start.
         decided = await self._in_thread(self._explain, placed)
         await self._write_reasons([d for d in decided if d.workload.id not in conflicts])
-        self._record(decided, pass_seconds, at)
-        return bool(conflicts)
+        if placed:
+            self._record(pass_seconds, at)
+        return bool(conflicts) or self.room.restless
+
+    def _tell_room(self) -> None:
+        """Tell the waiting room what came, went and changed."""
+        policies = {name: pool.policy for name, pool in self._mirror.pools.items()}
+        if policies != self._policies:
+            self.room.reconsider({name for name in policies if policies[name] != self._policies.get(name)})
+            self._policies = policies
+        for workload_id, workload in self._mirror.news().items():
+            if workload is None:
+                self.room.forget(workload_id)
+            else:
+                self.room.admit(workload)
 
     async def _in_thread(self, work: Callable[..., Result], *arguments: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
+    def _run(self, at: datetime) -> list[tuple[Scheduler | None, Pass]]:
+        """A pass over what is worth a try, and from time to time one over everything."""
+        placed = self._place(self.room.take(at), at)
+        if monotonic() - self._tried_all_at >= self._reconcile_interval:
+            before = self.room.found_by_timer
+            placed += self._place(self.room.take_all(at), at)
+            metrics.found_by_timer.inc(self.room.found_by_timer - before)
+            self._tried_all_at = monotonic()
+        return placed
+
     def _place(self, waiting: Sequence[Workload], at: datetime) -> list[tuple[Scheduler | None, Pass]]:
-        """One pass over every pool, each with its own profile."""
+        """One pass over every pool, each with its own profile; what finds no place is parked."""
         assert self._schedulers is not None
         by_scheduler: dict[Scheduler, list[Workload]] = {}
-        placed: list[tuple[Scheduler | None, Pass]] = []
+        wrong: list[Decision] = []
         for workload in waiting:
             try:
-                scheduler = self._schedulers.of(self._mirror.pools[workload.pool])
+                by_scheduler.setdefault(self._schedulers.of(self._mirror.pools[workload.pool]), []).append(workload)
             except InvalidInput as error:
                 reason = Reason("invalid-profile", error.message, "profile", "change")
-                placed.append((None, Pass((Decision(workload, Outcome.WAITING, (), reason),))))
-            else:
-                by_scheduler.setdefault(scheduler, []).append(workload)
-        placed.extend((scheduler, scheduler.place(workloads, at)) for scheduler, workloads in by_scheduler.items())
+                wrong.append(Decision(workload, Outcome.WAITING, (), reason))
+        placed: list[tuple[Scheduler | None, Pass]] = []
+        if wrong:
+            placed.append((None, self.room.park(_counted_in_metrics(Pass(tuple(wrong))), None, at)))
+        for scheduler, workloads in by_scheduler.items():
+            result = _counted_in_metrics(scheduler.place(workloads, at))
+            eager = self._mirror.pools[workloads[0].pool].policy.preemption is not None
+            placed.append((scheduler, self.room.park(result, scheduler.profile, at, eager=eager)))
         return placed
 
     def _explain(self, placed: Sequence[tuple[Scheduler | None, Pass]]) -> list[Decision]:
-        """The decisions with the reasons of those that fell short."""
-        return [
+        """The decisions with their reasons, and why some of those wait that are parked."""
+        assert self._schedulers is not None
+        decided = [
             decision
             for scheduler, result in placed
             for decision in (result if scheduler is None else scheduler.explained(result)).decisions
         ]
+        for group in self.room.unexplained(_REASONS_A_TURN):
+            workload = group.entry.workload
+            scheduler = self._schedulers.of(self._mirror.pools[workload.pool])
+            first = scheduler.with_reason(Decision(workload, Outcome.WAITING), group.shortage)
+            assert first.reason is not None
+            told = self.room.explained(group, first.reason)
+            decided += [each._replace(outcome=first.outcome) for each in told]
+        # The room does not hear of reasons that were stored; the mirror does.
+        queue = self._mirror.queue
+        return [d._replace(workload=queue.get(d.workload.id, d.workload)) for d in decided]
 
     async def _bind(self, decisions: Sequence[Decision], at: datetime) -> set[UUID]:
         """Commit placements; the workloads that go back to placing."""
@@ -165,20 +217,24 @@ class SchedulingLoop:
             await self._mirror.read_again((), failed)
         narrate(result.applied)
 
-    def _record(self, decided: Sequence[Decision], seconds: float, at: datetime) -> None:
+    def _record(self, seconds: float, at: datetime) -> None:
         self.passes += 1
         self.last_pass_at = at
         self.last_pass_ms = seconds * 1000
         metrics.passes.inc()
         metrics.pass_seconds.observe(seconds)
-        for outcome, number in Counter(decision.outcome for decision in decided).items():
-            metrics.decisions.labels(outcome.value).inc(number)
 
     def _measure_queue(self, at: datetime) -> None:
         queue = self._mirror.queue.values()
         metrics.queue_length.set(len(queue))
         oldest = min((workload.created_at for workload in queue), default=at)
         metrics.queue_oldest_seconds.set((at - oldest).total_seconds())
+
+
+def _counted_in_metrics(result: Pass) -> Pass:
+    for outcome, number in result.outcomes.items():
+        metrics.decisions.labels(outcome.value).inc(number)
+    return result
 
 
 def _worth_writing(decisions: Sequence[Decision]) -> list[Decision]:

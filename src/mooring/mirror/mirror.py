@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
 from uuid import UUID
 
 from mooring.mirror.revisions import Revisions
@@ -21,7 +20,6 @@ from mooring.store import events, nodes, pools, workloads
 from mooring.store.engine import Connection, Database
 
 _LOAD_SECONDS = 5.0
-_HELD_BACK_SECONDS = 0.05
 _CONSTRAINTS_KEPT = 100_000
 
 
@@ -29,12 +27,15 @@ class Mirror:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._position = 0
-        self._held_back = False
+        self.held_back = False
+        """Something was committed that cannot be read yet, and no signal may come when it can."""
         self._load_read_at = 0.0
         self.cluster = Cluster()
         self._constraints: dict[UUID, Constraints] = {}
         """Of workloads that have, or had, tasks somewhere."""
         self.queue: dict[UUID, Workload] = {}
+        self._news: set[UUID] | None = None
+        """What was read, or left the queue, since `news` was asked for; None: it never was since the load."""
         self.pools: dict[str, pools.Pool] = {}
         self._revisions = Revisions()
 
@@ -49,12 +50,13 @@ class Mirror:
             self._constraints = {}
             await self._tell_tasks(connection, None)
             self.queue = {workload.id: workload for workload in await workloads.waiting(connection)}
+            self._news = None
 
     async def follow(self) -> bool:
         """Take in what was committed since; False if nothing was."""
         async with self._database.read() as connection:
             news, self._position = await events.since(connection, self._position)
-            self._held_back = await events.held_back(connection, self._position)
+            self.held_back = await events.held_back(connection, self._position)
             await self._read_nodes(connection, {e.node_id for e in news if e.node_id is not None})
             await self._read_workloads(connection, {e.workload_id for e in news if e.workload_id is not None})
             for placed in (e for e in news if e.noun == "pool" and e.kind == events.PLACED):
@@ -74,25 +76,15 @@ class Mirror:
         """Per pool the placements up to which this view is complete: constraints between tasks rest on them."""
         return {pool.name: self._revisions.of(pool.id) for pool in self.pools.values()}
 
-    def due(self, now: datetime) -> list[Workload]:
-        """Workloads with a task that may be placed now."""
-        return [
-            workload
-            for workload in self.queue.values()
-            if any(task.not_before is None or task.not_before <= now for task in workload.tasks)
-        ]
+    def news(self) -> dict[UUID, Workload | None]:
+        """What is new in the queue or other than it was since this was asked last; None for what waits no more."""
+        changed = self.queue.keys() if self._news is None else self._news
+        self._news = set()
+        return {workload_id: self.queue.get(workload_id) for workload_id in changed}
 
-    def next_due(self, now: datetime) -> float | None:
-        """Seconds until a task that backs off may be tried again, or until something committed may be readable."""
-        if self._held_back:
-            return _HELD_BACK_SECONDS
-        waits = [
-            (task.not_before - now).total_seconds()
-            for workload in self.queue.values()
-            for task in workload.tasks
-            if task.not_before is not None and task.not_before > now
-        ]
-        return min(waits, default=None)
+    def _note(self, workload_ids: set[UUID]) -> None:
+        if self._news is not None:
+            self._news |= workload_ids
 
     def assume(self, bound: Iterable[Decision], revisions: Mapping[str, int]) -> None:
         """Own decisions count at once, with the numbers that they raised their pools to; the feed confirms them."""
@@ -103,6 +95,7 @@ class Mirror:
             workload = self.queue.get(decision.workload.id)
             if workload is None:
                 continue
+            self._note({workload.id})
             left = tuple(task for task in workload.tasks if task.id not in placed)
             if left:
                 self.queue[workload.id] = replace(workload, tasks=left, placed_before=True)
@@ -150,6 +143,7 @@ class Mirror:
         if not ids:
             return
         found = {workload.id: workload for workload in await workloads.waiting(connection, sorted(ids))}
+        self._note(ids)
         for workload_id in ids:
             if workload_id in found:
                 self.queue[workload_id] = found[workload_id]

@@ -144,6 +144,8 @@ class Workload:
     constraints: Constraints = NO_CONSTRAINTS
     preempts: bool = True
     """It may make room for itself where its pool allows that."""
+    gates: tuple[str, ...] = ()
+    """Names of what is still to be settled elsewhere: until all are lifted it waits and is not tried."""
     scoring_request: Amounts | None = None
     """Processor and memory as scoring counts them, where containers that ask for none make a difference."""
 

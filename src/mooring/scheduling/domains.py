@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mooring.model.constraints import NODE_NAME_FIELD
+from mooring.model.nodes import Node
 from mooring.scheduling.columns import Cluster, Mask, Rows, Scores
 from mooring.scheduling.placed import Counts
 
@@ -31,3 +33,10 @@ def has_label(cluster: Cluster, key: str, rows: Rows) -> Mask:
     codes: NDArray[np.int32] = cluster.domains(key)[0][rows]
     answer: Mask = codes >= 0
     return answer
+
+
+def domain_of(node: Node | None, key: str) -> str | None:
+    """The domain that a node belongs to by itself; None if it has no such label, or is not there."""
+    if node is None:
+        return None
+    return node.name if key == NODE_NAME_FIELD else node.labels.get(key)

@@ -82,6 +82,8 @@ class Placed:
     def __init__(self, capacity: int) -> None:
         self.vocabulary = 0
         """Raised when a term appears that no placed task carried before, or projects are labelled anew."""
+        self.relabelled = 0
+        """Raised when projects are labelled anew: who is meant may have changed without a task having moved."""
         self.changes = Journal()
         """Every row on which a task came or went."""
         self.licences: Counts = np.zeros(capacity, dtype=np.int32)
@@ -186,6 +188,10 @@ class Placed:
         for (term, project), counts in self._carried[kind].items():
             yield term, project, counts
 
+    def carriers(self, term: TaskTerm, project: str) -> Counts:
+        """How many tasks of the project carry an anti-affinity term, per row; of one that `owners` named."""
+        return self._carried["anti_affinity"][term, project]
+
     def ports(self, row: int) -> Mapping[HostPort, int]:
         """The host ports in use on a row."""
         return self._ports.get(row, {})
@@ -222,6 +228,7 @@ class Placed:
             carried = {id(counts) for counts in self._carried_by(kind)}
             matched[:] = [counts for counts in matched if id(counts) in carried]
         self.vocabulary += 1
+        self.relabelled += 1
 
     def project_labels(self, project: str) -> Labels:
         return self._project_labels.get(project, {})

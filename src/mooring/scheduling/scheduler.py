@@ -32,7 +32,7 @@ from mooring.scheduling.ordering.fifo import FifoSequencer
 from mooring.scheduling.plugins import Binder, Filter, PluginFailed, Scorer, Selector, Sequencer
 from mooring.scheduling.profiles import Profile, Registry
 from mooring.scheduling.selection import Selection, select
-from mooring.scheduling.shortage import Shortage, Shortages, backing_off
+from mooring.scheduling.shortage import Shortage, Shortages, backing_off, behind_gates
 from mooring.scheduling.trial import Trial
 
 if TYPE_CHECKING:
@@ -115,11 +115,14 @@ class Scheduler:
     def place(self, workloads: Sequence[Workload], now: datetime = END_OF_TIME) -> Pass:
         """A pass that leaves the reasons of shortages to `explained`: a caller may bind what was placed before that."""
         ordered = self.sequencer.order(workloads)
+        gated = [Decision(each, Outcome.WAITING, reason=behind_gates(each)) for each in ordered if each.gates]
+        if gated:
+            ordered = [workload for workload in ordered if not workload.gates]
         if self._compiled and compilation.ready():
             decisions, short = self._decide_in_batches(ordered, now)
         else:
             decisions, short = self._decide_one_by_one(ordered, now)
-        return Pass(tuple(decisions), tuple(short))
+        return Pass((*decisions, *gated), tuple(short))
 
     def explained(self, result: Pass) -> Pass:
         """The pass with every reason, said of the nodes as they are now."""
@@ -127,8 +130,18 @@ class Scheduler:
             return result
         decisions = list(result.decisions)
         for position, shortage in result.short:
-            decisions[position] = self._with_reason(decisions[position], shortage)
+            decisions[position] = self.with_reason(decisions[position], shortage)
         return Pass(tuple(decisions))
+
+    def with_reason(self, decision: Decision, shortage: Shortage) -> Decision:
+        """The decision with the reason why some or all of its tasks found no node, as the nodes are now."""
+        workload = decision.workload
+        try:
+            return decision._replace(reason=self._shortages.reason(workload, shortage))
+        except PluginFailed as failure:
+            if decision.placements:
+                return decision._replace(reason=failure.reason)
+            return Decision(workload, Outcome.ERROR, reason=failure.reason)
 
     def decide(self, workload: Workload, now: datetime = END_OF_TIME) -> Decision:
         """A pass of one workload."""
@@ -187,16 +200,6 @@ class Scheduler:
             if shortage is not None:
                 short.append((position, shortage))
         return decisions, short
-
-    def _with_reason(self, decision: Decision, shortage: Shortage) -> Decision:
-        """The decision with the reason why some or all of its tasks found no node."""
-        workload = decision.workload
-        try:
-            return decision._replace(reason=self._shortages.reason(workload, shortage))
-        except PluginFailed as failure:
-            if decision.placements:
-                return decision._replace(reason=failure.reason)
-            return Decision(workload, Outcome.ERROR, reason=failure.reason)
 
     def _decide(self, workload: Workload, now: datetime) -> tuple[Decision, Shortage | None]:
         due, later = _split(workload.tasks, now)

@@ -113,6 +113,10 @@ class Shortages:
         details["nodes"] = survey.nodes
         details["rejected"] = {rejected.by: len(rejected.rows) for rejected in ranked}
         details["tasks"] = {"need": count, "found": found}
+        details["waits_for"] = {
+            cure: [rejected.by for rejected in ranked if rejected.why.cure == cure]
+            for cure in sorted({rejected.why.cure for rejected in ranked})
+        }
         code, by = (ranked[0].why.code, ranked[0].by) if ranked else ("no-nodes", "pool")
         message = summary(survey, workload.pool)
         if workload.single_node and count > 1:
@@ -149,6 +153,12 @@ def backing_off(workload: Workload, later: Iterable[Task], needed: int) -> Reaso
         cure="change",
         details={"not_before": until.isoformat(), "tasks": len(times)},
     )
+
+
+def behind_gates(workload: Workload) -> Reason:
+    """Why work is not tried at all."""
+    names = ", ".join(workload.gates)
+    return Reason("gated", f"it waits until this is settled: {names}", "gates", details={"gates": list(workload.gates)})
 
 
 def _cure(evaluation: Evaluation, workload: Workload, survey: Survey, count: int) -> Cure:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from mooring.model.constraints import Constraints, HostPort
 from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.hints import Described, NodeChange, TaskChange
+from mooring.scheduling.placed import excludes
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape
 
@@ -37,6 +40,13 @@ class HostPortsFilter:
         possible = short < len(rows) or bool((cluster.ports_offered[rows] >= wanted).any())
         return Rejection("ports-in-use", ", ".join(words), cure="release" if possible else "change")
 
+    def cured_by_node(self, shape: Shape, cluster: Cluster, change: NodeChange) -> bool:
+        before, after = change.before, change.after
+        return after is not None and (before is None or before.port_range != after.port_range)
+
+    def cured_by_task(self, shape: Shape, cluster: Cluster, change: TaskChange) -> bool:
+        return bool(_in_the_way(shape.constraints, change.before) - _in_the_way(shape.constraints, change.after))
+
     def _enough(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
         """A named port inside the range is one less to give away; that it is free was asked for already."""
         wanted = shape.constraints.ports_wanted
@@ -54,3 +64,11 @@ def _doubled(shape: Shape) -> bool:
 
 def _named(shape: Shape) -> str:
     return ", ".join(f"{port.port}/{port.protocol}" for port in shape.constraints.host_ports)
+
+
+def _in_the_way(wanted: Constraints, task: Described | None) -> set[HostPort]:
+    """The ports of a task that keep another one away; any port does where some of a range are wanted."""
+    used = () if task is None else task.constraints.host_ports
+    if wanted.ports_wanted:
+        return set(used)
+    return {port for port in used if any(excludes(port, own) for own in wanted.host_ports)}

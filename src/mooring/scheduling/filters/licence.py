@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.hints import NodeChange, TaskChange
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape
 
@@ -39,6 +40,17 @@ class LicenceFilter:
             cure="release" if busy else "change",
             details={"licence": wanted},
         )
+
+    def cured_by_node(self, shape: Shape, cluster: Cluster, change: NodeChange) -> bool:
+        before, after = change.before, change.after
+        if before is None or after is None:
+            return after is not None
+        return (before.licence, before.sessions_allowed) != (after.licence, after.sessions_allowed)
+
+    def cured_by_task(self, shape: Shape, cluster: Cluster, change: TaskChange) -> bool:
+        before, after = change.before, change.after
+        used = before is not None and before.constraints.licence is not None
+        return used and (after is None or after.constraints.licence is None)
 
 
 def _sessions(shape: Shape) -> str:

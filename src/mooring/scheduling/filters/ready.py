@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from mooring.model.constraints import Taint
+from mooring.model.constraints import Constraints, Taint
 from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.hints import OwnChange
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape
 
@@ -17,9 +18,16 @@ class ReadyFilter:
 
     def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
         ready = cluster.ready[rows]
-        if any(toleration.tolerates(CORDON) for toleration in shape.constraints.tolerations):
+        if _tolerates_cordon(shape.constraints):
             ready = ready | cluster.cordoned[rows]
         return ready
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
         return Rejection("node-not-ready", f"{len(rows):,} not ready")
+
+    def cured_by_itself(self, shape: Shape, cluster: Cluster, change: OwnChange) -> bool:
+        return _tolerates_cordon(change.after.constraints)
+
+
+def _tolerates_cordon(constraints: Constraints) -> bool:
+    return any(toleration.tolerates(CORDON) for toleration in constraints.tolerations)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mooring.model.quantity import format_decimal
-from mooring.model.slots import slot_type
+from mooring.model.slots import Amounts, slot_type
 from mooring.scheduling.columns import Cluster, Demand, Mask, Rows
+from mooring.scheduling.hints import NodeChange, OwnChange, TaskChange
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape
 
@@ -89,6 +90,25 @@ class ResourcesFilter:
             ", ".join(words),
             cure="release" if fits_when_empty.all(axis=0).any() else "change",
             details={"lacking": lacking},
+        )
+
+    def cured_by_node(self, shape: Shape, cluster: Cluster, change: NodeChange) -> bool:
+        before, after = change.before, change.after
+        return after is not None and (before is None or self._any_less(shape, before.allocatable, after.allocatable))
+
+    def cured_by_task(self, shape: Shape, cluster: Cluster, change: TaskChange) -> bool:
+        before, after = change.before, change.after
+        return before is not None and (after is None or self._any_less(shape, after.request, before.request))
+
+    def cured_by_itself(self, shape: Shape, cluster: Cluster, change: OwnChange) -> bool:
+        before, after = change.before.request, change.after.request
+        return any(after.get(name, 0) < units for name, units in before.items())
+
+    def _any_less(self, shape: Shape, these: Amounts, those: Amounts) -> bool:
+        """Whether there is less of a slot that the shape asks for in these amounts than in those."""
+        return any(
+            amount and self.ignored.isdisjoint(_names(name)) and these.get(name, 0) < those.get(name, 0)
+            for name, amount in shape.request
         )
 
 

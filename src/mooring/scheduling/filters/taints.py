@@ -6,6 +6,7 @@ from collections import Counter
 
 from mooring.model.constraints import Taint
 from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.hints import OwnChange
 from mooring.scheduling.node_terms import HARD, tolerated, untolerated
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape
@@ -35,6 +36,9 @@ class TaintsFilter:
             ", ".join(words),
             details={"taints": {_shown(taint): count for taint, count in first.items()}},
         )
+
+    def cured_by_itself(self, shape: Shape, cluster: Cluster, change: OwnChange) -> bool:
+        return change.before.constraints.tolerations != change.after.constraints.tolerations
 
 
 def _shown(taint: Taint) -> str:

@@ -7,7 +7,8 @@ import numpy as np
 from mooring.model.groups import group_of, is_of_group
 from mooring.model.reasons import Cure
 from mooring.scheduling.columns import Cluster, Mask, Rows
-from mooring.scheduling.domains import domain_totals, has_label, of_domain
+from mooring.scheduling.domains import domain_of, domain_totals, has_label, of_domain
+from mooring.scheduling.hints import NodeChange, Watch
 from mooring.scheduling.placed import matcher_of_all
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape
@@ -52,6 +53,22 @@ class TaskAffinityFilter:
             f"{len(rows):,} away from the tasks that it must be with (by {', '.join(keys)})",
             details={"topology_keys": keys},
         )
+
+    def watched(self, shape: Shape, cluster: Cluster) -> tuple[Watch, ...]:
+        """One that leaves cures only who may be the first of its group."""
+        constraints = shape.constraints
+        if not constraints.affinity:
+            return ()
+        matcher = matcher_of_all(constraints.affinity, constraints.project)
+        return (Watch(matcher, leaving=self._matches_itself(shape, cluster)),)
+
+    def cured_by_node(self, shape: Shape, cluster: Cluster, change: NodeChange) -> bool:
+        """A node that joins a domain; for who may be the first of its group also one that leaves its domain."""
+        for term in shape.constraints.affinity:
+            before, after = domain_of(change.before, term.topology_key), domain_of(change.after, term.topology_key)
+            if before != after and (after is not None or self._matches_itself(shape, cluster)):
+                return True
+        return False
 
     def _matches_itself(self, shape: Shape, cluster: Cluster) -> bool:
         constraints = shape.constraints

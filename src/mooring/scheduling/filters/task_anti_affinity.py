@@ -9,8 +9,9 @@ import numpy as np
 from mooring.model.constraints import TaskTerm
 from mooring.model.groups import group_of, is_of_group
 from mooring.scheduling.columns import Cluster, Mask, Rows
-from mooring.scheduling.domains import domain_totals, of_domain
+from mooring.scheduling.domains import domain_of, domain_totals, of_domain
 from mooring.scheduling.filters.task_affinity import strict_group
+from mooring.scheduling.hints import NodeChange, Watch
 from mooring.scheduling.placed import Counts, matcher_of
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape
@@ -41,6 +42,23 @@ class TaskAntiAffinityFilter:
             details={"topology_keys": sorted(keys)},
         )
 
+    def watched(self, shape: Shape, cluster: Cluster) -> tuple[Watch, ...]:
+        constraints = shape.constraints
+        apart_from = (matcher_of(term, constraints.project) for term in constraints.anti_affinity)
+        return (
+            *(Watch(matcher, coming=False) for matcher in apart_from),
+            *(Watch((term, project), coming=False) for term, project, _ in _carried_against(shape, cluster)),
+        )
+
+    def cured_by_node(self, shape: Shape, cluster: Cluster, change: NodeChange) -> bool:
+        """A new node, or one that leaves a domain: without the label nothing keeps the task away."""
+        keys = {term.topology_key for term in shape.constraints.anti_affinity}
+        keys |= {term.topology_key for term, _ in _against(shape, cluster)}
+        if change.before is None:
+            return bool(keys)
+        domains = ((domain_of(change.before, key), domain_of(change.after, key)) for key in keys)
+        return any(before is not None and before != after for before, after in domains)
+
 
 def _terms(shape: Shape, cluster: Cluster) -> Iterator[tuple[TaskTerm, Counts]]:
     """The task's own terms and those of placed tasks against it, with the tasks per row that keep it away."""
@@ -61,6 +79,11 @@ def _beside_members(shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
 
 def _against(shape: Shape, cluster: Cluster) -> Iterator[tuple[TaskTerm, Counts]]:
     """The terms by which placed tasks keep this one away, with how many carry each on which row."""
+    for term, _, carriers in _carried_against(shape, cluster):
+        yield term, carriers
+
+
+def _carried_against(shape: Shape, cluster: Cluster) -> Iterator[tuple[TaskTerm, str, Counts]]:
     constraints = shape.constraints
     labels = dict(constraints.labels)
     project_labels = cluster.placed.project_labels(constraints.project)
@@ -68,7 +91,7 @@ def _against(shape: Shape, cluster: Cluster) -> Iterator[tuple[TaskTerm, Counts]
         if isinstance(term, TaskTerm) and matcher_of(term, project).matches(
             constraints.project, project_labels, labels
         ):
-            yield term, carriers
+            yield term, project, carriers
 
 
 def _none_in_domain(cluster: Cluster, term: TaskTerm, counts: Counts, rows: Rows) -> Mask:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from mooring.model.nodes import Node
+from mooring.model.quantity import INT64_MAX
 from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.hints import NodeChange, OwnChange, TaskChange
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape
 
@@ -27,3 +30,18 @@ class TasksPerNodeFilter:
             cure="release" if most >= shape.tasks else "change",
             details={"max_tasks": most},
         )
+
+    def cured_by_node(self, shape: Shape, cluster: Cluster, change: NodeChange) -> bool:
+        return _most(change.after) > _most(change.before)
+
+    def cured_by_task(self, shape: Shape, cluster: Cluster, change: TaskChange) -> bool:
+        return change.before is not None and change.after is None
+
+    def cured_by_itself(self, shape: Shape, cluster: Cluster, change: OwnChange) -> bool:
+        return False
+
+
+def _most(node: Node | None) -> int:
+    if node is None:
+        return 0
+    return INT64_MAX if node.max_tasks is None else node.max_tasks

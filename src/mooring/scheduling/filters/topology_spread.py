@@ -7,8 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from mooring.model.constraints import Spread
+from mooring.model.nodes import Node
 from mooring.scheduling.columns import Cluster, Mask, Rows
-from mooring.scheduling.domains import domain_totals, has_label, of_domain
+from mooring.scheduling.domains import domain_of, domain_totals, has_label, of_domain
+from mooring.scheduling.hints import NodeChange, OwnChange, Watch
+from mooring.scheduling.node_terms import wanted_nodes
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape
 from mooring.scheduling.spreading import counts_itself, labelled_for_all, matcher_of_spread, taking_part
@@ -49,6 +52,31 @@ class TopologySpreadFilter:
             cure="release" if unlabelled < len(rows) else "change",
             details={"topology_keys": [spread.topology_key for spread in spreads]},
         )
+
+    def watched(self, shape: Shape, cluster: Cluster) -> tuple[Watch, ...]:
+        """More tasks where there were fewest allow more elsewhere, as fewer do where there were most."""
+        return tuple(Watch(matcher_of_spread(spread, shape.constraints)) for spread in _hard(shape))
+
+    def cured_by_node(self, shape: Shape, cluster: Cluster, change: NodeChange) -> bool:
+        """Another set of domains, or of nodes that take part in the count."""
+        spreads = _hard(shape)
+        return _taking_part(change.before, spreads, shape) != _taking_part(change.after, spreads, shape)
+
+    def cured_by_itself(self, shape: Shape, cluster: Cluster, change: OwnChange) -> bool:
+        before, after, spreads = change.before.constraints, change.after.constraints, _hard(shape)
+        if before.tolerations != after.tolerations and any(spread.honor_node_taints for spread in spreads):
+            return True
+        selectors = [spread.selector for spread in spreads if spread.selector is not None]
+        return any(s.matches(dict(before.labels)) != s.matches(dict(after.labels)) for s in selectors)
+
+
+def _taking_part(node: Node | None, spreads: tuple[Spread, ...], shape: Shape) -> tuple[object, ...] | None:
+    """What of a node decides whether and where it counts; None where it lacks a label, and so never does."""
+    domains = [domain_of(node, spread.topology_key) for spread in spreads]
+    if node is None or not spreads or None in domains:
+        return None
+    alone = Cluster([node])
+    return node.pool, node.taints, *domains, bool(wanted_nodes(shape.constraints, alone, alone.rows)[0])
 
 
 def _hard(shape: Shape) -> tuple[Spread, ...]:

@@ -1,0 +1,318 @@
+"""The waiting room: what cannot be placed now is parked under what it lacks, until something changes that may cure it.
+
+Work that is alike to placement waits together and is tried once per change, however much of it there is. What it lacks
+is room or a constraint met on some node (see `lookout`), a time, or a gate that somebody else lifts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from heapq import heappop, heappush
+from itertools import islice
+from uuid import UUID
+
+from mooring.model.decisions import Decision, Outcome
+from mooring.model.reasons import Reason
+from mooring.model.workloads import Workload
+from mooring.scheduling.columns import Cluster
+from mooring.scheduling.lookout import Entry, Lookout
+from mooring.scheduling.ordering.fifo import FifoSequencer
+from mooring.scheduling.plugins import Sequencer
+from mooring.scheduling.profiles import Profile
+from mooring.scheduling.scheduler import Pass
+from mooring.scheduling.shapes import Shape, shape_of
+from mooring.scheduling.shortage import Shortage
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """What decides whether work can be placed; what is equal here waits together."""
+
+    shape: Shape
+    tasks: int
+    later: tuple[datetime, ...]
+    """When those of its tasks may be tried that back off."""
+    gang: bool
+    min_tasks: int | None
+    max_per_node: int | None
+    single_node: bool
+    occupied: frozenset[tuple[UUID, int]]
+    """Where it has tasks already, if that matters to where others may go."""
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Work that waits together, and why."""
+
+    alike: Alike
+    entry: Entry
+    shortage: Shortage
+    members: dict[UUID, Workload] = field(default_factory=dict)
+    reason: Reason | None = None
+    said_at: int = -1
+    """The revision of the columns that the reason was said of."""
+    to_tell: set[UUID] = field(default_factory=set)
+    """Members that are new, or were tried by a change, since the reason was said."""
+
+
+class WaitingRoom:
+    """Everything that waits. `take` hands out what is worth a try, `park` takes back what found no place."""
+
+    def __init__(self, cluster: Cluster, *, sequencer: Sequencer | None = None) -> None:
+        self.found_by_timer = 0
+        """Work that was placed when everything was tried, though nothing had said that it could be: a missed cure."""
+        self.tries = 0
+        """How many groups were handed out because of a change."""
+        self._cluster = cluster
+        self._sequencer: Sequencer = FifoSequencer() if sequencer is None else sequencer
+        self._lookout = Lookout(cluster)
+        self._fresh: dict[UUID, Workload] = {}
+        self._groups: dict[Alike, Group] = {}
+        self._home: dict[UUID, Group] = {}
+        self._gated: dict[UUID, tuple[str, ...]] = {}
+        self._later: dict[UUID, tuple[datetime, Workload]] = {}
+        self._times: list[tuple[datetime, UUID]] = []
+        self._out: set[UUID] = set()
+        """Members of groups that were handed out last."""
+        self._by_timer: set[UUID] = set()
+        """Those of them that no change had woken."""
+        self._unexplained: dict[Group, None] = {}
+        self._owners = len(cluster.owners.values)
+
+    @property
+    def restless(self) -> bool:
+        """There is more to do although nothing changes: work to look at once more, or reasons to say."""
+        return bool(self._lookout.unsure or self._unexplained)
+
+    def admit(self, workload: Workload) -> None:
+        """Work that is new here or other than it was. If it is so in nothing that matters to placement, it waits on."""
+        group = self._home.get(workload.id)
+        if group is not None and group.alike == self._alike(workload):
+            group.members[workload.id] = workload
+            if workload.id in self._later:
+                self._later[workload.id] = (self._later[workload.id][0], workload)
+        elif not workload.gates or self._gated.get(workload.id) != workload.gates:
+            self.forget(workload.id)
+            self._fresh[workload.id] = workload
+
+    def forget(self, workload_id: UUID) -> None:
+        """Work that waits no more, or never did."""
+        for held in (self._fresh, self._later, self._gated):
+            if held:  # The hash of an id costs more than the rest of this.
+                held.pop(workload_id, None)
+        group = self._home.pop(workload_id, None) if self._home else None
+        if group is None:
+            return
+        del group.members[workload_id]
+        group.to_tell.discard(workload_id)
+        if not group.members:
+            self._lookout.drop(group.entry)
+            del self._groups[group.alike]
+            self._unexplained.pop(group, None)
+        elif group.entry.workload.id == workload_id:
+            group.entry.workload = next(iter(group.members.values()))
+
+    def reconsider(self, pools: Collection[str]) -> None:
+        """The policy of these pools changed: everything in them is worth a try."""
+        groups = [group for group in self._groups.values() if group.alike.shape.pool in pools]
+        self._reconsider(workload for group in groups for workload in group.members.values())
+
+    def next_time(self) -> datetime | None:
+        """When the next task that backs off may be tried."""
+        while self._times and self._outdated(*self._times[0]):
+            heappop(self._times)
+        return self._times[0][0] if self._times else None
+
+    def take(self, now: datetime) -> list[Workload]:
+        """What is new, changed, due, or could be placed after what changed since the last look."""
+        self._out, self._by_timer = set(), set()
+        self._note_new_owners()
+        self._come_due(now)
+        self._note_changed_nodes()
+        fresh, self._fresh = self._fresh, {}
+        taken: list[Workload] = []
+        for workload in fresh.values():
+            if _is_due(workload, now):
+                taken.append(workload)
+            else:
+                self._remember_time(workload, now)
+        for entry, room in self._lookout.cured():
+            portion = self._portion(self._home[entry.workload.id], room)
+            self._out.update(workload.id for workload in portion)
+            taken += portion
+        return taken
+
+    def take_all(self, now: datetime) -> list[Workload]:
+        """Everything, for the timer; what is placed of it though no change had woken it is counted."""
+        taken = self.take(now)
+        others = [w for group in self._groups.values() for w in group.members.values() if w.id not in self._out]
+        self._by_timer = {workload.id for workload in others}
+        self._out |= self._by_timer
+        for group in self._groups.values():
+            if group.said_at != self._cluster.changes.revision:
+                self._unexplained[group] = None
+        return taken + others
+
+    def park(self, result: Pass, profile: Profile | None, now: datetime, *, eager: bool = False) -> Pass:
+        """Take back what a pass could not place; the rest of the pass comes back, its reasons still to be said.
+
+        `eager`: work that may make room for itself is worth a try after every change in its pool.
+        """
+        if self._out:
+            self._let_go(decision for decision in result.decisions if decision.outcome is not Outcome.WAITING)
+        shortages = dict(result.short)
+        parked: set[int] = set()
+        for position, decision in enumerate(result.decisions):
+            if decision.outcome is not Outcome.WAITING:
+                continue
+            workload, shortage = decision.workload, shortages.get(position)
+            if shortage is not None and profile is not None:
+                self._park(workload, shortage, profile, eager)
+                parked.add(position)
+            else:
+                self.forget(workload.id)
+            backs_off = self._remember_time(workload, now)
+            if workload.gates:
+                self._gated[workload.id] = workload.gates
+            elif position not in parked and not backs_off:
+                self._fresh[workload.id] = workload
+        self._lookout.settle()
+        return _without(parked, result)
+
+    def unexplained(self, most: int) -> list[Group]:
+        """Groups whose reason is to be said, or said again; those that have none first."""
+        first = list(islice((group for group in self._unexplained if group.reason is None), most))
+        return first + list(islice((g for g in self._unexplained if g.reason is not None), most - len(first)))
+
+    def explained(self, group: Group, reason: Reason) -> list[Decision]:
+        """Note why a group waits; the decisions that are worth storing.
+
+        To all if the gist changed. Amounts alone are told to those that were tried, since every placement moves them.
+        """
+        everyone = group.reason is None or _gist(group.reason) != _gist(reason)
+        told = list(group.members if everyone else group.to_tell)
+        group.reason, group.said_at, group.to_tell = reason, self._cluster.changes.revision, set()
+        self._unexplained.pop(group, None)
+        return [Decision(group.members[each], Outcome.WAITING, reason=reason) for each in told]
+
+    def _park(self, workload: Workload, shortage: Shortage, profile: Profile, eager: bool) -> None:
+        group = self._home.get(workload.id)
+        if group is None:
+            alike = self._alike(workload)
+            group = self._groups.get(alike)
+            if group is None:
+                entry = Entry(workload, alike.shape, None if eager else profile)
+                group = self._groups[alike] = Group(alike, entry, shortage)
+                self._lookout.add(entry)
+            self._home[workload.id] = group
+            group.members[workload.id] = workload
+        group.shortage = shortage
+        self._lookout.tried(group.entry)
+        if workload.id not in self._by_timer:
+            group.to_tell.add(workload.id)
+            self._unexplained[group] = None
+
+    def _let_go(self, decisions: Iterable[Decision]) -> None:
+        """Forget what was handed out and will not come back."""
+        for decision in decisions:
+            if decision.workload.id in self._out:
+                self.found_by_timer += bool(decision.placements) and decision.workload.id in self._by_timer
+                self.forget(decision.workload.id)
+
+    def _portion(self, group: Group, room: int) -> list[Workload]:
+        """As many of a group, best first, as there may be room for; the others are looked at again after these."""
+        entry, size = group.entry, len(group.entry.workload.tasks)
+        if room < _at_once(entry.workload):
+            return []
+        self.tries += 1
+        number = -(-room // max(size, 1))
+        if number >= len(group.members):
+            return list(group.members.values())
+        self._lookout.unsure[entry.number] = entry
+        return list(self._sequencer.order(list(group.members.values()))[:number])
+
+    def _reconsider(self, workloads: Iterable[Workload]) -> None:
+        for workload in list(workloads):
+            self.forget(workload.id)
+            self._fresh[workload.id] = workload
+
+    def _alike(self, workload: Workload) -> Alike:
+        limited = workload.max_per_node is not None or workload.single_node or workload.min_tasks is not None
+        return Alike(
+            shape_of(workload, self._cluster),
+            len(workload.tasks),
+            tuple(task.not_before for task in workload.tasks if task.not_before is not None),
+            workload.gang,
+            workload.min_tasks,
+            workload.max_per_node,
+            workload.single_node,
+            frozenset(workload.occupied.items()) if limited else frozenset(),
+        )
+
+    def _come_due(self, now: datetime) -> None:
+        while self._times and self._times[0][0] <= now:
+            time, workload_id = heappop(self._times)
+            if not self._outdated(time, workload_id):
+                self._reconsider([self._later[workload_id][1]])
+
+    def _outdated(self, time: datetime, workload_id: UUID) -> bool:
+        known = self._later.get(workload_id)
+        return known is None or known[0] != time
+
+    def _remember_time(self, workload: Workload, now: datetime) -> bool:
+        """Whether a task of it may be tried at a later time, when it is handed out again."""
+        times = [task.not_before for task in workload.tasks if task.not_before is not None and task.not_before > now]
+        if not times:
+            return False
+        self._later[workload.id] = (min(times), workload)
+        heappush(self._times, (min(times), workload.id))
+        return True
+
+    def _note_new_owners(self) -> None:
+        """Users who got a node of their own are no longer like all others to placement."""
+        owners = self._cluster.owners.values
+        if len(owners) > self._owners:
+            new = frozenset(owners[self._owners :])
+            self._owners = len(owners)
+            members = [w for group in self._groups.values() for w in group.members.values()]
+            self._reconsider(workload for workload in members if workload.user_id in new)
+
+    def _note_changed_nodes(self) -> None:
+        """Reasons count the nodes of a pool: where these changed, they are to be said again."""
+        pools = self._lookout.changed_pools()
+        for group in self._groups.values() if pools is None or pools else ():
+            if pools is None or group.alike.shape.pool in pools:
+                self._unexplained[group] = None
+
+
+def _is_due(workload: Workload, now: datetime) -> bool:
+    """Whether one of its tasks may be tried."""
+    for task in workload.tasks:
+        if task.not_before is None or task.not_before <= now:
+            return True
+    return not workload.tasks
+
+
+def _at_once(workload: Workload) -> int:
+    """How many tasks of it are placed together or none."""
+    if workload.gang:
+        return len(workload.tasks)
+    if workload.min_tasks is not None:
+        return max(1, min(len(workload.tasks), workload.min_tasks - sum(workload.occupied.values())))
+    return 1
+
+
+def _gist(reason: Reason) -> tuple[object, ...]:
+    """What is worth storing again whenever it changes."""
+    return reason.code, reason.by, reason.cure, reason.details.get("rejected")
+
+
+def _without(parked: Collection[int], result: Pass) -> Pass:
+    if not parked:
+        return result
+    left = [position for position in range(len(result.decisions)) if position not in parked]
+    place = {position: number for number, position in enumerate(left)}
+    short = tuple((place[position], shortage) for position, shortage in result.short if position in place)
+    return Pass(tuple(result.decisions[position] for position in left), short)

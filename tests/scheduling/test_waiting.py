@@ -1,0 +1,425 @@
+"""The waiting room: who is tried again after which change, and what is said meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from mooring.model.constraints import Constraints, HostPort, Spread, Taint, TaskTerm
+from mooring.model.labels import equal_to
+from mooring.model.lifecycle import NodeStatus
+from mooring.scheduling import Cluster, Profile, Registry
+from mooring.scheduling.columns import Mask, Rows
+from mooring.scheduling.plugins import DependsOn, Rejection
+from mooring.scheduling.shapes import Shape
+from tests.scheduling.builders import NOW, NodeBuilder, WorkloadBuilder, id_of, node, workload
+from tests.scheduling.waiting_world import World
+
+
+def constrained(builder: WorkloadBuilder, **constraints: object) -> WorkloadBuilder:
+    return WorkloadBuilder(replace(builder.workload, constraints=Constraints(**constraints)))  # type: ignore[arg-type]
+
+
+def full_world() -> World:
+    """Two nodes with 4 cores, one task of 3 on each."""
+    world = World([node("n1").cpu(4), node("n2").cpu(4)])
+    world.submit(workload("a").cpu(3), workload("b").cpu(3))
+    assert len(world.turn().placed) == 2
+    return world
+
+
+def test_what_found_no_place_is_not_tried_again_while_nothing_changes():
+    world = full_world()
+    world.submit(workload("late").cpu(2))
+    assert world.turn().tried == ["late"]
+    assert world.turn().tried == []
+    assert world.room.tries == 0
+
+
+def test_a_release_wakes_who_fits_there_now_and_nobody_else():
+    world = full_world()
+    world.submit(workload("four").cpu(4), workload("five").cpu(5), workload("gpu").cpu(1).slot("gpu", 1))
+    world.turn()
+    world.end(world.running[0])
+    assert world.turn().tried == ["four"]
+
+
+def test_a_release_that_is_too_small_wakes_nobody():
+    world = World([node("n1").cpu(4)])
+    world.submit(workload("a").cpu(1), workload("b").cpu(3))
+    world.turn()
+    world.submit(workload("large").cpu(4))
+    world.turn()
+    world.end(world.running[0])
+    assert world.turn().tried == []
+    world.end(world.running[0])
+    assert world.turn().placed == ["large"]
+
+
+def test_a_placement_elsewhere_wakes_nobody():
+    world = full_world()
+    world.submit(workload("late").cpu(2))
+    world.turn()
+    world.submit(workload("small").cpu(1))
+    assert world.turn().tried == ["small"]
+    assert world.turn().tried == []
+
+
+def test_a_release_on_a_node_that_may_not_be_used_wakes_nobody():
+    world = full_world()
+    world.submit(constrained(workload("elsewhere").cpu(1), node_selector=(("disk", "ssd"),)))
+    world.turn()
+    world.end(world.running[0])
+    assert world.turn().tried == []
+    world.change("n1", labels={"disk": "ssd"}, generation=2)
+    assert world.turn().placed == ["elsewhere"]
+
+
+def test_what_was_assumed_and_did_not_come_true_is_room_again():
+    """The pass placed one and found the other wanting; the first was not bound after all."""
+    world = World([node("n1").cpu(4)])
+    world.submit(workload("first").cpu(3), workload("second").cpu(2))
+    assert world.turn().placed == ["first"]
+    world.running.clear()
+    world.tell("n1")
+    assert world.turn().placed == ["second"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"schedulable": False}, {"schedulable": True}),
+        ({"status": NodeStatus.LOST}, {"status": NodeStatus.READY}),
+        ({"taints": (Taint("dedicated", "db"),)}, {"taints": ()}),
+        ({"architecture": "arm64"}, {"architecture": "x86_64"}),
+        ({"runtimes": frozenset({"container"})}, {"runtimes": frozenset({"process"})}),
+        ({"owner": id_of("another")}, {"owner": id_of("someone")}),
+        ({"owner": id_of("another")}, {"owner": None}),
+        ({"pool": "other"}, {"pool": "default"}),
+        ({"max_tasks": 0}, {"max_tasks": 1}),
+        ({"allocatable": {"cpu": 500}}, {"allocatable": {"cpu": 1000}}),
+    ],
+)
+def test_a_node_that_becomes_usable_wakes_who_it_can_take(before: dict[str, object], after: dict[str, object]):
+    world = World()
+    world.add(node("n1").cpu(4))
+    world.change("n1", **before)
+    world.submit(workload("w").cpu(1).architecture("x86_64"), workload("large").cpu(64).user("third"))
+    world.turn()
+    assert world.turn().tried == []
+    world.change("n1", **after)
+    turn = world.turn()
+    assert turn.tried == ["w"]
+    assert turn.placed == ["w"]
+
+
+def test_a_new_node_wakes_who_it_can_take():
+    world = World()
+    world.submit(workload("small").cpu(1), workload("large").cpu(8))
+    world.turn()
+    world.add(node("n1").cpu(4))
+    assert world.turn().placed == ["small"]
+    assert world.room.tries == 1
+
+
+def test_work_that_is_alike_is_tried_once_per_change_however_much_there_is():
+    """As many are tried as there may be room for, the oldest first."""
+    world = full_world()
+    world.submit(*(workload(f"w{number}").cpu(2).created(number) for number in range(50)))
+    world.turn()
+    world.end(world.running[0])
+    turn = world.turn()
+    assert turn.tried == turn.placed == ["w49", "w48"]
+    assert world.turn().tried == []
+    assert world.room.tries == 1
+
+
+def test_a_gang_waits_until_there_is_room_for_all_of_it():
+    world = World([node("n1").cpu(4), node("n2").cpu(4)])
+    world.submit(*(workload(name).cpu(3) for name in ("a", "b")))
+    world.turn()
+    world.submit(workload("gang").cpu(2).replicas(4).gang())
+    world.turn()
+    world.end(world.running[0])
+    assert world.turn().tried == []
+    world.end(world.running[0])
+    assert world.turn().placed == ["gang"]
+
+
+def test_room_on_a_node_that_has_its_share_of_a_workload_wakes_nobody():
+    world = World([node("n1").cpu(4)])
+    world.submit(workload("spread").cpu(1).replicas(2).max_per_node(1), workload("other").cpu(2))
+    world.turn()
+    world.turn()
+    world.end(next(task for task in world.running if task.request["cpu"] == 2000))
+    assert world.turn().tried == []
+    world.add(node("n2").cpu(1))
+    assert world.turn().placed == ["spread"]
+
+
+def test_the_time_of_a_task_that_backs_off_wakes_it():
+    world = World([node("n1").cpu(4)])
+    world.submit(workload("w").cpu(1).backing_off(8))
+    assert world.turn().tried == []
+    assert world.room.next_time() == NOW + timedelta(seconds=8)
+    assert world.turn(NOW + timedelta(seconds=7)).tried == []
+    assert world.turn(NOW + timedelta(seconds=8)).placed == ["w"]
+    assert world.room.next_time() is None
+
+
+def test_a_gang_that_backs_off_in_part_is_tried_when_all_of_it_may_be():
+    world = World([node("n1").cpu(4)])
+    world.submit(workload("w").cpu(1).backing_off(None, 8).gang())
+    assert world.turn().tried == ["w"]
+    assert world.turn().tried == []
+    assert world.turn(NOW + timedelta(seconds=8)).placed == ["w"]
+
+
+def test_changed_work_is_tried_and_work_that_only_looks_changed_is_not():
+    world = full_world()
+    world.submit(workload("w").cpu(2))
+    world.turn()
+    again = replace(world.waiting["w"], version=2, waiting_reason="something")
+    world.submit(WorkloadBuilder(again))
+    assert world.turn().tried == []
+    world.submit(workload("w").cpu(1))
+    assert world.turn().placed == ["w"]
+
+
+def test_withdrawn_work_is_not_handed_out():
+    world = full_world()
+    world.submit(workload("w").cpu(2))
+    world.turn()
+    world.withdraw("w")
+    world.end(world.running[0])
+    assert world.turn().tried == []
+
+
+def test_work_behind_gates_is_not_tried_until_they_are_lifted():
+    world = World([node("n1").cpu(4)])
+    gated = WorkloadBuilder(replace(workload("w").cpu(1).workload, gates=("approval",)))
+    world.submit(gated)
+    world.turn()
+    world.submit(gated)
+    assert world.turn().tried == []
+    assert world.turn_of_timer().placed == []
+    world.submit(workload("w").cpu(1))
+    assert world.turn().placed == ["w"]
+
+
+def test_the_policy_of_a_pool_makes_everything_in_it_worth_a_try():
+    world = full_world()
+    world.submit(workload("here").cpu(2), workload("there").cpu(2).pool("other"))
+    world.turn()
+    world.room.reconsider({"default"})
+    assert world.turn().tried == ["here"]
+
+
+LABELS = (("app", "web"),)
+WEB = TaskTerm("zone", equal_to({"app": "web"}))
+
+
+def zones() -> World:
+    """Two nodes in zone a and one in zone b, with 8 cores each."""
+    places = (("n1", "a"), ("n2", "a"), ("n3", "b"))
+    return World(NodeBuilder(replace(node(name).cpu(8).node, labels={"zone": zone})) for name, zone in places)
+
+
+def test_who_must_be_near_others_is_woken_by_their_coming():
+    world = zones()
+    world.submit(constrained(workload("near").cpu(1), affinity=(WEB,)))
+    world.turn()
+    world.turn()
+    world.submit(constrained(workload("other").cpu(1), labels=(("app", "db"),)))
+    assert world.turn().tried == ["other"]
+    assert world.turn().tried == []
+    world.submit(constrained(workload("web").cpu(1), labels=LABELS))
+    assert world.turn().tried == ["web"]
+    assert world.turn().placed == ["near"]
+
+
+def test_who_may_be_the_first_of_its_group_is_woken_when_the_last_of_it_leaves():
+    """It may go to one zone only, and its like run in the other."""
+    world = zones()
+    world.submit(constrained(workload("web").cpu(1), labels=LABELS, node_selector=(("zone", "a"),)))
+    world.turn()
+    world.submit(constrained(workload("near").cpu(1), labels=LABELS, affinity=(WEB,), node_selector=(("zone", "b"),)))
+    world.turn()
+    world.turn()
+    assert world.turn().tried == []
+    world.end(world.running[0])
+    assert world.turn().placed == ["near"]
+
+
+def test_who_must_be_apart_from_others_is_woken_by_their_leaving_or_another_label():
+    world = zones()
+    for zone in ("a", "b"):
+        world.submit(
+            constrained(workload(f"web-{zone}").cpu(1), labels=LABELS, node_selector=(("zone", zone),)),
+            constrained(workload(f"db-{zone}").cpu(1), labels=(("app", "db"),), node_selector=(("zone", zone),)),
+        )
+    world.turn()
+    world.submit(*(constrained(workload(name).cpu(1), anti_affinity=(WEB,)) for name in ("one", "two")))
+    world.turn()
+    world.turn()
+    world.end(next(task for task in world.running if task.constraints.labels != LABELS))
+    assert world.turn().tried == []
+    world.relabel(next(task for task in world.running if task.constraints.labels == LABELS), app="db")
+    assert sorted(world.turn().placed) == ["one", "two"]
+
+
+def test_whom_others_keep_away_is_woken_when_they_leave():
+    world = zones()
+    world.submit(constrained(workload("loner").cpu(1), anti_affinity=(TaskTerm("all", equal_to({"app": "web"})),)))
+    for name in ("n1", "n2", "n3"):
+        world.change(name, labels={**world.nodes[name].labels, "all": "one"})
+    world.turn()
+    world.submit(constrained(workload("web").cpu(1), labels=LABELS))
+    world.turn()
+    world.turn()
+    assert world.turn().tried == []
+    world.end(world.running[0])
+    assert world.turn().placed == ["web"]
+
+
+def test_an_uneven_spread_is_cured_where_the_fewest_are():
+    world = zones()
+    even = Spread("zone", 1, equal_to({"app": "web"}), honor_node_affinity=False)
+    one_zone = {"labels": LABELS, "node_selector": (("zone", "a"),)}
+    world.submit(constrained(workload("first").cpu(1), **one_zone))
+    world.turn()
+    world.submit(constrained(workload("second").cpu(1), spread=(even,), **one_zone))
+    world.turn()
+    world.turn()
+    assert world.turn().tried == []
+    world.submit(constrained(workload("web").cpu(1), labels=LABELS, node_selector=(("zone", "b"),)))
+    world.turn()
+    assert world.turn().placed == ["second"]
+
+
+def test_a_port_that_is_given_up_wakes_who_needs_it():
+    world = World([node("n1").cpu(8)])
+    world.submit(constrained(workload("holder").cpu(1), host_ports=(HostPort(80),)), workload("other").cpu(1))
+    world.turn()
+    world.submit(constrained(workload("w").cpu(1), host_ports=(HostPort(80),)))
+    world.turn()
+    world.end(next(task for task in world.running if not task.constraints.host_ports))
+    assert world.turn().tried == []
+    world.end(world.running[0])
+    assert world.turn().placed == ["w"]
+
+
+class OddTaskCount:
+    """A user's filter that says nothing about what cures it: the nodes together must have an odd number of tasks."""
+
+    name = "odd"
+
+    def __init__(self, depends_on: DependsOn) -> None:
+        self.depends_on = depends_on
+
+    def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
+        odd = int(cluster.tasks.sum()) % 2 == 1
+        return np.full(len(rows), odd or not shape.constraints.labels, dtype=np.bool_)
+
+    def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
+        return Rejection("even", f"{len(rows)} with an even number of tasks")
+
+
+@pytest.mark.parametrize("depends_on", ["cluster", "domain"])
+def test_a_filter_that_gives_no_hint_is_asked_again_after_every_change(depends_on: DependsOn):
+    given = Registry().profile()
+    profile = Profile("own", (*given.filters, OddTaskCount(depends_on)), given.scorers)
+    world = World([node("n1").cpu(1), node("n2").cpu(4)], profile)
+    world.submit(constrained(workload("w").cpu(2), labels=LABELS))
+    world.turn()
+    assert world.turn().tried == []
+    world.submit(workload("other").cpu(1))
+    assert world.turn().placed == ["other"]
+    assert world.turn().placed == ["w"]
+
+
+class LargeOnlyOnBig:
+    """A user's static filter that looks at the amounts of the request."""
+
+    name = "large_only_on_big"
+    depends_on: DependsOn = "static"
+
+    def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
+        big = np.array([cluster.node(row).labels.get("size") == "big" for row in rows.tolist()], dtype=np.bool_)
+        return big if dict(shape.request)["cpu"] > 1000 else ~big
+
+    def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
+        return Rejection("wrong-size", f"{len(rows)} of the wrong size")
+
+
+def test_a_static_filter_may_look_at_what_is_asked_for():
+    given = Registry().profile()
+    profile = Profile("own", (LargeOnlyOnBig(), *given.filters), given.scorers)
+    world = World([node("n1").cpu(0)], profile)
+    world.submit(workload("small").cpu(1), workload("large").cpu(2))
+    world.turn()
+    world.change("n1", allocatable={"cpu": 8000})
+    assert world.turn().placed == ["small"]
+    world.change("n1", labels={"size": "big"})
+    assert world.turn().placed == ["large"]
+
+
+def test_work_that_may_make_room_for_itself_is_tried_after_every_change_in_its_pool():
+    world = full_world()
+    world.add(node("far").cpu(1).pool("other"))
+    urgent = workload("urgent").cpu(2).workload
+    result = world.scheduler.place([urgent], NOW)
+    world.room.take(NOW)
+    world.room.park(result, world.scheduler.profile, NOW, eager=True)
+    assert world.room.take(NOW) == []
+    world.change("far", max_tasks=7)
+    assert world.room.take(NOW) == []
+    world.change("n1", max_tasks=7)
+    assert world.room.take(NOW) == [urgent]
+
+
+def test_everything_is_tried_by_the_timer_and_a_cure_that_was_missed_is_counted():
+    world = full_world()
+    world.submit(workload("w").cpu(2))
+    world.turn()
+    assert world.turn_of_timer().tried == ["w"]
+    assert world.room.found_by_timer == 0
+    # A release that the room takes for known.
+    world.end(world.running[0])
+    world.room._lookout.settle()
+    assert world.turn().tried == []
+    assert world.turn_of_timer().placed == ["w"]
+    assert world.room.found_by_timer == 1
+
+
+def test_a_reason_is_said_once_for_all_that_wait_together():
+    world = full_world()
+    world.submit(workload("one").cpu(2), workload("two").cpu(2), workload("three").cpu(3))
+    reasons = world.turn().reasons
+    assert set(reasons) == {"one", "two", "three"}
+    assert reasons["one"] is reasons["two"]
+    assert reasons["one"].details["waits_for"] == {"release": ["resources"]}
+    assert world.turn().reasons == {}
+
+
+def test_amounts_that_move_are_told_only_to_who_was_tried():
+    world = full_world()
+    world.submit(workload("waits").cpu(3))
+    world.turn()
+    world.submit(workload("small").cpu(1))
+    assert world.turn().reasons == {}
+    world.submit(workload("new").cpu(3))
+    assert set(world.turn().reasons) == {"new"}
+
+
+def test_other_nodes_are_a_new_reason_though_nothing_is_tried():
+    world = full_world()
+    world.submit(workload("waits").cpu(3))
+    world.turn()
+    world.add(node("n3").cpu(1))
+    turn = world.turn()
+    assert turn.tried == []
+    assert turn.reasons["waits"].details["rejected"] == {"resources": 3}

@@ -1,0 +1,165 @@
+"""Whatever happens to nodes and tasks: what could be placed is placed, and what could not is left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from mooring.model.constraints import Constraints, HostPort, Spread, Taint, TaskTerm, Toleration
+from mooring.model.decisions import Outcome
+from mooring.model.labels import equal_to
+from mooring.model.nodes import Node
+from mooring.model.workloads import Workload
+from tests.scheduling.builders import NodeBuilder, WorkloadBuilder, id_of, node, workload
+from tests.scheduling.waiting_world import World
+
+ZONES = ("a", "b", None)
+APPS = ("web", "db")
+NAMES = tuple(f"n{number}" for number in range(5))
+TAINT = Taint("dedicated", "db")
+
+constraints = st.builds(
+    Constraints,
+    labels=st.sampled_from([(), *((("app", app),) for app in APPS)]),
+    node_selector=st.sampled_from([(), (), (("zone", "a"),)]),
+    tolerations=st.sampled_from([(), (Toleration("dedicated", exists=True),)]),
+    affinity=st.sampled_from([(), (), (TaskTerm("zone", equal_to({"app": "web"})),)]),
+    anti_affinity=st.sampled_from([(), (), (TaskTerm("zone", equal_to({"app": "db"})),)]),
+    spread=st.sampled_from([(), (), (Spread("zone", 1, equal_to({"app": "web"})),)]),
+    host_ports=st.sampled_from([(), (), (), (HostPort(80),)]),
+    ports_wanted=st.sampled_from([0, 0, 0, 1]),
+    licence=st.sampled_from([None, None, None, "personal"]),
+)
+
+
+@st.composite
+def nodes(draw: st.DrawFn, name: str) -> Node:
+    zone = draw(st.sampled_from(ZONES))
+    return replace(
+        node(name).cpu(draw(st.integers(0, 6))).slot("gpu", draw(st.integers(0, 2))).node,
+        labels={} if zone is None else {"zone": zone},
+        schedulable=draw(st.sampled_from([True, True, True, False])),
+        taints=draw(st.sampled_from([(), (), (), (TAINT,)])),
+        max_tasks=draw(st.sampled_from([None, None, 1, 3])),
+        licence=draw(st.sampled_from([None, "personal", "enterprise"])),
+        owner=draw(st.sampled_from([None, None, None, id_of("ann"), id_of("ben")])),
+        pool=draw(st.sampled_from(["default", "default", "default", "other"])),
+        port_range=(2000, draw(st.integers(2000, 2001))),
+    )
+
+
+@st.composite
+def workloads(draw: st.DrawFn, name: str) -> WorkloadBuilder:
+    builder = workload(name).cpu(draw(st.integers(0, 4))).user(draw(st.sampled_from(["ann", "ben", "cas"])))
+    if draw(st.booleans()):
+        builder = builder.slot("gpu", draw(st.integers(0, 2)))
+    if draw(st.booleans()):
+        builder = builder.replicas(draw(st.integers(2, 3))).max_per_node(draw(st.sampled_from([None, 1])))
+        if draw(st.booleans()):
+            builder = builder.gang()
+    return WorkloadBuilder(replace(builder.workload, constraints=draw(st.just(Constraints()) | constraints)))
+
+
+class Room(RuleBasedStateMachine):
+    """After every change the room is given turns until it rests; then nothing may be left that a pass would place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.number = 0
+        self.changed: set[str] = set()
+        """Work that is handed out because it came or changed, not because of a hint."""
+
+    @initialize(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        for name in NAMES[:3]:
+            self.world.add(NodeBuilder(data.draw(nodes(name))))
+
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def submit(self, data: st.DataObject, count: int) -> None:
+        drawn = data.draw(workloads("w"))
+        for _ in range(count):
+            self.number += 1
+            name = f"w{self.number}"
+            tasks = workload(name).replicas(len(drawn.workload.tasks)).workload.tasks
+            each = replace(drawn.workload, id=id_of(name), name=name, tasks=tasks)
+            self.world.submit(WorkloadBuilder(each))
+            self.changed.add(name)
+
+    @precondition(lambda self: self.world.waiting)
+    @rule(data=st.data())
+    def withdraw(self, data: st.DataObject) -> None:
+        self.world.withdraw(data.draw(st.sampled_from(sorted(self.world.waiting))))
+
+    @precondition(lambda self: self.world.running)
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def end(self, data: st.DataObject, count: int) -> None:
+        for _ in range(min(count, len(self.world.running))):
+            self.world.end(self.world.running[data.draw(st.integers(0, len(self.world.running) - 1))])
+
+    @precondition(lambda self: self.world.running)
+    @rule(data=st.data(), app=st.sampled_from(APPS))
+    def relabel(self, data: st.DataObject, app: str) -> None:
+        self.world.relabel(self.world.running[data.draw(st.integers(0, len(self.world.running) - 1))], app=app)
+
+    @rule(data=st.data(), name=st.sampled_from(NAMES))
+    def change_node(self, data: st.DataObject, name: str) -> None:
+        """It comes, or everything about it may change but its name."""
+        changed = data.draw(nodes(name))
+        self._note_owners(changed)
+        self.world.add(NodeBuilder(changed))
+
+    @precondition(lambda self: self.world.nodes)
+    @rule(data=st.data())
+    def change_one_thing(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.world.nodes)))
+        drawn = data.draw(nodes(name))
+        field = data.draw(st.sampled_from(["labels", "schedulable", "taints", "allocatable", "max_tasks", "licence"]))
+        self.world.change(name, **{field: getattr(drawn, field)})
+
+    @precondition(lambda self: self.world.nodes)
+    @rule(data=st.data())
+    def remove_node(self, data: st.DataObject) -> None:
+        self.world.remove(data.draw(st.sampled_from(sorted(self.world.nodes))))
+
+    @invariant()
+    def what_could_be_placed_is_placed(self) -> None:
+        world = self.world
+        for _ in range(50):
+            before = dict(world.waiting)
+            self._only_who_could_be_placed_is_woken()
+            if not world.room.restless and world.waiting == before:
+                break
+        else:
+            pytest.fail("the room finds no rest")
+        assert world.turn_of_timer().placed == []
+        assert world.room.found_by_timer == 0
+
+    def _only_who_could_be_placed_is_woken(self) -> None:
+        """Apart from what came or changed. Gangs are woken by amounts, which says nothing about where each may be."""
+        world = self.world
+        possible = {
+            name
+            for name, waiting in world.waiting.items()
+            if waiting.gang or world.scheduler.explain(waiting, world.now).outcome is Outcome.PLACED
+        }
+        turn = world.turn()
+        assert set(turn.tried) - self.changed <= possible
+        self.changed = {name for name in turn.placed if name in world.waiting}
+
+    def _note_owners(self, node: Node) -> None:
+        """Who gets a node of its own for the first time is another to placement from then on."""
+        if node.owner is not None and node.owner not in self.world.cluster.owners:
+            self.changed |= {name for name, each in self.world.waiting.items() if _belongs(each, node)}
+
+
+def _belongs(waiting: Workload, node: Node) -> bool:
+    return waiting.user_id == node.owner
+
+
+TestRoom = Room.TestCase
+TestRoom.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)

@@ -1,0 +1,129 @@
+"""A small world around a waiting room: nodes with what runs there, work that comes, turns as a leader takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from mooring.model.constraints import Constraints, HostPort
+from mooring.model.decisions import Decision, Outcome
+from mooring.model.nodes import Node
+from mooring.model.reasons import Reason
+from mooring.model.slots import total
+from mooring.model.workloads import Workload
+from mooring.scheduling import Profile, Scheduler
+from mooring.scheduling.waiting import WaitingRoom
+from tests.scheduling.builders import NOW, NodeBuilder, WorkloadBuilder
+
+
+@dataclass(eq=False)
+class Running:
+    """A placed task."""
+
+    node: str
+    request: dict[str, int]
+    constraints: Constraints
+
+
+@dataclass
+class Turn:
+    """What one turn tried, placed, and said why not."""
+
+    tried: list[str] = field(default_factory=list)
+    placed: list[str] = field(default_factory=list)
+    reasons: dict[str, Reason] = field(default_factory=dict)
+
+
+class World:
+    def __init__(self, nodes: Iterable[NodeBuilder] = (), profile: Profile | None = None) -> None:
+        self.scheduler = Scheduler(profile=profile, compiled=False)
+        self.cluster = self.scheduler.cluster
+        self.room = WaitingRoom(self.cluster)
+        self.nodes: dict[str, Node] = {}
+        self.running: list[Running] = []
+        self.waiting: dict[str, Workload] = {}
+        self.now = NOW
+        for builder in nodes:
+            self.add(builder)
+
+    def add(self, builder: NodeBuilder) -> None:
+        self.nodes[builder.node.name] = builder.node
+        self.tell(builder.node.name)
+
+    def change(self, name: str, **changes: Any) -> None:
+        """A node is other than it was."""
+        self.nodes[name] = replace(self.nodes[name], **changes)
+        self.tell(name)
+
+    def remove(self, name: str) -> None:
+        self.cluster.remove(self.nodes.pop(name).id)
+        self.running = [task for task in self.running if task.node != name]
+
+    def tell(self, name: str) -> None:
+        """The node as the store has it, with all that runs there."""
+        node = self.nodes[name]
+        here = [task for task in self.running if task.node == name]
+        self.cluster.upsert(replace(node, used=total(task.request for task in here), tasks=len(here)))
+        self.cluster.tell_tasks(node.id, [(task.constraints, 1) for task in here])
+
+    def submit(self, *builders: WorkloadBuilder) -> None:
+        for builder in builders:
+            self.waiting[builder.workload.name] = builder.workload
+            self.room.admit(builder.workload)
+
+    def withdraw(self, name: str) -> None:
+        self.room.forget(self.waiting.pop(name).id)
+
+    def end(self, task: Running) -> None:
+        self.running.remove(task)
+        self.tell(task.node)
+
+    def relabel(self, task: Running, **labels: str) -> None:
+        task.constraints = replace(task.constraints, labels=tuple(sorted(labels.items())))
+        self.tell(task.node)
+
+    def turn(self, at: datetime | None = None) -> Turn:
+        """Try what is worth it; say why the rest waits."""
+        self.now = at or self.now
+        return self._try(self.room.take(self.now))
+
+    def turn_of_timer(self) -> Turn:
+        return self._try(self.room.take_all(self.now))
+
+    def _try(self, taken: list[Workload]) -> Turn:
+        turn = Turn([workload.name for workload in taken])
+        result = self.scheduler.place(taken, self.now)
+        left = self.room.park(result, self.scheduler.profile, self.now)
+        for decision in self.scheduler.explained(left).decisions:
+            if decision.placements:
+                turn.placed.append(decision.workload.name)
+                self._keep(decision)
+        for group in self.room.unexplained(1000):
+            first = self.scheduler.with_reason(Decision(group.entry.workload, Outcome.WAITING), group.shortage)
+            assert first.reason is not None
+            for told in self.room.explained(group, first.reason):
+                assert told.reason is not None
+                turn.reasons[told.workload.name] = told.reason
+        return turn
+
+    def _keep(self, decision: Decision) -> None:
+        """What was placed runs; what is left of the workload waits on, as the mirror would tell it."""
+        workload = decision.workload
+        for placement in decision.placements:
+            ports = tuple(HostPort(port) for port in placement.ports)
+            constraints = replace(
+                workload.constraints, host_ports=(*workload.constraints.host_ports, *ports), ports_wanted=0
+            )
+            self.running.append(Running(placement.node_name, dict(workload.request), constraints))
+        left = workload.tasks[len(decision.placements) :]
+        if left:
+            occupied = dict(workload.occupied)
+            for placement in decision.placements:
+                occupied[placement.node_id] = occupied.get(placement.node_id, 0) + 1
+            rest = replace(workload, tasks=left, placed_before=True, occupied=occupied)
+            self.waiting[workload.name] = rest
+            self.room.admit(rest)
+        else:
+            del self.waiting[workload.name]
