@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.model.constraints import Constraints
@@ -19,6 +20,7 @@ from mooring.model.nodes import Node
 from mooring.model.workloads import Workload, new_tasks
 from mooring.scheduling import Cluster, Registry, Scheduler
 from mooring.scheduling.devices import Sharing, allocate, check_request, fits
+from mooring.scheduling.explanation import forget
 from mooring.scheduling.filters.devices import DevicesFilter
 from mooring.scheduling.trial import Trial
 
@@ -290,6 +292,34 @@ def test_a_node_that_is_told_anew_overwrites_what_a_pass_assumed():
     scheduler.cluster.remove(machine("a", 1).id)
     scheduler.cluster.upsert(machine("b", 200))
     assert scheduler.decide(work(100, name="fourth")).placements[0].devices == (DeviceShare("gpu", 0, 100),)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([100, 300, 500, 700, 1000, 1500, 2000]), st.integers(1, 4), st.booleans())),
+    st.randoms(use_true_random=False),
+    st.sampled_from(["locality", "gpu"]),
+    st.booleans(),
+)
+def test_no_device_is_given_out_twice_however_work_comes_and_goes(steps, random, profile, compiled):
+    cluster = Cluster([machine("a", *[1000] * 4), machine("b", 1000, 1000)])
+    scheduler = Scheduler(cluster=cluster, profile=Registry().profile(profile), compiled=compiled)
+    column = cluster.devices.columns["gpu"]
+    running: list[Decision] = []
+    for number, (gpu, tasks, gang) in enumerate(steps):
+        running.append(scheduler.decide(work(gpu, tasks, f"w{number}", gang=gang)))
+        if random.random() < 0.4:
+            forget(cluster, running.pop(random.randrange(len(running))))
+        given_out: Counter[tuple[Any, int]] = Counter()
+        for decision in running:
+            for placement in decision.placements:
+                assert sum(share.amount for share in placement.devices) == decision.workload.request["gpu"]
+                for share in placement.devices:
+                    given_out[placement.node_id, share.device] += share.amount
+        for row in cluster.rows.tolist():
+            for position in np.flatnonzero(column.capacity[row]).tolist():
+                taken = given_out[cluster.node(row).id, int(column.index[row, position])]
+                assert 0 <= column.free[row, position] == WHOLE - taken
 
 
 def test_a_profile_without_the_filter_gives_no_devices_out():
