@@ -17,6 +17,7 @@ from mooring.model.decisions import Decision, Outcome
 from mooring.model.devices import WHOLE, Device, DeviceDemand, DeviceShare
 from mooring.model.errors import InvalidInput
 from mooring.model.nodes import Node
+from mooring.model.slots import slot_type
 from mooring.model.workloads import Workload, new_tasks
 from mooring.scheduling import Cluster, Registry, Scheduler
 from mooring.scheduling.devices import Sharing, allocate, check_request, fits
@@ -60,6 +61,15 @@ def test_a_request_is_shared_out_over_devices(
     free: list[int], request_: int, options: dict[str, Any], given_: list[tuple[int, int]] | None
 ) -> None:
     assert allocate(free, request_, **{"quantum": HUNDREDTH, **options}) == given_
+
+
+def test_an_amount_that_the_slot_is_not_given_out_in_is_never_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    coarse = replace(slot_type("gpu"), quantum=HUNDREDTH)
+    monkeypatch.setattr("mooring.scheduling.device_columns.slot_type", lambda name: coarse)
+    decision = decide([machine("a", 1000)], work(305))
+    assert decision.reason is not None
+    assert decision.reason.message == "0 of 1 node: 1 cannot give out 0.305 gpu: amounts are multiples of 0.01"
+    assert devices(decide([machine("a", 1000)], work(310))) == [[(0, 310)]]
 
 
 @pytest.mark.parametrize("request_", [5, 15, 0, -10])
@@ -166,6 +176,15 @@ def test_a_fraction_that_fits_on_no_single_device_is_not_placed_and_says_so():
     assert decision.reason.message == "0 of 2 nodes: 2 have no single device with 0.3 gpu free (best has 0.2)"
     assert decision.reason.cure == "release"
     assert decision.reason.details["devices"] == {"gpu": {"nodes": 2, "needs": 300, "most_free": 200}}
+
+
+def test_the_nearest_misses_name_devices_too():
+    nodes = [machine("a", 200, 200), Node(name="b", allocatable={"cpu": 8000})]
+    misses = Scheduler(nodes).explain(work(300)).nearest_misses
+    assert [(miss.node, [rejection.words for rejection in miss.rejections]) for miss in misses] == [
+        ("a", ["1 has no single device with 0.3 gpu free (best has 0.2)"]),
+        ("b", ["1 lacks 0.3 gpu (best has 0)", "1 has no gpu devices"]),
+    ]
 
 
 def test_whole_devices_must_be_wholly_free():

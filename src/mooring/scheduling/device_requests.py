@@ -63,6 +63,8 @@ class DeviceRequest:
 
     def tasks_when_empty(self, row: int, count: int) -> int:
         """How many tasks with this request the devices of a row could take, up to `count`, had they no others."""
+        if not self.valid:
+            return 0
         free = self.column.capacity[row].tolist()
         for number in range(count):
             given = self.give(row, free)
