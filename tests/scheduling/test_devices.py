@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.model.constraints import Constraints
@@ -16,9 +17,11 @@ from mooring.model.decisions import Decision, Outcome
 from mooring.model.devices import WHOLE, Device, DeviceDemand, DeviceShare
 from mooring.model.errors import InvalidInput
 from mooring.model.nodes import Node
+from mooring.model.slots import slot_type
 from mooring.model.workloads import Workload, new_tasks
 from mooring.scheduling import Cluster, Registry, Scheduler
 from mooring.scheduling.devices import Sharing, allocate, check_request, fits
+from mooring.scheduling.explanation import forget
 from mooring.scheduling.filters.devices import DevicesFilter
 from mooring.scheduling.trial import Trial
 
@@ -58,6 +61,15 @@ def test_a_request_is_shared_out_over_devices(
     free: list[int], request_: int, options: dict[str, Any], given_: list[tuple[int, int]] | None
 ) -> None:
     assert allocate(free, request_, **{"quantum": HUNDREDTH, **options}) == given_
+
+
+def test_an_amount_that_the_slot_is_not_given_out_in_is_never_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    coarse = replace(slot_type("gpu"), quantum=HUNDREDTH)
+    monkeypatch.setattr("mooring.scheduling.device_columns.slot_type", lambda name: coarse)
+    decision = decide([machine("a", 1000)], work(305))
+    assert decision.reason is not None
+    assert decision.reason.message == "0 of 1 node: 1 cannot give out 0.305 gpu: amounts are multiples of 0.01"
+    assert devices(decide([machine("a", 1000)], work(310))) == [[(0, 310)]]
 
 
 @pytest.mark.parametrize("request_", [5, 15, 0, -10])
@@ -164,6 +176,15 @@ def test_a_fraction_that_fits_on_no_single_device_is_not_placed_and_says_so():
     assert decision.reason.message == "0 of 2 nodes: 2 have no single device with 0.3 gpu free (best has 0.2)"
     assert decision.reason.cure == "release"
     assert decision.reason.details["devices"] == {"gpu": {"nodes": 2, "needs": 300, "most_free": 200}}
+
+
+def test_the_nearest_misses_name_devices_too():
+    nodes = [machine("a", 200, 200), Node(name="b", allocatable={"cpu": 8000})]
+    misses = Scheduler(nodes).explain(work(300)).nearest_misses
+    assert [(miss.node, [rejection.words for rejection in miss.rejections]) for miss in misses] == [
+        ("a", ["1 has no single device with 0.3 gpu free (best has 0.2)"]),
+        ("b", ["1 lacks 0.3 gpu (best has 0)", "1 has no gpu devices"]),
+    ]
 
 
 def test_whole_devices_must_be_wholly_free():
@@ -290,6 +311,34 @@ def test_a_node_that_is_told_anew_overwrites_what_a_pass_assumed():
     scheduler.cluster.remove(machine("a", 1).id)
     scheduler.cluster.upsert(machine("b", 200))
     assert scheduler.decide(work(100, name="fourth")).placements[0].devices == (DeviceShare("gpu", 0, 100),)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([100, 300, 500, 700, 1000, 1500, 2000]), st.integers(1, 4), st.booleans())),
+    st.randoms(use_true_random=False),
+    st.sampled_from(["locality", "gpu"]),
+    st.booleans(),
+)
+def test_no_device_is_given_out_twice_however_work_comes_and_goes(steps, random, profile, compiled):
+    cluster = Cluster([machine("a", *[1000] * 4), machine("b", 1000, 1000)])
+    scheduler = Scheduler(cluster=cluster, profile=Registry().profile(profile), compiled=compiled)
+    column = cluster.devices.columns["gpu"]
+    running: list[Decision] = []
+    for number, (gpu, tasks, gang) in enumerate(steps):
+        running.append(scheduler.decide(work(gpu, tasks, f"w{number}", gang=gang)))
+        if random.random() < 0.4:
+            forget(cluster, running.pop(random.randrange(len(running))))
+        given_out: Counter[tuple[Any, int]] = Counter()
+        for decision in running:
+            for placement in decision.placements:
+                assert sum(share.amount for share in placement.devices) == decision.workload.request["gpu"]
+                for share in placement.devices:
+                    given_out[placement.node_id, share.device] += share.amount
+        for row in cluster.rows.tolist():
+            for position in np.flatnonzero(column.capacity[row]).tolist():
+                taken = given_out[cluster.node(row).id, int(column.index[row, position])]
+                assert 0 <= column.free[row, position] == WHOLE - taken
 
 
 def test_a_profile_without_the_filter_gives_no_devices_out():

@@ -19,9 +19,8 @@ _WIDTH = 8
 """Devices that the columns have room for at first."""
 _MOST_UNNAMED = 64
 """Devices of a node that names none: one absurd amount must not make the columns wide for all."""
-
-
 NO_MODELS: Codes[str | None] = Codes((None,))
+"""The models that a column knows at first: that of a device which names none."""
 
 
 class Devices:
@@ -91,7 +90,7 @@ class DeviceColumn:
     def __init__(self, slot: str, rows: int) -> None:
         self.slot = slot
         self.quantum = slot_type(slot).quantum
-        self.models: Codes[str | None] = Codes((None,))
+        self.models: Codes[str | None] = Codes(NO_MODELS.values)
         self.unequal: set[int] = set()
         """Rows with devices of several models, memories or sizes."""
         self.odd: set[int] = set()

@@ -69,7 +69,7 @@ class DeviceRequest:
 
     def tasks_when_empty(self, row: int, count: int) -> int:
         """How many tasks with this request the devices of a row could take, up to `count`, had they no others."""
-        return self._tasks_on(row, self.column.capacity[row].tolist(), count)
+        return self._tasks_on(row, self.column.capacity[row].tolist(), count) if self.valid else 0
 
     def _fits_times(self, rows: Rows, once: Mask, free: Shares) -> Mask:
         """Of the rows that take one task those that take all of them, one after the other."""

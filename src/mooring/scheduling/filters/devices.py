@@ -64,7 +64,9 @@ def _short(request: DeviceRequest, rows: Rows) -> str:
     """`2 have no single device with 0.3 gpu free (best has 0.2)`; several devices are counted instead."""
     slot, column = slot_type(request.column.slot), request.column
     many = f"{len(rows):,} {'has' if len(rows) == 1 else 'have'}"
-    largest = int(column.capacity[rows].max(initial=1))
+    largest = max(int(column.capacity[rows].max()), column.quantum)
+    if not column.capacity[rows].any():
+        return f"{many} no {slot.name} devices"
     fewest = next(divisions(request.amount, largest, request.amount, quantum=column.quantum, fragmentation=False))
     share = slot.format(fewest.larger)
     if fewest.devices == 1:
