@@ -114,6 +114,7 @@ class Shortages:
         code, by = (ranked[0].why.code, ranked[0].by) if ranked else ("no-nodes", "pool")
         message = summary(survey, workload.pool)
         if workload.single_node and count > 1:
+            details["single_node"] = True
             message = f"all {count:,} tasks go to one node; {message}"
         elif shortage.undone and workload.max_per_node == 1:
             code = "insufficient-nodes"
