@@ -63,6 +63,8 @@ class Shortages:
             return known
         # Not refreshed: what the filters say is asked for here, and the scores of nodes that are short do not matter.
         reason = self._of(Evaluation(shape, self._cluster, self._profile), workload, shortage)
+        # What it counted for a moment is undone, so that what was learned before still holds.
+        self._revision = self._cluster.changes.revision
         if nowhere:
             self._known[alike] = reason
         return reason
