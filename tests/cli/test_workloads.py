@@ -105,6 +105,8 @@ def test_a_simulated_deployment_says_so(server: FakeServer, mooring: Mooring) ->
             {"lacking": {"memory": {"largest": 2**31}, "fpga": {}}},
             ["--memory", "2Gi", "--slot"],
         ),
+        ("insufficient-resources", {"single_node": True}, ["leave out --single-node"]),
+        ("strict-group", {"group": "shop"}, [":strict", "--group shop"]),
         ("architecture-mismatch", {}, ["--arch"]),
         ("runtime-missing", {"runtime": "container"}, ["--pool", "without --image"]),
         ("no-nodes", {}, ["--pool"]),

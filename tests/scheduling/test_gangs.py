@@ -146,7 +146,7 @@ def test_a_single_node_workload_says_what_its_tasks_lack_together(compiled):
     reason = decide(FOUR_CORES, workload("w").cpu(2).replicas(3).single_node(), compiled).reason
     assert reason is not None
     assert reason.message == "all 3 tasks go to one node; 0 of 2 nodes: 2 lack 6 cpu (best has 4)"
-    assert reason.cure == "change"
+    assert (reason.cure, reason.details["single_node"]) == ("change", True)
     full = [node("a").cpu(8).used(cpu=4)]
     waits = decide(full, workload("w").cpu(2).replicas(3).single_node(), compiled).reason
     assert waits is not None

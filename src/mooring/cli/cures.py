@@ -47,13 +47,19 @@ def _too_little_room(workload: WorkloadView, details: Details) -> str:
     if found:
         options.append(f"--replicas {found}")
     less = f"ask for less with {' or '.join(options)}" if options else "ask for less"
-    return f"{less}, wait until others leave, or add nodes ({_add_nodes(workload)})"
+    apart = ", leave out --single-node" if details.get("single_node") else ""
+    return f"{less}{apart}, wait until others leave, or add nodes ({_add_nodes(workload)})"
 
 
 def _more_per_node(workload: WorkloadView, details: Details) -> str:
     found = _found(details)
     fewer = f", ask for fewer with --replicas {found}" if found else ""
     return f"raise --max-per-node{fewer}, or add nodes ({_add_nodes(workload)})"
+
+
+def _strict_group(workload: WorkloadView, details: Details) -> str:
+    group = details.get("group", "NAME")
+    return f"leave out :strict from --group {group}, end other work of the group, or add nodes ({_add_nodes(workload)})"
 
 
 def _other_architecture(workload: WorkloadView, details: Details) -> str:
@@ -87,6 +93,7 @@ _CURES: Mapping[str, Callable[[WorkloadView, Details], str]] = {
     "insufficient-resources": _too_little_room,
     "tasks-per-node": _too_little_room,
     "max-per-node": _more_per_node,
+    "strict-group": _strict_group,
     "architecture-mismatch": _other_architecture,
     "runtime-missing": _other_runtime,
     "node-not-ready": _not_ready,

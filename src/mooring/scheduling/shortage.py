@@ -64,6 +64,8 @@ class Shortages:
             return known
         # Not refreshed: what the filters say is asked for here, and the scores of nodes that are short do not matter.
         reason = self._of(Evaluation(shape, self._cluster, self._profile), workload, shortage)
+        # What it counted for a moment is undone, so that what was learned before still holds.
+        self._revision = self._cluster.changes.revision
         if nowhere:
             self._known[alike] = reason
         return reason
@@ -120,6 +122,7 @@ class Shortages:
         code, by = (ranked[0].why.code, ranked[0].by) if ranked else ("no-nodes", "pool")
         message = summary(survey, workload.pool)
         if workload.single_node and count > 1:
+            details["single_node"] = True
             message = f"all {count:,} tasks go to one node; {message}"
         elif shortage.undone and workload.max_per_node == 1:
             code = "insufficient-nodes"
