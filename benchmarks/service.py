@@ -79,11 +79,12 @@ def _serving(kind: str) -> Iterator[tuple[Server, str]]:
 
 async def _measure(server: Server, url: str, prefix: str, number: int, size: int, connections: int) -> Figures:
     database = Database(url)
+    batches = [[_request(f"{prefix}-{start + index}") for index in range(size)] for start in range(0, number, size)]
     try:
         async with AsyncClient(server.url) as client:
             await client.login("admin", PASSWORD)
             started = time.perf_counter()
-            await _submit(client, prefix, number, size, connections)
+            await _submit(client, batches, connections)
             accepted = time.perf_counter()
             await _all_run(database, prefix, number, accepted + _LONGEST_SECONDS)
             running = time.perf_counter()
@@ -92,13 +93,12 @@ async def _measure(server: Server, url: str, prefix: str, number: int, size: int
         await database.close()
 
 
-async def _submit(client: AsyncClient, prefix: str, number: int, size: int, connections: int) -> None:
-    left = iter(range(0, number, size))
+async def _submit(client: AsyncClient, batches: Sequence[Sequence[WorkloadRequest]], connections: int) -> None:
+    left = iter(batches)
 
     async def work() -> None:
-        for start in left:
-            requests = [_request(f"{prefix}-{index}") for index in range(start, start + size)]
-            if size == 1:
+        for requests in left:
+            if len(requests) == 1:
                 await client.submit(requests[0])
             else:
                 answer = await client.submit_batch(requests)

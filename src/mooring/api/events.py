@@ -77,7 +77,7 @@ async def stream_events(
     else:
         cursor = parse_cursor(known)
         async with services.database.read() as connection:
-            await feed.check_kept(connection, cursor)
+            await feed.check_kept(connection, cursor, await feed.end(connection))
     return _Stream(
         services.feed, _messages(services.feed, cursor, sight, expand), services.rates.open_stream(principal)
     )

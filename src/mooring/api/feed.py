@@ -42,22 +42,23 @@ class EventFeed:
         self._news = Signal()
         self._readers = 0
         self._following: asyncio.Task[None] | None = None
-        self._closed = asyncio.Event()
+        self._closed = False
 
     @property
     def closed(self) -> bool:
-        return self._closed.is_set()
+        return self._closed
 
     def close(self) -> None:
-        """The server stops: every stream ends."""
-        self._closed.set()
+        """The server stops: every stream ends, and so does the reading of the table."""
+        self._closed = True
         self._news.send()
+        self._signal.send()
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
         """Follow the table while inside. Without readers nothing is read."""
         self._readers += 1
-        if self._following is None:
+        if self._following is None and not self._closed:
             self._following = asyncio.create_task(self._follow())
         try:
             yield
@@ -74,7 +75,7 @@ class EventFeed:
         seen = self._news.count
         if self._has_after(cursor) is False:
             return await _unbroken(self._page(cursor, sight))
-        if (found := self._recall(cursor, sight)) is None and not self.closed:
+        if (found := self._recall(cursor, sight)) is None and not self._closed:
             await self._news.wait(wait_seconds, seen)
             if self._has_after(cursor):
                 found = self._recall(cursor, sight)
@@ -94,7 +95,7 @@ class EventFeed:
 
     async def _follow(self) -> None:
         seen = self._signal.count
-        while self._readers:
+        while self._readers and not self._closed:
             try:
                 if self._end is None:
                     self._begin = self._end = await self.end()

@@ -37,12 +37,15 @@ async def purge(connection: AsyncConnection, before: datetime) -> int:
     return forgotten.rowcount + 1
 
 
-async def check_kept(connection: AsyncConnection, since: Cursor) -> None:
-    """Raise EventsPurged where something after the cursor is forgotten already, or was never there."""
+async def check_kept(connection: AsyncConnection, since: Cursor, until: Cursor) -> None:
+    """Raise EventsPurged where something after the cursor is forgotten already, or it lies behind the end of the feed.
+
+    To be asked after the events were read: what is forgotten meanwhile must not be missed in silence.
+    """
     oldest = (await connection.execute(_cursors(connection).limit(1))).first()
     if oldest is not None and oldest.kind == PURGED and since < Cursor(oldest[0] or 0, oldest[1]):
         raise EventsPurged("the events after this cursor are forgotten; read everything anew and go on from there")
-    if since > await end(connection):
+    if since > until:
         raise EventsPurged("this feed has not come as far as this cursor, which is another database's; read all anew")
 
 

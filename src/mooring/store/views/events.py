@@ -61,8 +61,6 @@ class Page:
 
 async def page(connection: AsyncConnection, since: Cursor | None, *, sight: Sight, limit: int) -> Page:
     """The first events after the cursor, or of all that are kept; EventsPurged where some of them are forgotten."""
-    if since is not None:
-        await feed.check_kept(connection, since)
     end = await feed.end(connection)
     query = _events().where(feed.not_after(connection, end), events.c.kind != PURGED)
     if since is not None:
@@ -72,6 +70,8 @@ async def page(connection: AsyncConnection, since: Cursor | None, *, sight: Sigh
     if sight.workload_id is not None:
         query = query.where(events.c.workload_id == sight.workload_id)
     rows = list(await connection.execute(query.order_by(*feed.in_order(connection)).limit(limit + 1)))
+    if since is not None:
+        await feed.check_kept(connection, since, end)
     found = [EventRow(Cursor(row[0] or 0, row[1]), *row[2:]) for row in rows[:limit]]
     more = len(rows) > limit
     return Page(found, found[-1].cursor if more else end, more)
