@@ -16,7 +16,7 @@ from mooring.store.changes import Change
 from mooring.store.engine import Connection, Database
 from mooring.store.loading import lock_workloads
 
-_BATCH = 500
+_BATCH = 1000
 """Workloads in one transaction: large enough to be quick, small enough not to keep other writers waiting."""
 
 
@@ -34,6 +34,7 @@ class OptimisticBinder:
             total.dropped += result.dropped
             total.applied.tasks += result.applied.tasks
             total.applied.workloads += result.applied.workloads
+            total.revisions |= result.revisions
         return total
 
 
