@@ -34,7 +34,7 @@ from mooring.store.tables import node_resources, nodes
 from tests.servers import running_postgres
 
 NODES = 5000
-TASKS = 20_000
+TASKS = 10_000
 BATCH = 1000
 CAPACITY = parse_amounts({"cpu": 128, "memory": "512Gi", "storage": "4Ti", "hugepages-2Mi": "64Gi", "links": 1000})
 REQUEST = parse_amounts({"cpu": "500m", "memory": "1Gi", "storage": "10Gi", "hugepages-2Mi": "2Mi", "links": 1})

@@ -181,25 +181,29 @@ async def test_a_gang_that_grew_since_the_pass_saw_it_is_dropped(harbour: Harbou
 
 @on_postgresql
 @pytest.mark.parametrize("mode", [Binding.OPTIMISTIC, Binding.PESSIMISTIC])
+@pytest.mark.parametrize(
+    ("nodes", "cpu", "wanted"),
+    [(20, 8, 150), pytest.param(100, 104, 10_000, marks=[pytest.mark.soak, pytest.mark.timeout(600)])],
+)
 async def test_eight_binders_with_stale_views_place_all_that_fits_and_nothing_twice(
-    harbour: Harbour, migrated_url: str, mode: Binding
+    harbour: Harbour, migrated_url: str, mode: Binding, nodes: int, cpu: int, wanted: int
 ):
-    """20 nodes of 8 cores and 150 tasks of 1 core: each binder believes for long that all nodes are empty."""
-    nodes = [await harbour.node_row(await harbour.node(f"n{number}")) for number in range(20)]
-    for number in range(30):
+    """Tasks of 1 core fill nearly all of the nodes, which each binder draws from as if they were empty."""
+    rows = [await harbour.node_row(await harbour.node(f"n{n}", cpu=cpu, memory="1Ti")) for n in range(nodes)]
+    for number in range(wanted // 5):
         await harbour.submit(f"w{number}", replicas=5)
     databases = [Database(migrated_url) for _ in range(8)]
     binders = [Harbour(d, harbour.principal, harbour.pool, harbour.office) for d in databases]
     try:
         bound = await asyncio.gather(
-            *(place_all(binder, nodes, random.Random(seed), mode) for seed, binder in enumerate(binders))
+            *(place_all(binder, rows, random.Random(seed), mode, wanted // 20) for seed, binder in enumerate(binders))
         )
     finally:
         for database in databases:
             await database.close()
-    assert sum(bound) == 150
+    assert sum(bound) == wanted
     taken = await harbour.rows(select(tasks.c.id).where(tasks.c.status == "SCHEDULED"))
-    assert len(taken) == 150
+    assert len(taken) == wanted
     lines = await harbour.rows(select(status_history.c.object_id).where(status_history.c.noun == "task"))
     assert sorted(row.object_id for row in lines) == sorted(row.id for row in taken)
     full = await harbour.rows(select(node_resources).where(node_resources.c.reserved > node_resources.c.allocatable))
@@ -207,7 +211,7 @@ async def test_eight_binders_with_stale_views_place_all_that_fits_and_nothing_tw
     assert await harbour.findings() == []
 
 
-async def place_all(binder: Harbour, nodes: list[Any], draw: random.Random, mode: Binding) -> int:
+async def place_all(binder: Harbour, nodes: list[Any], draw: random.Random, mode: Binding, most: int) -> int:
     """Place whatever waits on nodes drawn at random, until nothing waits; how many tasks this binder has placed."""
     placed = 0
     while True:
@@ -216,7 +220,7 @@ async def place_all(binder: Harbour, nodes: list[Any], draw: random.Random, mode
         if not waiting:
             return placed
         decisions = []
-        for workload in draw.sample(waiting, min(8, len(waiting))):
+        for workload in draw.sample(waiting, min(most, len(waiting))):
             task, node = draw.choice(workload.tasks), draw.choice(nodes)
             chosen = Placement(task.id, node.id, node.name, node.generation, 1)
             decisions.append(Decision(workload, Outcome.PLACED, (chosen,)))

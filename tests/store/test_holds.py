@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import select, update
 
 from mooring.clock import now
+from mooring.intake.nodes import NodeAdmin
 from mooring.model.constraints import Constraints, HostPort
 from mooring.model.devices import DeviceShare
 from mooring.model.errors import Conflict
@@ -21,7 +22,7 @@ from mooring.store import holds
 from mooring.store.changes import Applied
 from mooring.store.tables import device_allocations, port_allocations, tasks, users, workloads
 from tests.store.databases import on_sqlite
-from tests.store.harbour import Harbour, decision_on
+from tests.store.harbour import LONG_AGO, Harbour, decision_on
 
 T = TaskStatus
 PREEMPTION = Preemption()
@@ -151,6 +152,27 @@ async def test_a_workload_that_is_stopped_gives_its_place_back(harbour: Harbour)
     assert await harbour.statuses(workload_id) == ["CANCELLED"]
     assert await kept(harbour, workload_id) == []
     assert await harbour.counters(node_id) == (0, 0, 0)
+    assert await harbour.findings() == []
+
+
+@on_sqlite
+@pytest.mark.parametrize("end", ["lost", "removed", "drained"])
+async def test_a_task_whose_place_was_only_kept_waits_again_when_the_node_goes(harbour: Harbour, end: str):
+    node_id = await harbour.node("n1", seen_at=LONG_AGO)
+    workload_id = await harbour.submit("w")
+    await harbour.commit(await decision_on(harbour, workload_id, [node_id]), mode=Binding.TWO_PHASE)
+    [task] = await harbour.tasks(workload_id)
+    loop = harbour.nodes_loop()
+    if end == "removed":
+        await NodeAdmin(harbour.database, simulation_allowed=False).remove(harbour.principal, "n1", True)
+    else:
+        if end == "drained":
+            await harbour.drain(node_id)
+        else:
+            loop._next_look_at = LONG_AGO
+        await loop.once()
+    [again] = await harbour.tasks(workload_id)
+    assert (again.id, again.status, again.node_id) == (task.id, "PENDING", None)
     assert await harbour.findings() == []
 
 

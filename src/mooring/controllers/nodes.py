@@ -14,7 +14,7 @@ from mooring.model.lifecycle import NodeStatus, TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.workloads import Kind
 from mooring.store import agents, leadership, nodes, transitions, workloads
-from mooring.store.changes import Applied, Change
+from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database
 from mooring.store.loading import lock_workloads
 from mooring.store.narration import narrate
@@ -61,7 +61,7 @@ class NodesLoop:
             await lock_workloads(connection, {task.workload_id for task in tasks})
             if not await nodes.lose(connection, node_id, at - self._timeout, reason=silence, now=at):
                 return None
-            changes = [Change(task.id, TaskStatus.LOST, reason, freed=False) for task in tasks]
+            changes = [workloads.losing(task.id, TaskStatus(task.status), reason, freed=False) for task in tasks]
             return await transitions.apply(connection, changes, actor="nodes", now=at, term=self._office.term)
 
         applied = await self._database.write(work)
@@ -87,12 +87,12 @@ class NodesLoop:
             reason = Reason("node-drained", "Its node is drained", "nodes", "never")
             await workloads.succeed(
                 connection,
-                [(task.id, task.workload_id, None) for task in leaving],
+                [(task.id, task.workload_id, None) for task in leaving if task.status != TaskStatus.RESERVED],
                 actor="nodes",
                 now=at,
                 term=self._office.term,
             )
-            changes = [Change(task.id, TaskStatus.TERMINATING, reason) for task in leaving]
+            changes = [workloads.displacing(task.id, TaskStatus(task.status), reason) for task in leaving]
             return await transitions.apply(connection, changes, actor="nodes", now=at, term=self._office.term)
 
         narrate(await self._database.write(work))

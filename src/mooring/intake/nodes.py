@@ -11,8 +11,8 @@ from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.slots import parse_amounts
 from mooring.model.tenants import Principal
-from mooring.store import agents, nodes, pools, transitions
-from mooring.store.changes import Applied, Change
+from mooring.store import agents, nodes, pools, transitions, workloads
+from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database
 from mooring.store.loading import lock_workloads
 from mooring.store.narration import narrate
@@ -81,7 +81,7 @@ class NodeAdmin:
                 await nodes.lock(connection, node.id)
                 charged = [row.id for row in rows]
                 reason = Reason("node-removed", f"Node {node.name} was removed", "user", "change")
-                changes = [Change(task_id, TaskStatus.LOST, reason) for task_id in charged]
+                changes = [workloads.losing(row.id, TaskStatus(row.status), reason, freed=True) for row in rows]
                 applied = await transitions.apply(connection, changes, actor=str(principal.user_id), now=at)
                 await transitions.free_lost(connection, charged, at)
             await nodes.remove(connection, node.id, force=force, actor=str(principal.user_id), now=at)

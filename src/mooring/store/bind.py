@@ -140,7 +140,8 @@ def _outdated(decision: Decision, terms: _Terms, pools: Mapping[str, revisions.R
     if decision.outcome is Outcome.RESERVED and terms.preemption is None:
         return f"pool {pool} allows no preemption"
     constraints = decision.workload.constraints
-    if constraints.affinity or constraints.anti_affinity or any(spread.hard for spread in constraints.spread):
+    spread = constraints.spread and any(rule.hard for rule in constraints.spread)
+    if spread or constraints.affinity or constraints.anti_affinity:
         seen = terms.expected.get(pool)
         if seen is not None and seen != pools[pool].number:
             return f"pool {pool} has other tasks than the pass saw"

@@ -100,18 +100,25 @@ async def derive_workloads(
 
 def _explain(new: WorkloadStatus, own: Sequence[Change], workload: LoadedWorkload) -> Reason | None:
     """Why the workload is in its new status, in the words that its history keeps."""
-    noun = "replica" if workload.kind == Kind.DEPLOYMENT else "task"
-    one = workload.replicas == 1
-    many = f"{workload.replicas} {noun}{'' if one else 's'}"
-    every = f"The {noun}" if one else f"All {many}"
-    if new is WorkloadStatus.SCHEDULED:
-        return Reason("scheduled", f"Scheduled {many}", "scheduler")
-    if new is WorkloadStatus.RESERVED:
-        return Reason("reserved", f"A place is kept for {many}", "scheduler")
-    if new is WorkloadStatus.RUNNING:
-        return Reason("running", f"{every} started", "agent")
-    if new is WorkloadStatus.SUCCEEDED:
-        return Reason("succeeded", f"{every} ended with success", "agent")
     if new is WorkloadStatus.CANCELLED and workload.stopping:
         return Reason("cancelled", "Stopped as asked", "user")
+    if new in _EXPLAINED:
+        return _explained(new, workload.replicas, workload.kind)
     return next((change.reason for change in reversed(own) if change.reason is not None), None)
+
+
+@lru_cache(maxsize=1000)
+def _explained(status: WorkloadStatus, replicas: int, kind: str) -> Reason:
+    noun = "replica" if kind == Kind.DEPLOYMENT else "task"
+    many = f"{replicas} {noun}{'' if replicas == 1 else 's'}"
+    every = f"The {noun}" if replicas == 1 else f"All {many}"
+    code, text, by = _EXPLAINED[status]
+    return Reason(code, text.format(many=many, every=every), by)
+
+
+_EXPLAINED = {
+    WorkloadStatus.SCHEDULED: ("scheduled", "Scheduled {many}", "scheduler"),
+    WorkloadStatus.RESERVED: ("reserved", "A place is kept for {many}", "scheduler"),
+    WorkloadStatus.RUNNING: ("running", "{every} started", "agent"),
+    WorkloadStatus.SUCCEEDED: ("succeeded", "{every} ended with success", "agent"),
+}

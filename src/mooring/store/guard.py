@@ -201,17 +201,18 @@ class Guard:
             return f"node {placement.node_name} was removed"
         if node.generation != placement.node_generation or node.status != NodeStatus.READY or not node.schedulable:
             return f"node {node.name} changed"
-        arriving = _add(share.tasks, id, 1)
+        if node.max_tasks is not None or workload.counts_tasks:
+            _add(share.tasks, id, 1)
         # Only a place that is kept until victims have left may count on their leaving.
         waits = decision.outcome is Outcome.RESERVED
         if node.max_tasks is not None:
-            there = self._tasks.get(id, 0) + arriving
+            there = self._tasks.get(id, 0) + share.tasks[id]
             if waits:
                 there -= self._leaving_tasks.get(id, 0) + share.leaving_tasks.get(id, 0)
             if there > node.max_tasks:
                 return f"node {node.name} has all the tasks that it may have"
         limit = workload.max_per_node
-        if limit is not None and self._occupied.get(workload.id, {}).get(id, 0) + arriving > limit:
+        if limit is not None and self._occupied.get(workload.id, {}).get(id, 0) + share.tasks[id] > limit:
             return f"node {node.name} has a task of this workload already"
         for protocol, port in ports_of(decision, placement):
             holder = share.ports.get((id, protocol, port)) or self._ports.get((id, protocol, port))
@@ -247,6 +248,8 @@ class Guard:
 
     def _together(self, workload: LoadedWorkload, share: _Share) -> str | None:
         """What the workload demands of its tasks as a whole."""
+        if not workload.counts_tasks:
+            return None
         own = self._occupied.get(workload.id, {})
         if workload.single_node and len(own.keys() | share.tasks.keys()) > 1:
             return "all tasks of the workload have to be on one node"
@@ -257,10 +260,11 @@ class Guard:
         return None
 
     def _count_in(self, workload: LoadedWorkload, share: _Share) -> None:
-        own = self._occupied.setdefault(workload.id, {})
-        for node_id, number in share.tasks.items():
-            _add(self._tasks, node_id, number)
-            _add(own, node_id, number)
+        if share.tasks:
+            own = self._occupied.setdefault(workload.id, {})
+            for node_id, number in share.tasks.items():
+                _add(self._tasks, node_id, number)
+                _add(own, node_id, number)
         for key, amount in share.amounts.items():
             _add(self._taken, key, amount)
         self._ports.update(share.ports)

@@ -62,6 +62,11 @@ class LoadedWorkload:
     ended_at: object | None
     removed_at: object | None
 
+    @property
+    def counts_tasks(self) -> bool:
+        """Where and how many of its tasks are matters for placing another."""
+        return self.max_per_node is not None or self.min_tasks is not None or self.single_node
+
 
 @dataclass(slots=True)
 class LoadedTask:

@@ -150,17 +150,19 @@ class Moves:
             self._moves[task.id] = move
         return move
 
-    def hold(self, task: LoadedTask, change: Change) -> None:
-        self.of(task).held = True
+    def hold(self, move: Move, change: Change) -> None:
+        task = move.task
+        move.held = True
         task.column = "held"
         self._take(task, change)
         if change.hold is not None:
             purpose, expires_at = change.hold
             self._held.append((task.id, new_id(), task.workload_id, task.node_id, purpose, expires_at))
 
-    def schedule(self, task: LoadedTask, change: Change, *, held: bool) -> None:
+    def schedule(self, move: Move, change: Change, *, held: bool) -> None:
         """`held`: it had this place already."""
-        self.of(task).scheduled = True
+        task = move.task
+        move.scheduled = True
         task.column = "reserved"
         self._take(task, change)
         if held:
@@ -179,19 +181,19 @@ class Moves:
         if change.ports:
             task.ports = msgspec.json.encode(change.ports).decode()
 
-    def use(self, task: LoadedTask) -> None:
-        self.of(task).started = True
-        task.column = "used"
+    def use(self, move: Move) -> None:
+        move.started = True
+        move.task.column = "used"
 
-    def free(self, task: LoadedTask, *, held: bool = False) -> None:
-        self.of(task).freed = True
-        task.freed = True
+    def free(self, move: Move, *, held: bool = False) -> None:
+        move.freed = move.task.freed = True
         if held:
-            self._holds_over.append((task.id,))
+            self._holds_over.append((move.task.id,))
 
-    def give_up(self, task: LoadedTask) -> None:
+    def give_up(self, move: Move) -> None:
         """A hold goes, and with it all that the task had of the node."""
-        self.of(task).given_up = True
+        task = move.task
+        move.given_up = True
         task.column = task.node_id = None
         self._holds_over.append((task.id,))
 

@@ -139,7 +139,7 @@ async def free_lost(connection: AsyncConnection, task_ids: Sequence[UUID], now: 
         return 0
     moves = Moves()
     for task in lost:
-        moves.free(task)
+        moves.free(moves.of(task))
         task.version += 1
     await moves.write(connection, now)
     freed = [_Written(task, freed=True) for task in lost]
@@ -219,7 +219,7 @@ async def _write(connection: AsyncConnection, written: Iterable[_Written], now: 
 def _change(row: _Written, change: Change, old: TaskStatus, moves: Moves) -> None:
     """One edge: the task becomes what the change says, and what it occupies moves along."""
     task, new = row.task, change.new
-    moves.of(task)
+    move = moves.of(task)
     task.status = new
     task.version += 1
     if change.reason is not None:
@@ -230,13 +230,13 @@ def _change(row: _Written, change: Change, old: TaskStatus, moves: Moves) -> Non
         if change.node_id is not None:
             row.place(change)
         if new is TaskStatus.RESERVED:
-            moves.hold(task, change)
+            moves.hold(move, change)
         else:
             row.scheduled = True
-            moves.schedule(task, change, held=old is TaskStatus.RESERVED)
+            moves.schedule(move, change, held=old is TaskStatus.RESERVED)
     elif new is TaskStatus.RUNNING:
         row.started = True
-        moves.use(task)
+        moves.use(move)
     elif new is TaskStatus.TERMINATING:
         task.requeue = task.requeue or change.requeue
         if change.preempted_by is not None:
@@ -246,14 +246,14 @@ def _change(row: _Written, change: Change, old: TaskStatus, moves: Moves) -> Non
         row.left = task.node_id
         row.moved, row.node_name, row.score = True, None, None
         row.release()
-        moves.give_up(task)
+        moves.give_up(move)
     elif lifecycle.is_end(new):
         row.ended = True
         row.exit_code = change.exit_code
         if change.freed or old not in lifecycle.OCCUPYING:
             row.freed = True
             row.release()
-            moves.free(task, held=old is TaskStatus.RESERVED)
+            moves.free(move, held=old is TaskStatus.RESERVED)
 
 
 def _by_slot(change: Change) -> dict[str, list[tuple[int, int]]]:

@@ -284,6 +284,18 @@ def ending(task_id: UUID, status: TaskStatus, reason: Reason) -> Change:
     return Change(task_id, TaskStatus.CANCELLED if at_once else TaskStatus.TERMINATING, reason)
 
 
+def displacing(task_id: UUID, status: TaskStatus, reason: Reason) -> Change:
+    """The change for a task that has to leave its node: where a place is only kept, nothing has to end."""
+    return Change(task_id, TaskStatus.PENDING if status is TaskStatus.RESERVED else TaskStatus.TERMINATING, reason)
+
+
+def losing(task_id: UUID, status: TaskStatus, reason: Reason, *, freed: bool) -> Change:
+    """The change for a task whose node is lost: one that was never there waits again."""
+    if status is TaskStatus.RESERVED:
+        return Change(task_id, TaskStatus.PENDING, reason)
+    return Change(task_id, TaskStatus.LOST, reason, freed=freed)
+
+
 async def scale(connection: AsyncConnection, workload_id: UUID, replicas: int, *, actor: str, now: datetime) -> Applied:
     """Grow by new tasks that wait, or shrink by stopping what waits first, then the oldest."""
     locked = await lock_workloads(connection, [workload_id])

@@ -102,6 +102,11 @@ def upgrade() -> None:
         )
         batch_op.add_column(sa.Column("turn", sa.BigInteger(), server_default=sa.text("0"), nullable=False))
 
+    if op.get_bind().dialect.name == "postgresql":
+        # Their rows are updated in place, without new entries in the index, as long as there is room in the page.
+        for table in ("resource_allocations", "node_resources", "node_devices"):
+            op.execute(f"ALTER TABLE {table} SET (fillfactor = 50)")
+
     with op.batch_alter_table("slot_types", schema=None) as batch_op:
         batch_op.add_column(sa.Column("devices", sa.Boolean(), server_default=sa.text("false"), nullable=False))
         batch_op.add_column(sa.Column("quantum", sa.BigInteger(), server_default=sa.text("1"), nullable=False))
@@ -135,6 +140,10 @@ def downgrade() -> None:
         batch_op.drop_column("preempted_by")
         batch_op.drop_column("prepared_at")
         batch_op.drop_column("devices")
+
+    if op.get_bind().dialect.name == "postgresql":
+        for table in ("resource_allocations", "node_resources", "node_devices"):
+            op.execute(f"ALTER TABLE {table} RESET (fillfactor)")
 
     with op.batch_alter_table("slot_types", schema=None) as batch_op:
         batch_op.drop_column("quantum")
