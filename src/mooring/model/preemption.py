@@ -62,6 +62,9 @@ class Resident:
     """Its workload lives or dies as a whole: with it, all other tasks of the workload have to leave."""
     devices: tuple[DeviceShare, ...] = ()
     ports: tuple[tuple[str, int], ...] = ()
+    """Ports of the node's range that it was given: protocol and number."""
+    leaving_for: UUID | None = None
+    """The workload that it makes room for: it is on its way out, and nobody else may count on it."""
 
 
 @dataclass(frozen=True, slots=True)

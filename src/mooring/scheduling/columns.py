@@ -300,21 +300,31 @@ class Cluster:
         """The slots in the order of the slot axis."""
         return tuple(self._slot_of)
 
-    def assume(self, rows: Rows, demand: Demand, constraints: Constraints | None = None) -> None:
+    def assume(
+        self, rows: Rows, demand: Demand, constraints: Constraints | None = None, *, leaving: bool = False
+    ) -> None:
         """Count one task with this demand (and these constraints) on each of the rows, which must be distinct."""
         self._count(rows, demand, 1)
         if constraints is not None:
             for row in rows.tolist():
-                self.placed.add(row, constraints)
+                self.placed.add(row, constraints, leaving=leaving)
         self.changes.note(rows.tolist())
 
-    def forget(self, rows: Rows, demand: Demand, constraints: Constraints | None = None) -> None:
+    def forget(
+        self, rows: Rows, demand: Demand, constraints: Constraints | None = None, *, leaving: bool = False
+    ) -> None:
         """Undo one `assume`."""
         self._count(rows, demand, -1)
         if constraints is not None:
             for row in rows.tolist():
-                self.placed.remove(row, constraints)
+                self.placed.remove(row, constraints, leaving=leaving)
         self.changes.note(rows.tolist())
+
+    def set_leaving(self, row: int, constraints: Constraints, leaving: bool) -> None:
+        """A task on a row is about to end (or is not, after all): it still occupies what it has."""
+        self.placed.remove(row, constraints, leaving=not leaving)
+        self.placed.add(row, constraints, leaving=leaving)
+        self.changes.note((row,))
 
     def with_ports(self, row: int, constraints: Constraints) -> Constraints:
         """The constraints of a task on this row with the ports that it wants from the range as host ports."""
@@ -322,8 +332,7 @@ class Cluster:
             return constraints
         named = {port.port for port in constraints.host_ports}
         given = self.placed.lowest_free_ports(row, constraints.ports_wanted, without=named)
-        ports = (*constraints.host_ports, *(HostPort(port) for port in given))
-        return replace(constraints, host_ports=ports, ports_wanted=0)
+        return with_host_ports(constraints, map(HostPort, given))
 
     def _count(self, rows: Rows, demand: Demand, sign: int) -> None:
         self.taken[demand.slots, rows] += sign * demand.amounts
@@ -451,6 +460,12 @@ _ROW_COLUMNS = (
     "cpu_load",
     "memory_load",
 )
+
+
+def with_host_ports(constraints: Constraints, given: Iterable[HostPort]) -> Constraints:
+    """The constraints of a task that was given ports of its node's range."""
+    given = tuple(given)
+    return replace(constraints, host_ports=(*constraints.host_ports, *given), ports_wanted=0) if given else constraints
 
 
 def _static(node: Node) -> tuple[object, ...]:

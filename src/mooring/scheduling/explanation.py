@@ -12,7 +12,7 @@ from mooring.model.constraints import HostPort
 from mooring.model.decisions import SCORE_ONE, Decision, Outcome, Placement
 from mooring.model.reasons import Cure, Reason
 from mooring.model.workloads import Workload
-from mooring.scheduling.columns import Cluster, Rows
+from mooring.scheduling.columns import Cluster, Rows, with_host_ports
 from mooring.scheduling.evaluation import INFEASIBLE, Evaluation
 from mooring.scheduling.plugins import PluginFailed, Rejection, ask_filter, ask_scorer, ask_why
 from mooring.scheduling.profiles import Profile
@@ -185,9 +185,8 @@ def forget(cluster: Cluster, decision: Decision) -> None:
     for placement in decision.placements:
         row = cluster.row_of(placement.node_id)
         if row is not None:
-            given = tuple(HostPort(port) for port in placement.ports)
-            resolved = replace(constraints, host_ports=(*constraints.host_ports, *given), ports_wanted=0)
-            cluster.forget(np.array([row], dtype=np.intp), demand, resolved if given else constraints)
+            resolved = with_host_ports(constraints, map(HostPort, placement.ports))
+            cluster.forget(np.array([row], dtype=np.intp), demand, resolved)
 
 
 def _of_survey(known: Explanation, evaluation: Evaluation, survey: Survey) -> Explanation:

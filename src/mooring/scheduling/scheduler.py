@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.nodes import Node
+from mooring.model.preemption import Budgets, Preemption, Resident
 from mooring.model.workloads import OnInsufficient, Task, Workload
 from mooring.scheduling import compilation
 from mooring.scheduling.columns import Cluster
@@ -27,7 +28,9 @@ from mooring.scheduling.explanation import Explanation, explain, explain_placed,
 from mooring.scheduling.inspection import Inspection, inspect
 from mooring.scheduling.ordering.fifo import FifoSequencer
 from mooring.scheduling.plugins import Binder, Filter, PluginFailed, Scorer, Selector, Sequencer
+from mooring.scheduling.preemption import Preemptor
 from mooring.scheduling.profiles import Profile, Registry
+from mooring.scheduling.residents import Residents
 from mooring.scheduling.selection import Selection, select
 from mooring.scheduling.shapes import shape_of
 from mooring.scheduling.shortage import Shortage, Shortages, backing_off
@@ -76,11 +79,16 @@ class Scheduler:
         selector: Selector | None = None,
         binder: Binder | None = None,
         compiled: bool | None = None,
+        preemption: Preemption | None = None,
+        residents: Residents | Iterable[Resident] = (),
+        budgets: Budgets | None = None,
     ) -> None:
         """Everything has a default: `filters`, `scorers` (with weights) and `selector` replace those of the profile.
 
         A `binder` makes placements so as they are decided; without one that is the caller's. The kernels are compiled
         in the background and used from when they are ready; `compiled` True waits for them, False does without.
+
+        With `preemption`, workloads that find no room may have `residents` leave for them, within `budgets`.
         """
         self.cluster = Cluster() if cluster is None else cluster
         for node in nodes:
@@ -94,6 +102,10 @@ class Scheduler:
             given.selector if selector is None else selector,
         )
         self.binder = binder
+        self.residents = residents if isinstance(residents, Residents) else Residents(residents)
+        self.preemptor: Preemptor | None = None
+        if preemption is not None:
+            self.preemptor = Preemptor(self.cluster, self.profile, self.residents, preemption, budgets)
         self._evaluations = Evaluations(self.cluster, self.profile)
         self._shortages = Shortages(self.cluster, self.profile)
         self._engine: Engine | None = None
@@ -117,6 +129,8 @@ class Scheduler:
             decisions, short = self._decide_in_batches(ordered, now)
         else:
             decisions, short = self._decide_one_by_one(ordered, now)
+        if self.preemptor is not None:
+            short = self._preempt(self.preemptor, decisions, short, now)
         return Pass(tuple(decisions), tuple(short))
 
     def explained(self, result: Pass) -> Pass:
@@ -176,6 +190,33 @@ class Scheduler:
             if shortage is not None:
                 short.append((position, shortage))
         return decisions, short
+
+    def _preempt(
+        self, preemptor: Preemptor, decisions: list[Decision], short: list[tuple[int, Shortage]], now: datetime
+    ) -> list[tuple[int, Shortage]]:
+        """Reserve places for workloads that found none, in their order; who remains short comes back."""
+        left: list[tuple[int, Shortage]] = []
+        for position, shortage in short:
+            workload = decisions[position].workload
+            planned = None
+            if not decisions[position].placements:
+                planned = self._reserve(preemptor, workload, now, together=shortage.together)
+            if planned is None:
+                left.append((position, shortage))
+            else:
+                decisions[position] = planned
+        return left
+
+    def _reserve(self, preemptor: Preemptor, workload: Workload, now: datetime, *, together: bool) -> Decision | None:
+        try:
+            decision = preemptor.plan(workload, _split(workload.tasks, now)[0], now, together=together)
+        except PluginFailed as failure:
+            return Decision(workload, Outcome.ERROR, reason=failure.reason)
+        refused = None if self.binder is None or decision is None else self.binder.bind(decision)
+        if decision is not None and refused is not None:
+            preemptor.withdraw(decision)
+            return Decision(workload, Outcome.WAITING, reason=refused)
+        return decision
 
     def _with_reason(self, decision: Decision, shortage: Shortage) -> Decision:
         """The decision with the reason why some or all of its tasks found no node."""

@@ -11,12 +11,23 @@ class Trial:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._assumed: list[tuple[Rows, Demand, Constraints | None]] = []
+        self._changes: list[tuple[bool, Rows, Demand, Constraints | None, bool]] = []
 
-    def assume(self, rows: Rows, demand: Demand, constraints: Constraints | None = None) -> None:
-        self._cluster.assume(rows, demand, constraints)
-        self._assumed.append((rows, demand, constraints))
+    def assume(
+        self, rows: Rows, demand: Demand, constraints: Constraints | None = None, *, leaving: bool = False
+    ) -> None:
+        self._cluster.assume(rows, demand, constraints, leaving=leaving)
+        self._changes.append((True, rows, demand, constraints, leaving))
+
+    def forget(
+        self, rows: Rows, demand: Demand, constraints: Constraints | None = None, *, leaving: bool = False
+    ) -> None:
+        """Count a task that is there as gone."""
+        self._cluster.forget(rows, demand, constraints, leaving=leaving)
+        self._changes.append((False, rows, demand, constraints, leaving))
 
     def revert(self) -> None:
-        while self._assumed:
-            self._cluster.forget(*self._assumed.pop())
+        while self._changes:
+            assumed, rows, demand, constraints, leaving = self._changes.pop()
+            undo = self._cluster.forget if assumed else self._cluster.assume
+            undo(rows, demand, constraints, leaving=leaving)
