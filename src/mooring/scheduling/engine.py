@@ -139,6 +139,12 @@ class Engine:
         self._quick[key] = code
         return code
 
+    def is_plain(self, code: int) -> bool:
+        """Whether a shape asks for nothing but resources and what a node is."""
+        self._prepare({code})
+        fields = self.shapes.fields[code]
+        return bool(fields[kernels.FIRST_TERM] == fields[kernels.LAST_TERM])
+
     def make_room(self, workload: Workload) -> None:
         """Make the columns larger for what a workload asks for."""
         self.cluster.demand(shape_of(workload, self.cluster).request)
@@ -527,3 +533,7 @@ def warm_up() -> None:
     assert code is not None
     batch.add(workload, code, 1, together=False)
     engine.place(batch)
+    # Imported here, since it builds on this module.
+    from mooring.scheduling.compiled_preemption import warm_up_preemption
+
+    warm_up_preemption(engine)

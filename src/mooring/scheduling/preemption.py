@@ -26,7 +26,7 @@ from mooring.scheduling.evaluation import Evaluation
 from mooring.scheduling.explanation import forget
 from mooring.scheduling.plugins import ask_filter, ask_why
 from mooring.scheduling.profiles import Profile
-from mooring.scheduling.residents import NOT_STARTED, Residents, importance, start_of
+from mooring.scheduling.residents import NOT_STARTED, Residents, importance, shown_constraints, start_of
 from mooring.scheduling.selection import own_tasks, select
 from mooring.scheduling.shapes import shape_of
 from mooring.scheduling.trial import Trial
@@ -152,10 +152,8 @@ class Preemptor:
 
     def told_constraints(self, resident: Resident, row: int) -> Constraints | None:
         """What the cluster counts of a task for others to ask about; None where it was not told of it."""
-        leaving = resident.leaving_for is not None
-        given = with_host_ports(resident.constraints, (HostPort(port, protocol) for protocol, port in resident.ports))
-        for constraints in (given, resident.constraints):
-            if self.cluster.placed.has(row, constraints, leaving=leaving):
+        for constraints in (shown_constraints(resident), resident.constraints):
+            if self.cluster.placed.has(row, constraints, leaving=resident.leaving_for is not None):
                 return constraints
         return None
 
@@ -359,6 +357,7 @@ class _Search:
                 together = tuple(self._residents.of_workload(resident.workload_id))
             if all(self._may_leave(each) for each in together):
                 units.append(together)
+        units.sort(key=lambda unit: importance(unit[0]))
         spent: defaultdict[UUID, int] = defaultdict(int)
         violating: set[UUID] = set()
         for resident in (resident for unit in units for resident in unit):

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
+from mooring.model.constraints import Constraints, HostPort
 from mooring.model.errors import InvalidInput
 from mooring.model.preemption import Resident
+from mooring.model.workloads import LONG_AGO
+from mooring.scheduling.columns import Cluster, with_host_ports
 from mooring.scheduling.journal import Journal
 
 NOT_STARTED = 1 << 62
 """The start of a task that is placed and has not started: later than every other."""
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Residents:
@@ -124,6 +128,24 @@ class Residents:
         self._changes.note((number,))
 
 
+def told_residents(cluster: Cluster, residents: Iterable[Resident]) -> Residents:
+    """Residents of whom the cluster is told, too; nodes without any are left as they are."""
+    known = Residents(residents)
+    for node_id in known.nodes:
+        here = known.on(node_id)
+        cluster.tell_tasks(
+            node_id,
+            [(shown_constraints(each), 1) for each in here if each.leaving_for is None],
+            leaving=[(shown_constraints(each), 1) for each in here if each.leaving_for is not None],
+        )
+    return known
+
+
+def shown_constraints(resident: Resident) -> Constraints:
+    """What a task shows to others: its constraints, with the ports that it was given."""
+    return with_host_ports(resident.constraints, (HostPort(port, protocol) for protocol, port in resident.ports))
+
+
 def _enter(index: dict[UUID, dict[UUID, Resident]], key: UUID, resident: Resident, sign: int) -> None:
     if sign > 0:
         index[key][resident.task_id] = resident
@@ -140,4 +162,4 @@ def importance(resident: Resident) -> tuple[int, int, int]:
 
 def start_of(started_at: datetime | None) -> int:
     """A start as a whole number that can be compared, in microseconds."""
-    return NOT_STARTED if started_at is None else round(started_at.timestamp() * 1_000_000)
+    return NOT_STARTED if started_at is None else (started_at - LONG_AGO) // _MICROSECOND

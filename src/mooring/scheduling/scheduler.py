@@ -30,13 +30,14 @@ from mooring.scheduling.ordering.fifo import FifoSequencer
 from mooring.scheduling.plugins import Binder, Filter, PluginFailed, Scorer, Selector, Sequencer
 from mooring.scheduling.preemption import Preemptor
 from mooring.scheduling.profiles import Profile, Registry
-from mooring.scheduling.residents import Residents
+from mooring.scheduling.residents import Residents, told_residents
 from mooring.scheduling.selection import Selection, select
 from mooring.scheduling.shapes import shape_of
 from mooring.scheduling.shortage import Shortage, Shortages, backing_off
 from mooring.scheduling.trial import Trial
 
 if TYPE_CHECKING:
+    from mooring.scheduling.compiled_preemption import CompiledPreemptor
     from mooring.scheduling.engine import Engine
 
 END_OF_TIME = datetime.max.replace(tzinfo=UTC)
@@ -88,7 +89,8 @@ class Scheduler:
         A `binder` makes placements so as they are decided; without one that is the caller's. The kernels are compiled
         in the background and used from when they are ready; `compiled` True waits for them, False does without.
 
-        With `preemption`, workloads that find no room may have `residents` leave for them, within `budgets`.
+        With `preemption`, workloads that find no room may have `residents` leave for them, within `budgets`. Residents
+        that are listed are told to the cluster; who hands in `Residents` tells it by `Cluster.tell_tasks`.
         """
         self.cluster = Cluster() if cluster is None else cluster
         for node in nodes:
@@ -102,13 +104,14 @@ class Scheduler:
             given.selector if selector is None else selector,
         )
         self.binder = binder
-        self.residents = residents if isinstance(residents, Residents) else Residents(residents)
+        self.residents = residents if isinstance(residents, Residents) else told_residents(self.cluster, residents)
         self.preemptor: Preemptor | None = None
         if preemption is not None:
             self.preemptor = Preemptor(self.cluster, self.profile, self.residents, preemption, budgets)
         self._evaluations = Evaluations(self.cluster, self.profile)
         self._shortages = Shortages(self.cluster, self.profile)
         self._engine: Engine | None = None
+        self._compiled_preemptor: CompiledPreemptor | None = None
         self._compiled = compiled is not False and binder is None
         if compiled:
             compilation.wait()
@@ -173,11 +176,15 @@ class Scheduler:
     ) -> tuple[list[Decision], list[tuple[int, Shortage]]]:
         # Imported here, since the kernels may not be compiled when this module is.
         from mooring.scheduling.batches import decide_in_batches
+
+        return decide_in_batches(self._ready_engine(), ordered, now, one_by_one=self._decide)
+
+    def _ready_engine(self) -> Engine:
         from mooring.scheduling.engine import Engine
 
         if self._engine is None:
             self._engine = Engine(self.cluster, self.profile)
-        return decide_in_batches(self._engine, ordered, now, one_by_one=self._decide)
+        return self._engine
 
     def _decide_one_by_one(
         self, ordered: Sequence[Workload], now: datetime
@@ -195,19 +202,33 @@ class Scheduler:
         self, preemptor: Preemptor, decisions: list[Decision], short: list[tuple[int, Shortage]], now: datetime
     ) -> list[tuple[int, Shortage]]:
         """Reserve places for workloads that found none, in their order; who remains short comes back."""
-        left: list[tuple[int, Shortage]] = []
-        for position, shortage in short:
-            workload = decisions[position].workload
-            planned = None
-            if not decisions[position].placements:
-                planned = self._reserve(preemptor, workload, now, together=shortage.together)
-            if planned is None:
-                left.append((position, shortage))
-            else:
-                decisions[position] = planned
-        return left
+        nowhere = [(at, shortage) for at, shortage in short if not decisions[at].placements]
+        asked = [(decisions[at].workload, shortage.together) for at, shortage in nowhere]
+        if self._compiled and compilation.ready():
+            plans = self._plan_in_batches(preemptor, asked, now)
+        else:
+            plans = [self._plan(preemptor, workload, now, together=together) for workload, together in asked]
+        for (at, _), planned in zip(nowhere, plans, strict=True):
+            if planned is not None:
+                decisions[at] = planned
+        done = {at for (at, _), planned in zip(nowhere, plans, strict=True) if planned is not None}
+        return [(at, shortage) for at, shortage in short if at not in done]
 
-    def _reserve(self, preemptor: Preemptor, workload: Workload, now: datetime, *, together: bool) -> Decision | None:
+    def _plan_in_batches(
+        self, preemptor: Preemptor, asked: Sequence[tuple[Workload, bool]], now: datetime
+    ) -> list[Decision | None]:
+        # Imported here, as the engine is.
+        from mooring.scheduling.compiled_preemption import CompiledPreemptor, plan_in_batches
+
+        if self._compiled_preemptor is None:
+            self._compiled_preemptor = CompiledPreemptor(self._ready_engine(), preemptor)
+
+        def one_by_one(workload: Workload, together: bool) -> Decision | None:
+            return self._plan(preemptor, workload, now, together=together)
+
+        return plan_in_batches(self._compiled_preemptor, asked, now, one_by_one=one_by_one)
+
+    def _plan(self, preemptor: Preemptor, workload: Workload, now: datetime, *, together: bool) -> Decision | None:
         try:
             decision = preemptor.plan(workload, _split(workload.tasks, now)[0], now, together=together)
         except PluginFailed as failure:

@@ -1,0 +1,197 @@
+"""For every world: the definition, the kernels and the plain reference plan the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from random import Random
+from uuid import UUID
+
+from mooring.model.decisions import Decision
+from mooring.model.nodes import Node
+from mooring.model.preemption import Budgets, Preemption, Resident, VictimScope
+from mooring.model.workloads import NO_CONSTRAINTS, Workload
+from mooring.scheduling import Cluster, Registry, compilation
+from mooring.scheduling.preemption import Preemptor
+from mooring.scheduling.residents import told_residents
+from tests.scheduling.builders import NOW, id_of, node, workload
+from tests.scheduling.preemption_reference import World
+
+USERS = ("ann", "ben")
+NODES = ("a", "b", "c", "d")
+PROFILE = Registry().profile()
+OWNERS = ("w0", "w1", "w2", "w3", "w4", "w5")
+
+
+@dataclass(frozen=True)
+class Given:
+    nodes: list[Node]
+    residents: list[Resident]
+    rules: Preemption
+    budgets: Budgets
+    preemptors: list[Workload]
+
+
+def world_of(chance: Random, *, plain: bool = False) -> Given:
+    """Four nodes that are full or nearly; `plain`: neither budgets nor wholes."""
+    owners = {
+        owner: (chance.randint(0, 3), chance.choice(USERS), not plain and chance.random() < 0.3) for owner in OWNERS
+    }
+    residents = [
+        _resident(number, owner, *owners[owner], chance)
+        for number, owner in enumerate(chance.choices(OWNERS, k=chance.randint(1, 14)))
+    ]
+    budgets = {} if plain else {id_of(owner): chance.randint(0, 2) for owner in OWNERS if chance.random() < 0.3}
+    rules = Preemption(
+        scope=chance.choice([VictimScope.POOL, VictimScope.POOL, VictimScope.USER]),
+        min_runtime_seconds=chance.choice([0, 0, 2]),
+    )
+    nodes = [_node(name, [each for each in residents if each.node_id == id_of(name)], chance) for name in NODES]
+    preemptors = [
+        replace(
+            workload(f"p{number}").workload,
+            request=_amounts(chance),
+            priority=chance.randint(1, 4),
+            user_id=id_of(chance.choice(USERS)),
+        )
+        for number in range(chance.randint(1, 6))
+    ]
+    return Given(nodes, residents, rules, Budgets(budgets), preemptors)
+
+
+def _resident(number: int, owner: str, priority: int, user: str, whole: bool, chance: Random) -> Resident:
+    return Resident(
+        task_id=UUID(int=number + 1),
+        workload_id=id_of(owner),
+        node_id=id_of(chance.choice(NODES)),
+        priority=priority,
+        request=_amounts(chance),
+        constraints=NO_CONSTRAINTS,
+        user_id=id_of(user),
+        project_id=id_of("project"),
+        domain_id=id_of("domain"),
+        preemptible=chance.random() < 0.9,
+        started_at=chance.choice([None, *(NOW - timedelta(seconds=seconds) for seconds in range(4))]),
+        whole=whole,
+    )
+
+
+def _node(name: str, here: list[Resident], chance: Random) -> Node:
+    used: Counter[str] = Counter()
+    for resident in here:
+        used.update(resident.request)
+    return replace(
+        node(name).node,
+        allocatable={slot: used[slot] + chance.choice((0, 0, 0, 1, 2)) for slot in ("cpu", "memory")},
+        used=dict(used),
+        tasks=len(here),
+        max_tasks=chance.choice([None, None, max(len(here), 1)]),
+        schedulable=chance.random() < 0.9,
+    )
+
+
+def _amounts(chance: Random) -> dict[str, int]:
+    return {"cpu": chance.randint(0, 3)} | ({"memory": chance.randint(0, 3)} if chance.random() < 0.6 else {})
+
+
+Answer = tuple[str, frozenset[UUID], frozenset[UUID]] | None
+
+
+def answer(decision: Decision | None) -> Answer:
+    if decision is None:
+        return None
+    violating = frozenset(victim.task_id for victim in decision.victims if victim.violates_budget)
+    victims = frozenset(victim.task_id for victim in decision.victims)
+    return decision.placements[0].node_name, victims, violating
+
+
+def preemptor_of(world: Given) -> Preemptor:
+    cluster = Cluster(world.nodes)
+    residents = told_residents(cluster, world.residents)
+    return Preemptor(cluster, PROFILE, residents, world.rules, world.budgets)
+
+
+def by_definition(preemptor: Preemptor) -> Callable[[Workload], Decision | None]:
+    return lambda each: preemptor.plan(each, each.tasks, NOW, together=False)
+
+
+def worlds(number: int, *, plain: bool = False) -> Iterator[Given]:
+    return (world_of(Random(seed), plain=plain) for seed in range(number))
+
+
+def test_plans_are_those_of_the_plain_reference():
+    planned = 0
+    for seed, world in enumerate(worlds(1000)):
+        reference = World(world.nodes, world.residents, world.rules, dict(world.budgets.allowed))
+        plan = by_definition(preemptor_of(world))
+        lowest = min((resident.priority for resident in world.residents if resident.preemptible), default=99)
+        for each in world.preemptors:
+            expected = reference.plan(each, NOW) if lowest < each.priority else None
+            assert answer(plan(each)) == expected, f"world {seed}"
+            planned += expected is not None
+    assert planned > 1000
+
+
+def test_the_kernels_plan_as_the_definition_does():
+    assert compilation.wait()
+    from mooring.scheduling.compiled_preemption import CompiledPreemptor, plan_in_batches
+    from mooring.scheduling.engine import Engine
+
+    def never(one: Workload, together: bool) -> Decision | None:
+        raise AssertionError(f"{one.name} is for the kernels")
+
+    for seed, world in enumerate(worlds(700, plain=True)):
+        plan = by_definition(preemptor_of(world))
+        expected = [plan(each) for each in world.preemptors]
+        preemptor = preemptor_of(world)
+        compiled = CompiledPreemptor(Engine(preemptor.cluster, PROFILE), preemptor)
+        found: list[Decision | None] = []
+        size = 1 + seed % 3
+        for first in range(0, len(world.preemptors), size):
+            asked = [(each, False) for each in world.preemptors[first : first + size]]
+            found.extend(plan_in_batches(compiled, asked, NOW, one_by_one=never))
+        assert found == expected, f"world {seed}"
+
+
+def test_what_is_withdrawn_was_never_planned():
+    for seed, world in enumerate(worlds(120)):
+        preemptor = preemptor_of(world)
+        plan = by_definition(preemptor)
+        first, *others = world.preemptors
+        plan(first)
+        before = _state(preemptor, world)
+        for each in others:
+            decision = plan(each)
+            if decision is not None:
+                preemptor.withdraw(decision)
+            assert _state(preemptor, world) == before, f"world {seed}"
+
+
+def _state(preemptor: Preemptor, world: Given) -> tuple[object, ...]:
+    on = [preemptor.residents.on(each.id) for each in world.nodes]
+    return preemptor.cluster.taken.tolist(), preemptor.cluster.tasks.tolist(), dict(preemptor.allowed), on
+
+
+def test_once_the_victims_have_left_nothing_is_over_capacity():
+    for seed, world in enumerate(worlds(200)):
+        preemptor = preemptor_of(world)
+        used = {each.id: Counter(each.used) for each in world.nodes}
+        offered = {each.id: each.allocatable for each in world.nodes}
+        residents = {resident.task_id: resident for resident in world.residents}
+        for each in world.preemptors:
+            gang = replace(each, tasks=workload(each.name).replicas(1 + seed % 3).workload.tasks)
+            decision = preemptor.plan(gang, gang.tasks, NOW, together=True)
+            if decision is None:
+                continue
+            assert len(decision.placements) == len(gang.tasks)
+            for victim in decision.victims:
+                # Each is taken once.
+                leaving = residents.pop(victim.task_id)
+                used[leaving.node_id].subtract(leaving.request)
+            for placement in decision.placements:
+                used[placement.node_id].update(each.request)
+            for placement in decision.placements:
+                for slot in each.request:
+                    assert used[placement.node_id][slot] <= offered[placement.node_id][slot], f"world {seed}"
