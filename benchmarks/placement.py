@@ -20,6 +20,7 @@ from uuid import UUID
 
 import numpy as np
 
+from benchmarks import preemption
 from mooring.model.constraints import (
     Constraints,
     Effect,
@@ -90,6 +91,7 @@ def run() -> dict[str, float]:
     figures |= flood(NODES)
     figures |= from_objects(NODES)
     figures |= plugins(NODES)
+    figures |= preemption.measure(make_nodes(NODES))
     figures["peak_memory_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return figures
 

@@ -5,7 +5,7 @@ Rows are reused and their order means nothing: where nodes tie, the lowest name 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeAlias
@@ -20,6 +20,7 @@ from mooring.model.lifecycle import NodeStatus
 from mooring.model.nodes import Node
 from mooring.model.quantity import INT64_MAX
 from mooring.model.resources import check_overcommit, overcommitted
+from mooring.model.slots import Amounts
 from mooring.scheduling.codes import Codes, LabelColumn
 from mooring.scheduling.journal import Journal
 from mooring.scheduling.placed import Placed
@@ -319,6 +320,19 @@ class Cluster:
             for row in rows.tolist():
                 self.placed.remove(row, constraints, leaving=leaving)
         self.changes.note(rows.tolist())
+
+    def shift(self, rows: Sequence[int], requests: Sequence[Amounts], sign: int) -> None:
+        """Count (1) or forget (-1) what tasks occupy, one on each of the rows, which may repeat."""
+        entries = [
+            (self._slot(name), row, amount)
+            for row, request in zip(rows, requests, strict=True)
+            for name, amount in request.items()
+        ]
+        if entries:
+            slots, at, amounts = np.array(entries, dtype=np.int64).T
+            np.add.at(self.taken, (slots, at), sign * amounts)
+        np.add.at(self.tasks, np.array(rows, dtype=np.intp), sign)
+        self.changes.note(rows)
 
     def set_leaving(self, row: int, constraints: Constraints, leaving: bool) -> None:
         """A task on a row is about to end (or is not, after all): it still occupies what it has."""

@@ -20,10 +20,13 @@ import numpy as np
 from mooring.model.constraints import Constraints, HostPort
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.preemption import Budgets, Preemption, Resident, Victim, VictimScope
+from mooring.model.slots import Amounts
 from mooring.model.workloads import Task, Workload
-from mooring.scheduling.columns import Cluster, Demand, Rows, with_host_ports
+from mooring.scheduling.columns import Cluster, Demand, Mask, Rows, with_host_ports
 from mooring.scheduling.evaluation import Evaluation
 from mooring.scheduling.explanation import forget
+from mooring.scheduling.filters.resources import ResourcesFilter
+from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
 from mooring.scheduling.plugins import ask_filter, ask_why
 from mooring.scheduling.profiles import Profile
 from mooring.scheduling.residents import NOT_STARTED, Residents, importance, shown_constraints, start_of
@@ -129,15 +132,6 @@ class Preemptor:
         """The victims are spoken for: they still occupy what they have, and only this workload counts on it."""
         self._mark(victims, None, workload.id)
 
-    def is_eligible(self, resident: Resident, workload: Workload, now: datetime) -> bool:
-        """May this task have to leave for that workload?"""
-        if not resident.preemptible or resident.leaving_for is not None or resident.priority >= workload.priority:
-            return False
-        if self.owner(resident) != self.owner(workload):
-            return False
-        least = timedelta(seconds=self.rules.min_runtime_seconds)
-        return resident.started_at is None or now - resident.started_at >= least
-
     def owner(self, one: Resident | Workload) -> UUID | None:
         """Whose tasks may have to leave for whose: those with the same answer."""
         match self.rules.scope:
@@ -217,6 +211,27 @@ class _Unit(NamedTuple):
         return not self.violating, importance(self.residents[0])
 
 
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """Those on a row who leave already, and those who may have to."""
+
+    row: int
+    node_id: UUID | None
+    """Only what is on this node is moved; None: units are moved with all that they have elsewhere."""
+    leaving: list[Resident]
+    units: list[_Unit]
+
+    @property
+    def present(self) -> list[Resident]:
+        return [*self.leaving, *(resident for rank in range(len(self.units)) for resident in self.moved(rank))]
+
+    def moved(self, rank: int) -> Sequence[Resident]:
+        residents = self.units[rank].residents
+        if self.node_id is None or len(residents) == 1:
+            return residents
+        return [resident for resident in residents if resident.node_id == self.node_id]
+
+
 class _Place(NamedTuple):
     row: int
     constraints: Constraints
@@ -252,7 +267,13 @@ class _Search:
         self._residents = preemptor.residents
         self._workload = workload
         self._now = now
+        self._owner = preemptor.owner(workload)
+        self._started_by = now - timedelta(seconds=preemptor.rules.min_runtime_seconds)
         self._evaluation = Evaluation(shape_of(workload, self._cluster), self._cluster, preemptor.profile)
+        asked = [plugin for plugin in self._evaluation.active.filters if plugin.depends_on != "static"]
+        self._filters = asked
+        self._counters_alone = all(isinstance(plugin, ResourcesFilter | TasksPerNodeFilter) for plugin in asked)
+        """No filter that others could cure by leaving asks about more than what they occupy."""
         self._own = own_tasks(workload, self._cluster)
         self._at_once = 1
         """How many tasks have to fit on one node."""
@@ -307,42 +328,55 @@ class _Search:
         rows = _curable(self._evaluation, cluster.rows_of_pool(workload.pool))
         if workload.max_per_node is not None:
             rows = rows[self._own[rows] + self._at_once <= workload.max_per_node]
-        alike = (self._evaluation.shape, workload.priority, self._preemptor.owner(workload), self._at_once)
+        alike = (self._evaluation.shape, workload.priority, self._owner, self._at_once)
         known = self._preemptor.known(alike, self._now)
         known.forget_stale(cluster, residents)
         if not self._evaluation.node_local:
             known.by_row.clear()
-        for row in rows.tolist():
-            if row not in known.by_row:
-                known.by_row[row] = self._option(row)
+        stale = [row for row in rows.tolist() if row not in known.by_row]
+        if self._counters_alone and self._at_once == 1:
+            known.by_row.update(self._look(stale))
+        else:
+            for row in stale:
+                known.by_row.update(self._look([row]))
         known.mark_seen(cluster, residents)
         return {row: option for row in rows.tolist() if (option := known.by_row[row]) is not None}
 
-    def _option(self, row: int) -> tuple[Cost, tuple[_Unit, ...]] | None:
-        """Who has to leave for the workload to fit on a row; None if nobody can make it fit, or nobody has to."""
-        here = self._residents.on(self._cluster.node(row).id)
-        leaving = [each for each in here if each.leaving_for is not None and each.task_id not in self._gone]
-        units = self._units_on(here)
-        if not (units or leaving) or self._fits(row):
-            return None
+    def _look(self, rows: Sequence[int]) -> dict[int, tuple[Cost, tuple[_Unit, ...]] | None]:
+        """Who has to leave each row for the workload to fit there; None if nobody can make it fit, or nobody has to.
+
+        Several rows are looked at side by side, which is only right where nothing on one row concerns another.
+        """
+        options: dict[int, tuple[Cost, tuple[_Unit, ...]] | None] = dict.fromkeys(rows)
+        sights = [sight for row in rows if (sight := self._sight(row, alone=len(rows) == 1)).present]
+        sights = [sight for sight, fits in self._fitting(sights) if not fits]
         trial = Trial(self._cluster)
+        gone = dict(self._gone)
         try:
-            self._think_away(trial, leaving)
-            for unit in units:
-                self._think_away(trial, unit.residents)
-            if not self._fits(row):
-                return None
-            victims: list[_Unit] = []
-            for unit in sorted(units, key=lambda unit: unit.order):
-                self._give_back(trial, unit.residents)
-                if not self._fits(row):
-                    self._think_away(trial, unit.residents)
-                    victims.append(unit)
-            return _cost(victims), tuple(victims)
+            self._think_away(trial, [resident for sight in sights for resident in sight.present])
+            sights = [sight for sight, fits in self._fitting(sights) if fits]
+            victims: dict[int, list[_Unit]] = {sight.row: [] for sight in sights}
+            for rank in range(max((len(sight.units) for sight in sights), default=0)):
+                asked = [sight for sight in sights if rank < len(sight.units)]
+                self._give_back(trial, [resident for sight in asked for resident in sight.moved(rank)])
+                refused = [sight for sight, fits in self._fitting(asked) if not fits]
+                self._think_away(trial, [resident for sight in refused for resident in sight.moved(rank)])
+                for sight in refused:
+                    victims[sight.row].append(sight.units[rank])
+            for sight in sights:
+                options[sight.row] = _cost(victims[sight.row]), tuple(victims[sight.row])
+            return options
         finally:
-            for resident in (*leaving, *(resident for unit in units for resident in unit.residents)):
-                self._gone.pop(resident.task_id, None)
+            self._gone = gone
             trial.revert()
+
+    def _sight(self, row: int, *, alone: bool) -> _Sight:
+        """Who is on a row, in the order in which they are given back."""
+        node_id = self._cluster.node(row).id
+        here = self._residents.on(node_id)
+        leaving = [each for each in here if each.leaving_for is not None and each.task_id not in self._gone]
+        units = sorted(self._units_on(here), key=lambda unit: unit.order)
+        return _Sight(row, None if alone else node_id, leaving, units)
 
     def _units_on(self, here: Iterable[Resident]) -> list[_Unit]:
         """Who may have to leave one node. Budgets are spent from the most important on."""
@@ -369,27 +403,39 @@ class _Search:
         return [_Unit(unit, frozenset(each.task_id for each in unit) & violating) for unit in units]
 
     def _may_leave(self, resident: Resident) -> bool:
-        return resident.task_id not in self._gone and self._preemptor.is_eligible(resident, self._workload, self._now)
+        return (
+            resident.preemptible
+            and resident.leaving_for is None
+            and resident.priority < self._workload.priority
+            and (resident.started_at is None or resident.started_at <= self._started_by)
+            and self._preemptor.owner(resident) == self._owner
+            and resident.task_id not in self._gone
+        )
 
-    def _fits(self, row: int) -> bool:
-        """Whether every filter lets the tasks onto a row as the trial has it."""
+    def _fitting(self, sights: Sequence[_Sight]) -> Iterable[tuple[_Sight, bool]]:
+        """Of each row whether every filter lets the tasks onto it as the trial has it."""
+        fits = self._passing(np.array([sight.row for sight in sights], dtype=np.intp))
+        if self._at_once > 1:
+            fits &= [self._fits_several(sight.row) for sight in sights]
+        return zip(sights, fits.tolist(), strict=True)
+
+    def _fits_several(self, row: int) -> bool:
+        """Whether tasks that have to be on one node fit on it, one after the other."""
         trial = Trial(self._cluster)
         try:
-            for number in range(self._at_once):
-                if not self._passes(row):
+            for _ in range(self._at_once - 1):
+                if not self._passing(np.array([row], dtype=np.intp))[0]:
                     return False
-                if number + 1 < self._at_once:
-                    self._assume(trial, row)
-            return True
+                self._assume(trial, row)
+            return bool(self._passing(np.array([row], dtype=np.intp))[0])
         finally:
             trial.revert()
 
-    def _passes(self, row: int) -> bool:
-        rows, shape = np.array([row], dtype=np.intp), self._evaluation.shape
-        return all(
-            plugin.depends_on == "static" or ask_filter(plugin, shape, self._cluster, rows)[0]
-            for plugin in self._evaluation.active.filters
-        )
+    def _passing(self, rows: Rows) -> Mask:
+        passing = np.ones(len(rows), dtype=np.bool_)
+        for plugin in self._filters if len(rows) else ():
+            passing &= ask_filter(plugin, self._evaluation.shape, self._cluster, rows)
+        return passing
 
     def _assume(self, trial: Trial, row: int) -> Constraints:
         constraints = self._cluster.with_ports(row, self._evaluation.shape.constraints)
@@ -412,7 +458,8 @@ class _Search:
         """Choose a row: who has to leave is gone for the rest of the search."""
         self.needs_others = True
         here = self._residents.on(self._cluster.node(row).id)
-        self._think_away(self.trial, [r for r in here if r.leaving_for is not None and r.task_id not in self._gone])
+        leaving = [each for each in here if each.leaving_for is not None and each.task_id not in self._gone]
+        self._think_away(self.trial, leaving)
         for unit in units:
             self._think_away(self.trial, unit.residents)
         self._units.extend(units)
@@ -430,26 +477,41 @@ class _Search:
                 self.trial.forget(row, demand, place.constraints)
             fits = True
             for row, place in zip(rows, places, strict=True):
-                fits = fits and self._passes(place.row)
+                fits = fits and bool(self._passing(row)[0])
                 self.trial.assume(row, demand, place.constraints)
             if fits:
                 self._units.remove(unit)
             else:
                 self._think_away(self.trial, unit.residents)
 
-    def _think_away(self, trial: Trial, residents: Iterable[Resident]) -> None:
+    def _think_away(self, trial: Trial, residents: Sequence[Resident]) -> None:
+        if self._counters_alone:
+            self._gone.update(dict.fromkeys(resident.task_id for resident in residents))
+            trial.shift(*self._occupied(residents), -1)
+            return
         for resident in residents:
             row = self._cluster.row_of(resident.node_id)
             if row is not None:
                 constraints = self._gone[resident.task_id] = self._preemptor.told_constraints(resident, row)
                 trial.forget(*self._counted(resident, row), constraints, leaving=resident.leaving_for is not None)
 
-    def _give_back(self, trial: Trial, residents: Iterable[Resident]) -> None:
+    def _give_back(self, trial: Trial, residents: Sequence[Resident]) -> None:
+        if self._counters_alone:
+            for resident in residents:
+                del self._gone[resident.task_id]
+            trial.shift(*self._occupied(residents), 1)
+            return
         for resident in residents:
             row = self._cluster.row_of(resident.node_id)
             if row is not None:
                 constraints = self._gone.pop(resident.task_id)
                 trial.assume(*self._counted(resident, row), constraints, leaving=resident.leaving_for is not None)
+
+    def _occupied(self, residents: Sequence[Resident]) -> tuple[list[int], list[Amounts]]:
+        """Where residents are, and what they occupy there."""
+        rows = [self._cluster.row_of(resident.node_id) for resident in residents]
+        known = [(row, resident.request) for row, resident in zip(rows, residents, strict=True) if row is not None]
+        return [row for row, _ in known], [request for _, request in known]
 
     def _counted(self, resident: Resident, row: int) -> tuple[Rows, Demand]:
         return np.array([row], dtype=np.intp), self._cluster.demand(tuple(sorted(resident.request.items())))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 from mooring.model.constraints import Constraints
+from mooring.model.slots import Amounts
 from mooring.scheduling.columns import Cluster, Demand, Rows
 
 
@@ -11,23 +15,26 @@ class Trial:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._changes: list[tuple[bool, Rows, Demand, Constraints | None, bool]] = []
+        self._undo: list[Callable[[], None]] = []
 
     def assume(
         self, rows: Rows, demand: Demand, constraints: Constraints | None = None, *, leaving: bool = False
     ) -> None:
         self._cluster.assume(rows, demand, constraints, leaving=leaving)
-        self._changes.append((True, rows, demand, constraints, leaving))
+        self._undo.append(partial(self._cluster.forget, rows, demand, constraints, leaving=leaving))
 
     def forget(
         self, rows: Rows, demand: Demand, constraints: Constraints | None = None, *, leaving: bool = False
     ) -> None:
         """Count a task that is there as gone."""
         self._cluster.forget(rows, demand, constraints, leaving=leaving)
-        self._changes.append((False, rows, demand, constraints, leaving))
+        self._undo.append(partial(self._cluster.assume, rows, demand, constraints, leaving=leaving))
+
+    def shift(self, rows: Sequence[int], requests: Sequence[Amounts], sign: int) -> None:
+        """Count (1) or forget (-1) what tasks occupy, one on each of the rows, without what others may ask about."""
+        self._cluster.shift(rows, requests, sign)
+        self._undo.append(partial(self._cluster.shift, rows, requests, -sign))
 
     def revert(self) -> None:
-        while self._changes:
-            assumed, rows, demand, constraints, leaving = self._changes.pop()
-            undo = self._cluster.forget if assumed else self._cluster.assume
-            undo(rows, demand, constraints, leaving=leaving)
+        while self._undo:
+            self._undo.pop()()
