@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mooring.model.labels import Operator, Requirement
     from mooring.model.labels import Selector as LabelSelector
     from mooring.model.nodes import Node
+    from mooring.model.preemption import Budgets, Preemption, PreemptionMode, Resident, Victim, VictimScope
     from mooring.model.reasons import Reason
     from mooring.model.slots import amounts
     from mooring.model.workloads import Task, Workload, new_tasks
@@ -34,11 +35,13 @@ if TYPE_CHECKING:
     from mooring.scheduling.explanation import Explanation
     from mooring.scheduling.inspection import Inspection, Verdict
     from mooring.scheduling.plugins import Binder, Candidates, Filter, Rejection, Scorer, Selector, Sequencer
+    from mooring.scheduling.residents import Residents
     from mooring.scheduling.selectors import HighestScore
 
 __version__ = "0.1.0"
 __all__ = [
     "Binder",
+    "Budgets",
     "Candidates",
     "Cluster",
     "Constraints",
@@ -57,6 +60,8 @@ __all__ = [
     "Outcome",
     "Pass",
     "Placement",
+    "Preemption",
+    "PreemptionMode",
     "PreferredNodes",
     "PreferredTasks",
     "Profile",
@@ -64,6 +69,8 @@ __all__ = [
     "Registry",
     "Rejection",
     "Requirement",
+    "Resident",
+    "Residents",
     "Scheduler",
     "Scorer",
     "Selector",
@@ -74,6 +81,8 @@ __all__ = [
     "TaskTerm",
     "Toleration",
     "Verdict",
+    "Victim",
+    "VictimScope",
     "Workload",
     "__version__",
     "amounts",
@@ -99,6 +108,12 @@ _HOMES = {
     "Requirement": "mooring.model.labels:Requirement",
     "LabelSelector": "mooring.model.labels:Selector",
     "Node": "mooring.model.nodes:Node",
+    "Budgets": "mooring.model.preemption:Budgets",
+    "Preemption": "mooring.model.preemption:Preemption",
+    "PreemptionMode": "mooring.model.preemption:PreemptionMode",
+    "Resident": "mooring.model.preemption:Resident",
+    "Victim": "mooring.model.preemption:Victim",
+    "VictimScope": "mooring.model.preemption:VictimScope",
     "Reason": "mooring.model.reasons:Reason",
     "amounts": "mooring.model.slots:amounts",
     "Task": "mooring.model.workloads:Task",
@@ -119,6 +134,7 @@ _HOMES = {
     "Scorer": "mooring.scheduling.plugins:Scorer",
     "Selector": "mooring.scheduling.plugins:Selector",
     "Sequencer": "mooring.scheduling.plugins:Sequencer",
+    "Residents": "mooring.scheduling.residents:Residents",
     "HighestScore": "mooring.scheduling.selectors:HighestScore",
 }
 

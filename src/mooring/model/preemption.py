@@ -12,6 +12,7 @@ from uuid import UUID
 from mooring.model.constraints import Constraints
 from mooring.model.devices import DeviceShare
 from mooring.model.slots import Amounts
+from mooring.model.workloads import NO_CONSTRAINTS, NOBODY
 
 
 class VictimScope(StrEnum):
@@ -51,10 +52,10 @@ class Resident:
     node_id: UUID
     priority: int
     request: Amounts
-    constraints: Constraints
-    user_id: UUID
-    project_id: UUID
-    domain_id: UUID
+    constraints: Constraints = NO_CONSTRAINTS
+    user_id: UUID = NOBODY
+    project_id: UUID = NOBODY
+    domain_id: UUID = NOBODY
     preemptible: bool = True
     started_at: datetime | None = None
     """None: it is placed and has not started yet."""

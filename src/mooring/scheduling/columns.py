@@ -5,7 +5,8 @@ Rows are reused and their order means nothing: where nodes tie, the lowest name 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeAlias
@@ -320,6 +321,16 @@ class Cluster:
             for row in rows.tolist():
                 self.placed.remove(row, constraints, leaving=leaving)
         self.changes.note(rows.tolist())
+
+    @contextmanager
+    def unnoticed(self) -> Iterator[None]:
+        """What is changed in here is undone in here: nobody has to look at it again."""
+        journals = self.changes, self.placed.changes
+        self.changes, self.placed.changes = Journal(), Journal()
+        try:
+            yield
+        finally:
+            self.changes, self.placed.changes = journals
 
     def shift(self, rows: Sequence[int], requests: Sequence[Amounts], sign: int) -> None:
         """Count (1) or forget (-1) what tasks occupy, one on each of the rows, which may repeat."""
