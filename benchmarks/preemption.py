@@ -26,7 +26,7 @@ from mooring.scheduling.residents import told_residents
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ZONE = "topology.kubernetes.io/zone"
 PREEMPTORS = 10_000
-COMPARED = 10
+COMPARED = 20
 
 
 @dataclass(frozen=True)

@@ -333,6 +333,14 @@ def test_the_node_with_the_fewest_broken_budgets_is_chosen():
     assert victims(decide(given, urgent())) == ["b"]
 
 
+def test_a_gang_spends_budgets_task_by_task():
+    guarded = id_of("guarded")
+    residents = [running("a", "m", workload_id=guarded), running("b", "n", workload_id=guarded)]
+    residents += [running("c", "o", priority=9)]
+    given = scheduler([node(name).cpu(2) for name in "mno"], residents, budgets=Budgets({guarded: 1}))
+    assert sorted(victims(decide(given, urgent().replicas(2).gang()))) == ["a", "c"]
+
+
 def test_budgets_can_be_told_anew():
     guarded = id_of("guarded")
     residents = [running("a", "m", workload_id=guarded), running("b", "n", priority=9)]

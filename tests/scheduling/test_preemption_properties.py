@@ -9,19 +9,26 @@ from datetime import timedelta
 from random import Random
 from uuid import UUID
 
+import pytest
+
+from mooring.model.constraints import Constraints, HostPort, Spread, TaskTerm
 from mooring.model.decisions import Decision
+from mooring.model.labels import equal_to
 from mooring.model.nodes import Node
 from mooring.model.preemption import Budgets, Preemption, Resident, VictimScope
 from mooring.model.workloads import NO_CONSTRAINTS, Workload
-from mooring.scheduling import Cluster, Registry, compilation
+from mooring.scheduling import Cluster, Registry, compilation, victims
 from mooring.scheduling.preemption import Preemptor
 from mooring.scheduling.residents import told_residents
+from mooring.scheduling.victims import Candidate
 from tests.scheduling.builders import NOW, id_of, node, workload
 from tests.scheduling.preemption_reference import World
 
 USERS = ("ann", "ben")
 NODES = ("a", "b", "c", "d")
-PROFILE = Registry().profile()
+PROFILE = Registry().profile("spread")
+ALIKE = equal_to({"app": "web"})
+WEB = Constraints(labels=(("app", "web"),))
 OWNERS = ("w0", "w1", "w2", "w3", "w4", "w5")
 
 
@@ -53,6 +60,7 @@ def world_of(chance: Random, *, plain: bool = False) -> Given:
         replace(
             workload(f"p{number}").workload,
             request=_amounts(chance),
+            constraints=chance.choice((NO_CONSTRAINTS, WEB)),
             priority=chance.randint(1, 4),
             user_id=id_of(chance.choice(USERS)),
         )
@@ -68,7 +76,7 @@ def _resident(number: int, owner: str, priority: int, user: str, whole: bool, ch
         node_id=id_of(chance.choice(NODES)),
         priority=priority,
         request=_amounts(chance),
-        constraints=NO_CONSTRAINTS,
+        constraints=chance.choice((NO_CONSTRAINTS, WEB)),
         user_id=id_of(user),
         project_id=id_of("project"),
         domain_id=id_of("domain"),
@@ -84,6 +92,7 @@ def _node(name: str, here: list[Resident], chance: Random) -> Node:
         used.update(resident.request)
     return replace(
         node(name).node,
+        pool=chance.choice(["default"] * 9 + ["other"]),
         allocatable={slot: used[slot] + chance.choice((0, 0, 0, 1, 2)) for slot in ("cpu", "memory")},
         used=dict(used),
         tasks=len(here),
@@ -103,8 +112,8 @@ def answer(decision: Decision | None) -> Answer:
     if decision is None:
         return None
     violating = frozenset(victim.task_id for victim in decision.victims if victim.violates_budget)
-    victims = frozenset(victim.task_id for victim in decision.victims)
-    return decision.placements[0].node_name, victims, violating
+    leaving = frozenset(victim.task_id for victim in decision.victims)
+    return decision.placements[0].node_name, leaving, violating
 
 
 def preemptor_of(world: Given) -> Preemptor:
@@ -153,6 +162,31 @@ def test_the_kernels_plan_as_the_definition_does():
             asked = [(each, False) for each in world.preemptors[first : first + size]]
             found.extend(plan_in_batches(compiled, asked, NOW, one_by_one=never))
         assert found == expected, f"world {seed}"
+
+
+def test_nodes_side_by_side_are_seen_as_each_alone(monkeypatch: pytest.MonkeyPatch):
+    """Where filters ask about other tasks, nodes that pass them are looked at together; that changes nothing."""
+    wishes = (
+        Constraints(labels=WEB.labels, spread=(Spread("zone", 1, ALIKE),)),
+        Constraints(labels=WEB.labels, anti_affinity=(TaskTerm("zone", ALIKE),)),
+        Constraints(host_ports=(HostPort(80),)),
+    )
+    found: list[list[tuple[list[Candidate], Answer]]] = []
+    for easing in (victims._EASING, ()):
+        monkeypatch.setattr(victims, "_EASING", easing)
+        answers = []
+        for seed, world in enumerate(worlds(150)):
+            chance = Random(seed)
+            residents = [replace(each, constraints=chance.choice((WEB, *wishes))) for each in world.residents]
+            zones = [replace(each, labels={"zone": chance.choice("xy")}) for each in world.nodes]
+            preemptor = preemptor_of(replace(world, nodes=zones, residents=residents))
+            plan = by_definition(preemptor)
+            for each in world.preemptors:
+                wishing = replace(each, constraints=chance.choice(wishes))
+                answers.append((preemptor.candidates(wishing, NOW), answer(plan(wishing))))
+        found.append(answers)
+    assert found[0] == found[1]
+    assert sum(planned is not None for _, planned in found[0]) > 100
 
 
 def test_what_is_withdrawn_was_never_planned():

@@ -140,10 +140,11 @@ class Engine:
         return code
 
     def is_plain(self, code: int) -> bool:
-        """Whether a shape asks for nothing but resources and what a node is."""
+        """Whether no filter asks a shape for more than resources and what a node is."""
         self._prepare({code})
         fields = self.shapes.fields[code]
-        return bool(fields[kernels.FIRST_TERM] == fields[kernels.LAST_TERM])
+        kinds = self.shapes.terms[fields[kernels.FIRST_TERM] : fields[kernels.LAST_TERM], kernels.KIND]
+        return not np.isin(kinds, (kernels.SPREAD, kernels.AFFINITY, kernels.APART)).any()
 
     def make_room(self, workload: Workload) -> None:
         """Make the columns larger for what a workload asks for."""

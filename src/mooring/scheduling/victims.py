@@ -6,7 +6,7 @@ whose loss breaks a budget, then the most important, as long as it still fits. W
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -109,6 +109,8 @@ Option: TypeAlias = tuple[Cost, tuple[_Unit, ...]]
 
 
 class Place(NamedTuple):
+    """Where a task goes, with the ports that it was given there."""
+
     row: int
     constraints: Constraints
     score: int = 0
@@ -206,6 +208,9 @@ class Search:
             rows = rows[self._own[rows] + self._at_once <= workload.max_per_node]
         alike = (self._evaluation.shape, workload.priority, self._owner, self._at_once)
         known = self._preemptor.known(alike, self._now)
+        if self._units and self._preemptor.allowed:
+            # What this plan has spent of the budgets is not known to others.
+            known = Known(self._now)
         known.forget_stale(cluster, residents)
         with cluster.unnoticed():
             counted = self._counted_alone(rows)
@@ -280,7 +285,7 @@ class Search:
             if all(self._may_leave(each) for each in together):
                 units.append(together)
         units.sort(key=lambda unit: importance(unit[0]))
-        spent: defaultdict[UUID, int] = defaultdict(int)
+        spent = Counter(resident.workload_id for unit in self._units for resident in unit.residents)
         violating: set[UUID] = set()
         for resident in (resident for unit in units for resident in unit) if self._preemptor.allowed else ():
             allowed = self._preemptor.allowed.get(resident.workload_id)
@@ -304,10 +309,12 @@ class Search:
 
     def _fitting(self, sights: Sequence[_Sight], wanted: bool, *, counted: bool) -> list[_Sight]:
         """Those onto whose rows every filter lets the tasks as the trial has it; not `wanted`: the others."""
-        fits = self._passing(np.array([sight.row for sight in sights], dtype=np.intp), counted=True)
-        if not counted:
-            fits &= [self._fits_fully(sight.row) for sight in sights]
-        return [sight for sight, does in zip(sights, fits.tolist(), strict=True) if does == wanted]
+        rows = [sight.row for sight in sights]
+        if counted:
+            fits = self._passing(np.array(rows, dtype=np.intp), counted=True).tolist()
+        else:
+            fits = [self._fits_fully(row) for row in rows]
+        return [sight for sight, does in zip(sights, fits, strict=True) if does == wanted]
 
     def _fits_fully(self, row: int) -> bool:
         """Whether all tasks that have to be on one node pass every filter there, one after the other."""
