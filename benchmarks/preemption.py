@@ -73,7 +73,7 @@ def by_definition(
     workloads = [changed(each) for each in preemptors(plans)]
     started = time.thread_time()
     for each in workloads:
-        if preemptor.plan(each, each.tasks, NOW, together=False) is None:
+        if preemptor.plan(each, each.tasks, NOW) is None:
             raise RuntimeError(f"nobody leaves for {each.name}")
     return plans / (time.thread_time() - started)
 
@@ -193,7 +193,7 @@ def _code(kernels: CompiledPreemptor, workload: Workload) -> int:
 def _compare(full: Full, workloads: Sequence[Workload]) -> None:
     """The kernels must plan as the definition does."""
     preemptor = _preemptor(full, Budgets())
-    expected = [preemptor.plan(each, each.tasks, NOW, together=False) for each in workloads]
+    expected = [preemptor.plan(each, each.tasks, NOW) for each in workloads]
     preemptor = _preemptor(full, Budgets())
     kernels = CompiledPreemptor(Engine(preemptor.cluster, preemptor.profile), preemptor)
     kernels.sync()

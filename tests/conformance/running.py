@@ -340,7 +340,7 @@ def _preempt_candidates(case: Json) -> str | None:
 
 def _preempt_pick(case: Json) -> str | None:
     workload, expect = _workload(case), case["expect"]
-    decision = _preemptor(case).plan(workload, workload.tasks, NOW, together=False)
+    decision = _preemptor(case).plan(workload, workload.tasks, NOW)
     if decision is None:
         return f"nobody has to leave instead of {expect['nominatedAnyOf']}" if expect["nominatedAnyOf"] else None
     if decision.placements[0].node_name not in expect["nominatedAnyOf"]:

@@ -390,6 +390,15 @@ def test_a_gang_gets_all_its_places_or_none_and_uses_free_room():
     assert np.array_equal(given.cluster.taken, before)
 
 
+@pytest.mark.parametrize(("least", "places"), [(1, 2), (2, 2), (3, 0)])
+def test_the_least_that_start_together_get_places_and_the_others_where_there_are_any(least, places):
+    given = scheduler([node("m").cpu(2), node("n").cpu(2)], [running("a", "m"), running("b", "n")])
+    work = urgent().replicas(3).workload
+    assert given.preemptor is not None
+    decision = given.preemptor.plan(work, work.tasks, NOW, least=least)
+    assert (0 if decision is None else len(decision.placements)) == places
+
+
 def test_a_gang_gives_back_whom_it_needs_no_longer():
     whole: dict[str, Any] = {"workload_id": id_of("whole"), "whole": True, "priority": 2}
     residents = [running("a", "m", 1, priority=1), running("g1", "m", 1, **whole), running("g2", "n", 2, **whole)]
@@ -404,7 +413,7 @@ def test_all_tasks_of_a_single_node_workload_get_one_node():
     work = replace(urgent().replicas(2).workload, single_node=True, gang=True)
     given = scheduler([node("m").cpu(2), node("n").cpu(4)], residents)
     assert given.preemptor is not None
-    decision = given.preemptor.plan(work, work.tasks, NOW, together=True)
+    decision = given.preemptor.plan(work, work.tasks, NOW, least=2)
     assert decision is not None
     assert chosen(decision) == ["n", "n"]
     assert sorted(victims(decision)) == ["b", "c"]

@@ -123,7 +123,7 @@ def preemptor_of(world: Given) -> Preemptor:
 
 
 def by_definition(preemptor: Preemptor) -> Callable[[Workload], Decision | None]:
-    return lambda each: preemptor.plan(each, each.tasks, NOW, together=False)
+    return lambda each: preemptor.plan(each, each.tasks, NOW)
 
 
 def worlds(number: int, *, plain: bool = False) -> Iterator[Given]:
@@ -148,20 +148,30 @@ def test_the_kernels_plan_as_the_definition_does():
     from mooring.scheduling.compiled_preemption import CompiledPreemptor, plan_in_batches
     from mooring.scheduling.engine import Engine
 
-    def never(one: Workload, together: bool) -> Decision | None:
+    def never(one: Workload, least: int) -> Decision | None:
         raise AssertionError(f"{one.name} is for the kernels")
 
-    for seed, world in enumerate(worlds(700, plain=True)):
-        plan = by_definition(preemptor_of(world))
-        expected = [plan(each) for each in world.preemptors]
-        preemptor = preemptor_of(world)
+    for seed, world in enumerate(worlds(500, plain=True)):
+        definition, preemptor = preemptor_of(world), preemptor_of(world)
         compiled = CompiledPreemptor(Engine(preemptor.cluster, PROFILE), preemptor)
-        found: list[Decision | None] = []
-        size = 1 + seed % 3
+        chance, size = Random(seed), 1 + seed % 3
         for first in range(0, len(world.preemptors), size):
-            asked = [(each, False) for each in world.preemptors[first : first + size]]
-            found.extend(plan_in_batches(compiled, asked, NOW, one_by_one=never))
-        assert found == expected, f"world {seed}"
+            batch = world.preemptors[first : first + size]
+            expected = list(map(by_definition(definition), batch))
+            assert plan_in_batches(compiled, [(each, 1) for each in batch], NOW, one_by_one=never) == expected, seed
+            _change(chance, [definition, preemptor], world, [each for each in expected if each is not None])
+
+
+def _change(chance: Random, preemptors: list[Preemptor], world: Given, decisions: list[Decision]) -> None:
+    """What may happen between two passes: a plan is withdrawn, a node is told anew."""
+    withdrawn = chance.choice([None, *decisions])
+    told, raised = chance.choice([None, *world.nodes]), chance.randint(-1, 1)
+    for preemptor in preemptors:
+        if withdrawn is not None:
+            preemptor.withdraw(withdrawn)
+        if told is not None:
+            here = preemptor.residents.on(told.id)
+            preemptor.residents.tell(told.id, [replace(each, priority=each.priority + raised) for each in here])
 
 
 def test_nodes_side_by_side_are_seen_as_each_alone(monkeypatch: pytest.MonkeyPatch):
@@ -186,7 +196,7 @@ def test_nodes_side_by_side_are_seen_as_each_alone(monkeypatch: pytest.MonkeyPat
                 answers.append((preemptor.candidates(wishing, NOW), answer(plan(wishing))))
         found.append(answers)
     assert found[0] == found[1]
-    assert sum(planned is not None for _, planned in found[0]) > 100
+    assert sum(planned is not None for _, planned in found[0]) > 80
 
 
 def test_what_is_withdrawn_was_never_planned():
@@ -216,7 +226,7 @@ def test_once_the_victims_have_left_nothing_is_over_capacity():
         residents = {resident.task_id: resident for resident in world.residents}
         for each in world.preemptors:
             gang = replace(each, tasks=workload(each.name).replicas(1 + seed % 3).workload.tasks)
-            decision = preemptor.plan(gang, gang.tasks, NOW, together=True)
+            decision = preemptor.plan(gang, gang.tasks, NOW, least=len(gang.tasks))
             if decision is None:
                 continue
             assert len(decision.placements) == len(gang.tasks)

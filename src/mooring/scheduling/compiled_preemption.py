@@ -24,13 +24,13 @@ _KINDS = 64
 _MICROSECONDS = 1_000_000
 
 
-OneByOne = Callable[[Workload, bool], Decision | None]
+OneByOne = Callable[[Workload, int], Decision | None]
 
 
 def plan_in_batches(
-    compiled: CompiledPreemptor, asked: Sequence[tuple[Workload, bool]], now: datetime, *, one_by_one: OneByOne
+    compiled: CompiledPreemptor, asked: Sequence[tuple[Workload, int]], now: datetime, *, one_by_one: OneByOne
 ) -> list[Decision | None]:
-    """Plans in the order of the workloads, each with whether its tasks start together.
+    """Plans in the order of the workloads, each with how many of its tasks get a place or none.
 
     `one_by_one` plans for those that are not for the kernels.
     """
@@ -45,7 +45,7 @@ def plan_in_batches(
         places.clear()
 
     synced = compiled.sync()
-    for workload, together in asked:
+    for workload, least in asked:
         if not compiled.preemptor.could_find_victims(workload):
             decisions.append(None)
             continue
@@ -56,7 +56,7 @@ def plan_in_batches(
             decisions.append(None)
         else:
             plan_batch()
-            decisions.append(one_by_one(workload, together))
+            decisions.append(one_by_one(workload, least))
             synced = compiled.sync()
     plan_batch()
     return decisions

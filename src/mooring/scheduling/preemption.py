@@ -65,16 +65,16 @@ class Preemptor:
             return True
         return not len(curable(Evaluation(shape_of(workload, self.cluster), self.cluster, self.profile), rows))
 
-    def plan(self, workload: Workload, tasks: Sequence[Task], now: datetime, *, together: bool) -> Decision | None:
+    def plan(self, workload: Workload, tasks: Sequence[Task], now: datetime, *, least: int = 1) -> Decision | None:
         """Places for tasks that found no room, and who has to leave for them; None if even that does not help.
 
-        `together`: all of the tasks get a place or none; each may use free room, or preempt.
+        `least`: so many get a place or none; each may use free room, or preempt.
         """
         if not self.could_find_victims(workload):
             return None
         search = Search(self, workload, now)
         try:
-            places = search.places(len(tasks), together=together)
+            places = search.places(len(tasks), least=least)
         finally:
             search.trial.revert()
         return self._carry_out(workload, tasks, places, search.victims) if places and search.needs_others else None

@@ -203,19 +203,20 @@ class Scheduler:
     ) -> list[tuple[int, Shortage]]:
         """Reserve places for workloads that found none, in their order; who remains short comes back."""
         nowhere = [(at, shortage) for at, shortage in short if not decisions[at].placements]
-        asked = [(decisions[at].workload, shortage.together) for at, shortage in nowhere]
+        asked = [(decisions[at].workload, shortage.count if shortage.together else 1) for at, shortage in nowhere]
         if self._compiled and compilation.ready():
             plans = self._plan_in_batches(preemptor, asked, now)
         else:
-            plans = [self._plan(preemptor, workload, now, together=together) for workload, together in asked]
+            plans = [self._plan(preemptor, workload, now, least) for workload, least in asked]
+        done: set[int] = set()
         for (at, _), planned in zip(nowhere, plans, strict=True):
             if planned is not None:
                 decisions[at] = planned
-        done = {at for (at, _), planned in zip(nowhere, plans, strict=True) if planned is not None}
+                done.add(at)
         return [(at, shortage) for at, shortage in short if at not in done]
 
     def _plan_in_batches(
-        self, preemptor: Preemptor, asked: Sequence[tuple[Workload, bool]], now: datetime
+        self, preemptor: Preemptor, asked: Sequence[tuple[Workload, int]], now: datetime
     ) -> list[Decision | None]:
         # Imported here, as the engine is.
         from mooring.scheduling.compiled_preemption import CompiledPreemptor, plan_in_batches
@@ -223,14 +224,14 @@ class Scheduler:
         if self._compiled_preemptor is None:
             self._compiled_preemptor = CompiledPreemptor(self._ready_engine(), preemptor)
 
-        def one_by_one(workload: Workload, together: bool) -> Decision | None:
-            return self._plan(preemptor, workload, now, together=together)
+        def one_by_one(workload: Workload, least: int) -> Decision | None:
+            return self._plan(preemptor, workload, now, least)
 
         return plan_in_batches(self._compiled_preemptor, asked, now, one_by_one=one_by_one)
 
-    def _plan(self, preemptor: Preemptor, workload: Workload, now: datetime, *, together: bool) -> Decision | None:
+    def _plan(self, preemptor: Preemptor, workload: Workload, now: datetime, least: int) -> Decision | None:
         try:
-            decision = preemptor.plan(workload, _split(workload.tasks, now)[0], now, together=together)
+            decision = preemptor.plan(workload, _split(workload.tasks, now)[0], now, least=least)
         except PluginFailed as failure:
             return Decision(workload, Outcome.ERROR, reason=failure.reason)
         refused = None if self.binder is None or decision is None else self.binder.bind(decision)

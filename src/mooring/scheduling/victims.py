@@ -15,11 +15,11 @@ from uuid import UUID
 
 import numpy as np
 
-from mooring.model.constraints import Constraints, HostPort
+from mooring.model.constraints import Constraints
 from mooring.model.preemption import Resident, Victim
 from mooring.model.slots import Amounts
 from mooring.model.workloads import Workload
-from mooring.scheduling.columns import Cluster, Demand, Mask, Rows, with_host_ports
+from mooring.scheduling.columns import Cluster, Demand, Mask, Rows
 from mooring.scheduling.evaluation import Evaluation
 from mooring.scheduling.filters.host_ports import HostPortsFilter
 from mooring.scheduling.filters.licence import LicenceFilter
@@ -168,8 +168,11 @@ class Search:
         leaving = [resident for unit in self._units for resident in unit.residents]
         return [self._victims[resident.task_id] for resident in sorted(leaving, key=importance)]
 
-    def places(self, count: int, *, together: bool) -> list[Place]:
-        """Places for so many tasks, each counted before the next is looked for; the trial is left to be reverted."""
+    def places(self, count: int, *, least: int) -> list[Place]:
+        """Places for so many tasks, each counted before the next is looked for; none if they are fewer than `least`.
+
+        The trial is left to be reverted.
+        """
         workload, found = self._workload, list[Place]()
         self._at_once = count if workload.single_node else 1
         while len(found) < count:
@@ -181,7 +184,7 @@ class Search:
             if best is None:
                 break
             found.extend(self._take(*best))
-        if together and len(found) < count:
+        if len(found) < least:
             return []
         if len(found) > 1:
             self._reprieve(found)
@@ -345,13 +348,14 @@ class Search:
         """A place that needs nobody to leave, or nobody beyond those that this plan has chosen."""
         occupied = {self._cluster.node(row).id: int(self._own[row]) for row in np.flatnonzero(self._own).tolist()}
         self._evaluation.refresh()
-        selection = select(self._evaluation, self.trial, replace(self._workload, occupied=occupied), 1, together=False)
+        trial = Trial(self._cluster)
+        selection = select(self._evaluation, trial, replace(self._workload, occupied=occupied), 1, together=False)
+        trial.revert()
         if not selection.rows:
             return None
         row = selection.rows[0]
         self._own[row] += 1
-        given = (HostPort(port) for port in selection.ports[0])
-        return Place(row, with_host_ports(self._evaluation.shape.constraints, given), selection.scores[0])
+        return Place(row, self._assume(self.trial, row), selection.scores[0])
 
     def _take(self, row: int, units: Sequence[_Unit]) -> list[Place]:
         """Choose a row: who has to leave is gone for the rest of the search."""
