@@ -215,13 +215,16 @@ class Search:
             # What this plan has spent of the budgets is not known to others.
             known = Known(self._now)
         known.forget_stale(cluster, residents)
+        # Rows that pass the other filters pass them whoever leaves, so that what tasks occupy is all that counts there.
+        simple = self._at_once == 1 and self._easing and not (self._others and residents.any_whole)
         with cluster.unnoticed():
-            counted = self._counted_alone(rows)
+            counted = self._passing(rows, counted=False) if simple else np.zeros(len(rows), dtype=np.bool_)
             stale = [row for row in rows[counted].tolist() if row not in known.by_row]
             known.by_row.update(self._look(stale, counted=True))
             for row in rows[~counted].tolist():
                 if row not in known.by_row or not self._evaluation.node_local:
-                    known.by_row.update(self._look([row], counted=False))
+                    hopeless = simple and not self._anybody_asked_about(row)
+                    known.by_row.update({row: None} if hopeless else self._look([row], counted=False))
         options = {row: option for row in rows.tolist() if (option := known.by_row[row]) is not None}
         known.mark_seen(cluster, residents)
         if not self._evaluation.node_local:
@@ -230,10 +233,14 @@ class Search:
                 del known.by_row[row]
         return options
 
-    def _counted_alone(self, rows: Rows) -> Mask:
-        """The rows where only what tasks occupy can stand in the way, whoever leaves. None concerns another."""
-        simple = self._at_once == 1 and self._easing and not (self._others and self._residents.any_whole)
-        return self._passing(rows, counted=False) if simple else np.zeros(len(rows), dtype=np.bool_)
+    def _anybody_asked_about(self, row: int) -> bool:
+        """Whether somebody on a row is counted for anything that others may ask about."""
+        placed = self._cluster.placed
+        for resident in self._residents.on(self._cluster.node(row).id):
+            told = self._preemptor.told_constraints(resident, row)
+            if told is not None and placed.is_asked_about(told, leaving=resident.leaving_for is not None):
+                return True
+        return False
 
     def _look(self, rows: Sequence[int], *, counted: bool) -> dict[int, Option | None]:
         """Who has to leave each row for the workload to fit there; None if nobody can make it fit, or nobody has to.
