@@ -42,10 +42,10 @@ class Given:
 
 
 def world_of(chance: Random, *, plain: bool = False) -> Given:
-    """Four nodes that are full or nearly; `plain`: neither budgets nor wholes."""
-    owners = {
-        owner: (chance.randint(0, 3), chance.choice(USERS), not plain and chance.random() < 0.3) for owner in OWNERS
-    }
+    """Four nodes that are full or nearly; `plain`: no budgets, and only wholes that leave for nobody."""
+    owners = {owner: (chance.randint(0, 3), chance.choice(USERS), chance.random() < 0.3) for owner in OWNERS}
+    if plain:
+        owners |= {owner: (9 if whole else low, user, whole) for owner, (low, user, whole) in owners.items()}
     residents = [
         _resident(number, owner, *owners[owner], chance)
         for number, owner in enumerate(chance.choices(OWNERS, k=chance.randint(1, 14)))

@@ -82,7 +82,7 @@ class CompiledPreemptor:
         """The number of the workload's shape if the kernels can plan for it; `sync` comes before."""
         preemptor = self.preemptor
         several = len(workload.tasks) != 1 or workload.max_per_node is not None
-        if several or preemptor.allowed or preemptor.residents.any_whole:
+        if several or preemptor.allowed or preemptor.residents.any_whole(workload.priority):
             return None
         code = self._engine.code_of(workload)
         return code if code is not None and code >= 0 and self._engine.is_plain(code) else None

@@ -28,7 +28,7 @@ class Residents:
         self._of_workload: defaultdict[UUID, dict[UUID, Resident]] = defaultdict(dict)
         self._leaving_for: defaultdict[UUID, dict[UUID, Resident]] = defaultdict(dict)
         self._priorities: Counter[int] = Counter()
-        self._whole = 0
+        self._whole: Counter[int] = Counter()
         self._changes = Journal()
         self._numbers: dict[UUID, int] = {}
         self._nodes: list[UUID] = []
@@ -52,10 +52,9 @@ class Residents:
         """Of those that may have to leave, or do already; None if there are none."""
         return min(self._priorities, default=None)
 
-    @property
-    def any_whole(self) -> bool:
-        """Some of those that may have to leave take others with them."""
-        return self._whole > 0
+    def any_whole(self, below: int) -> bool:
+        """Whether some of those below a priority who may have to leave take others with them."""
+        return any(priority < below for priority in self._whole)
 
     @property
     def nodes(self) -> Iterable[UUID]:
@@ -116,10 +115,9 @@ class Residents:
         if resident.leaving_for is not None:
             _enter(self._leaving_for, resident.leaving_for, resident, sign)
         if resident.preemptible:
-            self._priorities[resident.priority] += sign
-            if not self._priorities[resident.priority]:
-                del self._priorities[resident.priority]
-            self._whole += sign * (resident.whole and resident.leaving_for is None)
+            _tally(self._priorities, resident.priority, sign)
+            if resident.whole and resident.leaving_for is None:
+                _tally(self._whole, resident.priority, sign)
 
     def _note(self, node_id: UUID) -> None:
         number = self._numbers.setdefault(node_id, len(self._nodes))
@@ -144,6 +142,12 @@ def told_residents(cluster: Cluster, residents: Iterable[Resident]) -> Residents
 def shown_constraints(resident: Resident) -> Constraints:
     """What a task shows to others: its constraints, with the ports that it was given."""
     return with_host_ports(resident.constraints, (HostPort(port, protocol) for protocol, port in resident.ports))
+
+
+def _tally(counts: Counter[int], priority: int, sign: int) -> None:
+    counts[priority] += sign
+    if not counts[priority]:
+        del counts[priority]
 
 
 def _enter(index: dict[UUID, dict[UUID, Resident]], key: UUID, resident: Resident, sign: int) -> None:

@@ -216,7 +216,7 @@ class Search:
             known = Known(self._now)
         known.forget_stale(cluster, residents)
         # Rows that pass the other filters pass them whoever leaves, so that what tasks occupy is all that counts there.
-        simple = self._at_once == 1 and self._easing and not (self._others and residents.any_whole)
+        simple = self._at_once == 1 and self._easing and not (self._others and residents.any_whole(workload.priority))
         with cluster.unnoticed():
             counted = self._passing(rows, counted=False) if simple else np.zeros(len(rows), dtype=np.bool_)
             stale = [row for row in rows[counted].tolist() if row not in known.by_row]
