@@ -20,6 +20,7 @@ from uuid import UUID
 
 import numpy as np
 
+from benchmarks import preemption
 from mooring.model.constraints import (
     Constraints,
     Effect,
@@ -101,6 +102,7 @@ def run() -> dict[str, float]:
     figures |= waiting(NODES)
     figures |= from_objects(NODES)
     figures |= plugins(NODES)
+    figures |= preemption.measure(make_nodes(NODES))
     figures["peak_memory_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return figures
 

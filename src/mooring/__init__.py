@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mooring.model.labels import Operator, Requirement
     from mooring.model.labels import Selector as LabelSelector
     from mooring.model.nodes import Node
+    from mooring.model.preemption import Budgets, Preemption, PreemptionMode, Resident, Victim, VictimScope
     from mooring.model.reasons import Reason
     from mooring.model.slots import amounts
     from mooring.model.workloads import Task, Workload, new_tasks
@@ -35,12 +36,14 @@ if TYPE_CHECKING:
     from mooring.scheduling.explanation import Explanation
     from mooring.scheduling.inspection import Inspection, Verdict
     from mooring.scheduling.plugins import Binder, Candidates, Filter, Rejection, Scorer, Selector, Sequencer
+    from mooring.scheduling.residents import Residents
     from mooring.scheduling.selectors import HighestScore
     from mooring.scheduling.typical import Typical
 
 __version__ = "0.1.0"
 __all__ = [
     "Binder",
+    "Budgets",
     "Candidates",
     "Cluster",
     "Constraints",
@@ -62,6 +65,8 @@ __all__ = [
     "Outcome",
     "Pass",
     "Placement",
+    "Preemption",
+    "PreemptionMode",
     "PreferredNodes",
     "PreferredTasks",
     "Profile",
@@ -69,6 +74,8 @@ __all__ = [
     "Registry",
     "Rejection",
     "Requirement",
+    "Resident",
+    "Residents",
     "Scheduler",
     "Scorer",
     "Selector",
@@ -80,6 +87,8 @@ __all__ = [
     "Toleration",
     "Typical",
     "Verdict",
+    "Victim",
+    "VictimScope",
     "Workload",
     "__version__",
     "amounts",
@@ -108,6 +117,12 @@ _HOMES = {
     "Requirement": "mooring.model.labels:Requirement",
     "LabelSelector": "mooring.model.labels:Selector",
     "Node": "mooring.model.nodes:Node",
+    "Budgets": "mooring.model.preemption:Budgets",
+    "Preemption": "mooring.model.preemption:Preemption",
+    "PreemptionMode": "mooring.model.preemption:PreemptionMode",
+    "Resident": "mooring.model.preemption:Resident",
+    "Victim": "mooring.model.preemption:Victim",
+    "VictimScope": "mooring.model.preemption:VictimScope",
     "Reason": "mooring.model.reasons:Reason",
     "amounts": "mooring.model.slots:amounts",
     "Task": "mooring.model.workloads:Task",
@@ -128,6 +143,7 @@ _HOMES = {
     "Scorer": "mooring.scheduling.plugins:Scorer",
     "Selector": "mooring.scheduling.plugins:Selector",
     "Sequencer": "mooring.scheduling.plugins:Sequencer",
+    "Residents": "mooring.scheduling.residents:Residents",
     "HighestScore": "mooring.scheduling.selectors:HighestScore",
     "Typical": "mooring.scheduling.typical:Typical",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from math import ceil, floor
 from pathlib import Path
@@ -17,6 +17,7 @@ from mooring.model.constraints import check_spread, check_task_terms
 from mooring.model.decisions import Outcome
 from mooring.model.devices import WHOLE
 from mooring.model.errors import InvalidInput
+from mooring.model.preemption import Preemption, Victim
 from mooring.model.quantity import canonical, parse_quantity
 from mooring.model.resources import limits_of, quality_of, requests_of, scoring_requests_of
 from mooring.model.workloads import LONG_AGO, Workload
@@ -38,6 +39,7 @@ from mooring.scheduling.hints import worth_trying
 from mooring.scheduling.node_terms import candidate_names, untolerated
 from mooring.scheduling.ordering.fifo import FifoSequencer
 from mooring.scheduling.plugins import DependsOn, Filter, PluginFailed, Rejection, Scorer, ask_scorer, is_concerned
+from mooring.scheduling.preemption import Preemptor
 from mooring.scheduling.scorers.device_packing import packing_points
 from mooring.scheduling.scorers.fragmentation import fragment
 from mooring.scheduling.scorers.kubernetes import (
@@ -55,9 +57,10 @@ from mooring.scheduling.shapes import Shape, shape_of
 from tests.conformance import translation
 from tests.conformance.translation import Json
 
-LATER = ("preemption",)
+LATER: tuple[str, ...] = ()
 """Files about rules beyond placing one task."""
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 _SYSTEM_SPREAD = {("kubernetes.io/hostname", 3), ("topology.kubernetes.io/zone", 5)}
 
 
@@ -94,6 +97,20 @@ class Excluded:
         return Rejection("excluded", f"{len(rows)} excluded")
 
 
+class Failing:
+    """The plugin with which Kubernetes tests that no pod is moved in thought on a node labelled so."""
+
+    name = "failing"
+    depends_on: DependsOn = "static"
+
+    def feasible(self, shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
+        labels = [cluster.node(row).labels.get("error") for row in rows.tolist()]
+        return np.array([label != "true" for label in labels], dtype=np.bool_)
+
+    def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
+        return Rejection("failing", f"{len(rows)} failing")
+
+
 class Indifferent:
     """A scorer to fill a profile in which only filters are asked."""
 
@@ -104,9 +121,9 @@ class Indifferent:
         return np.zeros(len(rows), dtype=np.int64)
 
 
-def _filters(case: Json) -> tuple[Filter, ...]:
+def _filters(case: Json, plugin: str | None = None) -> tuple[Filter, ...]:
     config = case.get("config") or {}
-    match case["plugin"]:
+    match plugin or case["plugin"]:
         case "NodeName":
             return (NodeNameFilter(),)
         case "NodeUnschedulable":
@@ -297,6 +314,57 @@ def _best(scheduler: Scheduler, workload: Workload) -> set[str]:
     return {verdict.node for verdict in candidates if verdict.score == candidates[0].score}
 
 
+def _preemptor(case: Json) -> Preemptor:
+    config = case.get("config") or {}
+    filters = [each for name in config.get("filters", ()) for each in _filters(case, name)]
+    names = [node["metadata"]["name"] for node in case.get("nodes", ())]
+    if "filterStatus" in config:
+        unresolvable = [name for name in names if config["filterStatus"].get(name) != "Unschedulable"]
+        filters.append(Excluded(unresolvable))
+    scheduler = Scheduler(
+        cluster=translation.cluster_of(case),
+        filters=[*filters, Failing()],
+        scorers=[(Indifferent(), 1)],
+        preemption=Preemption(),
+        residents=translation.residents_of(case),
+        budgets=translation.budgets_of(case),
+    )
+    assert scheduler.preemptor is not None
+    return scheduler.preemptor
+
+
+def _preempt_candidates(case: Json) -> str | None:
+    candidates = _preemptor(case).candidates(_workload(case), NOW)
+    found = {
+        candidate.node_name: (_names(case, candidate.victims), candidate.cost.violations) for candidate in candidates
+    }
+    wanted = {
+        candidate["node"]: (sorted(candidate["victims"]), candidate["numPDBViolations"])
+        for candidate in case["expect"]["candidates"]
+    }
+    return _same(found, wanted)
+
+
+def _preempt_pick(case: Json) -> str | None:
+    workload, expect = _workload(case), case["expect"]
+    decision = _preemptor(case).plan(workload, workload.tasks, NOW)
+    if decision is None:
+        return f"nobody has to leave instead of {expect['nominatedAnyOf']}" if expect["nominatedAnyOf"] else None
+    if decision.placements[0].node_name not in expect["nominatedAnyOf"]:
+        return f"{decision.placements[0].node_name} instead of {expect['nominatedAnyOf']}"
+    victims = _names(case, decision.victims)
+    return _same(victims, sorted(expect["victims"])) if "victims" in expect else None
+
+
+def _preempt_eligible(case: Json) -> str | None:
+    return _same(_preemptor(case).may_preempt(_workload(case)), case["expect"]["eligible"])
+
+
+def _names(case: Json, victims: Sequence[Victim]) -> list[str]:
+    names = {translation.task_id(pod): pod["metadata"]["name"] for pod in case.get("pods", ())}
+    return sorted(names[victim.task_id] for victim in victims)
+
+
 def _requests(case: Json) -> str | None:
     config = case.get("config") or {}
     with_overhead = not config.get("excludeOverhead", False)
@@ -429,6 +497,9 @@ _OPERATIONS: Mapping[str, Callable[[Json], str | None]] = {
     "filter": _filter,
     "score": _score,
     "schedule": _schedule,
+    "preempt-candidates": _preempt_candidates,
+    "preempt-pick": _preempt_pick,
+    "preempt-eligible": _preempt_eligible,
     "requests": _requests,
     "limits": _requests,
     "requests-nonzero": _requests_nonzero,

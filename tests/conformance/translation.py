@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from math import ceil
 from typing import Any
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 from mooring.model.constraints import (
     Constraints,
@@ -22,10 +24,11 @@ from mooring.model.devices import WHOLE, Device
 from mooring.model.errors import InvalidInput
 from mooring.model.labels import Operator, Requirement, Selector, equal_to
 from mooring.model.nodes import Node
+from mooring.model.preemption import Budgets, Resident
 from mooring.model.quantity import INT64_MAX, parse_quantity
 from mooring.model.resources import requests_of, scoring_requests_of
 from mooring.model.slots import UNITS_PER_ONE, slot_type, total
-from mooring.model.workloads import Container, TaskTemplate, Workload
+from mooring.model.workloads import NOBODY, Container, TaskTemplate, Workload
 from mooring.scheduling import Cluster
 from mooring.scheduling.hints import Change, Described, NodeChange, OwnChange, TaskChange
 from mooring.scheduling.typical import Typical
@@ -80,6 +83,8 @@ def workload_of(pod: Json, services: Sequence[Json] = (), defaults: Sequence[Jso
         scoring_request=scoring_requests_of(template),
         constraints=constraints_of(pod, services, defaults),
         gates=tuple(gate["name"] for gate in pod.get("spec", {}).get("schedulingGates", ())),
+        priority=_priority(pod),
+        preempts=pod.get("spec", {}).get("preemptionPolicy") != "Never",
     )
 
 
@@ -106,6 +111,36 @@ def _is_same(pod: Json, waiting: Json) -> bool:
 
 def _described(pod: Json) -> Described:
     return Described(constraints_of(pod), requests_of(template_of(pod)))
+
+
+def residents_of(case: Json) -> list[Resident]:
+    """The running pods as preemption asks about them. A disruption budget there is a workload with a budget here."""
+    return [
+        Resident(
+            task_id=task_id(pod),
+            workload_id=_budgeted(pod, case),
+            node_id=node_of({"metadata": {"name": pod["spec"]["nodeName"]}}).id,
+            priority=_priority(pod),
+            request=requests_of(template_of(pod)),
+            constraints=constraints_of(pod),
+            user_id=NOBODY,
+            project_id=NOBODY,
+            domain_id=NOBODY,
+            started_at=_started_at(pod),
+            leaving_for=_leaves_for(pod, case),
+        )
+        for pod in case.get("pods", ())
+    ]
+
+
+def budgets_of(case: Json) -> Budgets:
+    budgets = enumerate(case.get("pdbs", ()))
+    return Budgets({_budget(number): pdb.get("status", {}).get("disruptionsAllowed", 0) for number, pdb in budgets})
+
+
+def task_id(pod: Json) -> UUID:
+    metadata = pod["metadata"]
+    return uuid5(NAMESPACE_OID, f"pod:{metadata.get('namespace') or DEFAULT_PROJECT}:{metadata['name']}")
 
 
 def template_of(pod: Json) -> TaskTemplate:
@@ -215,6 +250,43 @@ def selector_of(selector: Json | None) -> Selector | None:
         return None
     equal = equal_to(selector.get("matchLabels", {})).requirements
     return Selector((*equal, *_requirements(selector.get("matchExpressions", ()))))
+
+
+def _priority(pod: Json) -> int:
+    priority: int = pod.get("spec", {}).get("priority", 0)
+    return priority
+
+
+def _started_at(pod: Json) -> datetime | None:
+    written = pod.get("status", {}).get("startTime")
+    return None if written is None else datetime.fromisoformat(written)
+
+
+def _budget(number: int) -> UUID:
+    return uuid5(NAMESPACE_OID, f"budget:{number}")
+
+
+def _budgeted(pod: Json, case: Json) -> UUID:
+    """The budget that a pod counts for; one whose eviction was processed counts for none."""
+    metadata = pod["metadata"]
+    for number, pdb in enumerate(case.get("pdbs", ())):
+        same = pdb.get("metadata", {}).get("namespace") == metadata.get("namespace")
+        selector = selector_of(pdb.get("spec", {}).get("selector"))
+        meant = selector is not None and selector.requirements and selector.matches(metadata.get("labels", {}))
+        if same and meant and metadata["name"] not in pdb.get("status", {}).get("disruptedPods", {}):
+            return _budget(number)
+    return task_id(pod)
+
+
+def _leaves_for(pod: Json, case: Json) -> UUID | None:
+    """A pod that ends as the victim of a preemption leaves for the pod that was promised its node."""
+    conditions = pod.get("status", {}).get("conditions", ())
+    victim = any(
+        condition.get("type") == "DisruptionTarget" and condition.get("reason") == "PreemptionByScheduler"
+        for condition in conditions
+    )
+    promised = case.get("pod", {}).get("status", {}).get("nominatedNodeName") == pod["spec"]["nodeName"]
+    return workload_of(case["pod"]).id if victim and promised and _leaves(pod) else None
 
 
 def _requirements(expressions: Iterable[Json]) -> tuple[Requirement, ...]:

@@ -12,6 +12,7 @@ from uuid import UUID
 from mooring.model.constraints import Constraints
 from mooring.model.devices import DeviceShare
 from mooring.model.slots import Amounts
+from mooring.model.workloads import NO_CONSTRAINTS, NOBODY
 
 
 class VictimScope(StrEnum):
@@ -51,10 +52,10 @@ class Resident:
     node_id: UUID
     priority: int
     request: Amounts
-    constraints: Constraints
-    user_id: UUID
-    project_id: UUID
-    domain_id: UUID
+    constraints: Constraints = NO_CONSTRAINTS
+    user_id: UUID = NOBODY
+    project_id: UUID = NOBODY
+    domain_id: UUID = NOBODY
     preemptible: bool = True
     started_at: datetime | None = None
     """None: it is placed and has not started yet."""
@@ -62,6 +63,9 @@ class Resident:
     """Its workload lives or dies as a whole: with it, all other tasks of the workload have to leave."""
     devices: tuple[DeviceShare, ...] = ()
     ports: tuple[tuple[str, int], ...] = ()
+    """Ports of the node's range that it was given: protocol and number."""
+    leaving_for: UUID | None = None
+    """The workload that it makes room for: it is on its way out, and nobody else may count on it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ Rows are reused and their order means nothing: where nodes tie, the lowest name 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -22,6 +23,7 @@ from mooring.model.lifecycle import NodeStatus
 from mooring.model.nodes import Node
 from mooring.model.quantity import INT64_MAX
 from mooring.model.resources import check_overcommit, overcommitted
+from mooring.model.slots import Amounts
 from mooring.scheduling.codes import Codes, LabelColumn
 from mooring.scheduling.device_columns import Devices, kinds_of_devices
 from mooring.scheduling.journal import Journal
@@ -324,6 +326,8 @@ class Cluster:
         demand: Demand,
         constraints: Constraints | None = None,
         devices: Sequence[Iterable[DeviceShare]] = (),
+        *,
+        leaving: bool = False,
     ) -> None:
         """Count one task with this demand (and these constraints) on each of the rows, which must be distinct.
 
@@ -333,7 +337,7 @@ class Cluster:
         self.devices.move(rows, devices, 1)
         if constraints is not None:
             for row in rows.tolist():
-                self.placed.add(row, constraints)
+                self.placed.add(row, constraints, leaving=leaving)
         self.changes.note(rows.tolist())
 
     def forget(
@@ -342,14 +346,45 @@ class Cluster:
         demand: Demand,
         constraints: Constraints | None = None,
         devices: Sequence[Iterable[DeviceShare]] = (),
+        *,
+        leaving: bool = False,
     ) -> None:
         """Undo one `assume`."""
         self._count(rows, demand, -1)
         self.devices.move(rows, devices, -1)
         if constraints is not None:
             for row in rows.tolist():
-                self.placed.remove(row, constraints)
+                self.placed.remove(row, constraints, leaving=leaving)
         self.changes.note(rows.tolist())
+
+    @contextmanager
+    def unnoticed(self) -> Iterator[None]:
+        """What is changed in here is undone in here: nobody has to look at it again."""
+        journals = self.changes, self.placed.changes
+        self.changes, self.placed.changes = Journal(), Journal()
+        try:
+            yield
+        finally:
+            self.changes, self.placed.changes = journals
+
+    def shift(self, rows: Sequence[int], requests: Sequence[Amounts], sign: int) -> None:
+        """Count (1) or forget (-1) what tasks occupy, one on each of the rows, which may repeat."""
+        entries = [
+            (self._slot(name), row, amount)
+            for row, request in zip(rows, requests, strict=True)
+            for name, amount in request.items()
+        ]
+        if entries:
+            slots, at, amounts = np.array(entries, dtype=np.int64).T
+            np.add.at(self.taken, (slots, at), sign * amounts)
+        np.add.at(self.tasks, np.array(rows, dtype=np.intp), sign)
+        self.changes.note(rows)
+
+    def set_leaving(self, row: int, constraints: Constraints, leaving: bool) -> None:
+        """A task on a row is about to end (or is not, after all): it still occupies what it has."""
+        self.placed.remove(row, constraints, leaving=not leaving)
+        self.placed.add(row, constraints, leaving=leaving)
+        self.changes.note((row,))
 
     def with_ports(self, row: int, constraints: Constraints) -> Constraints:
         """The constraints of a task on this row with the ports that it wants from the range as host ports."""
@@ -357,8 +392,7 @@ class Cluster:
             return constraints
         named = {port.port for port in constraints.host_ports}
         given = self.placed.lowest_free_ports(row, constraints.ports_wanted, without=named)
-        ports = (*constraints.host_ports, *(HostPort(port) for port in given))
-        return replace(constraints, host_ports=ports, ports_wanted=0)
+        return with_host_ports(constraints, map(HostPort, given))
 
     def _count(self, rows: Rows, demand: Demand, sign: int) -> None:
         self.taken[demand.slots, rows] += sign * demand.amounts
@@ -491,6 +525,12 @@ _ROW_COLUMNS = (
     "cpu_load",
     "memory_load",
 )
+
+
+def with_host_ports(constraints: Constraints, given: Iterable[HostPort]) -> Constraints:
+    """The constraints of a task that was given ports of its node's range."""
+    given = tuple(given)
+    return replace(constraints, host_ports=(*constraints.host_ports, *given), ports_wanted=0) if given else constraints
 
 
 def _static(node: Node) -> tuple[object, ...]:

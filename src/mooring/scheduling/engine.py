@@ -161,6 +161,14 @@ class Engine:
                 self._codes[shape] = code
             return code
 
+    def is_plain(self, code: int) -> bool:
+        """Whether no filter asks a shape for more than resources and what a node is."""
+        self._prepare({code})
+        fields = self.shapes.fields[code]
+        kinds = self.shapes.terms[fields[kernels.FIRST_TERM] : fields[kernels.LAST_TERM], kernels.KIND]
+        wants_devices = bool(fields[kernels.WHOLES] or fields[kernels.SHARE])
+        return not wants_devices and not np.isin(kinds, (kernels.SPREAD, kernels.AFFINITY, kernels.APART)).any()
+
     def make_room(self, workload: Workload) -> None:
         """Make the columns larger for what a workload asks for."""
         self.cluster.demand(shape_of(workload, self.cluster).request)
@@ -602,3 +610,7 @@ def warm_up() -> None:
     assert code is not None
     batch.add(workload, code, 1)
     engine.place(batch)
+    # Imported here, since it builds on this module.
+    from mooring.scheduling.compiled_preemption import warm_up_preemption
+
+    warm_up_preemption(engine)

@@ -14,7 +14,7 @@ from mooring.model.decisions import SCORE_ONE, Decision, Outcome, Placement
 from mooring.model.devices import DeviceShare
 from mooring.model.reasons import Cure, Reason
 from mooring.model.workloads import Workload
-from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.columns import Cluster, Mask, Rows, with_host_ports
 from mooring.scheduling.evaluation import INFEASIBLE, Evaluation
 from mooring.scheduling.gangs import common_domain, shape_on_node
 from mooring.scheduling.plugins import PluginFailed, Rejection, ask_filter, ask_scorer, ask_why
@@ -206,10 +206,8 @@ def forget(cluster: Cluster, decision: Decision) -> None:
     for placement in decision.placements:
         row = cluster.row_of(placement.node_id)
         if row is not None:
-            given = tuple(HostPort(port) for port in placement.ports)
-            resolved = replace(constraints, host_ports=(*constraints.host_ports, *given), ports_wanted=0)
-            here: Rows = np.array([row], dtype=np.intp)
-            cluster.forget(here, demand, resolved if given else constraints, (placement.devices,))
+            resolved = with_host_ports(constraints, map(HostPort, placement.ports))
+            cluster.forget(np.array([row], dtype=np.intp), demand, resolved, (placement.devices,))
 
 
 def _packed_into(cluster: Cluster, decision: Decision) -> Mask | None:

@@ -1223,3 +1223,184 @@ def place(
                 commit(nodes, shapes, counters, shape, row, -1)
                 if answers.devices[start + at]:
                     move_devices(nodes, shapes, shape, row, answers.devices[start + at], -1)
+
+
+# Preemption: who has to leave a row for a task of a shape, and on which row that is worth the least. Costs are kept per
+# kind of preemptor and follow the same log as the slots; the winner of a tournament tree over the rows is the choice.
+
+NOWHERE = -1
+STAYS = 1 << 62
+"""The priority of a resident that need not be asked: it may not leave, or is on its way out already."""
+HIGHEST, TOTAL, VICTIMS, AGE = range(4)
+"""What is compared, in this order; the smallest wins."""
+NOBODY_LEAVES = -(1 << 32)
+"""The highest priority where a row needs no further victim: below every priority."""
+LOWEST_PRIORITY = -(1 << 31)
+NEWEST = 1 << 62
+
+
+class Residents(NamedTuple):
+    """[row, place]: who is on the rows, the most important first."""
+
+    present: Int32s
+    """[row]: how many there are."""
+    priority: Int64s
+    started: Int64s
+    owner: Int64s
+    since: Int64s
+    """From when on it may have to leave."""
+    take: Int64s
+    """[row, place, slot]"""
+    leaving: Int64s
+    """[row, slot]: what those on their way out still occupy."""
+
+
+class Costs(NamedTuple):
+    """Per kind of preemptor what its victims on every row are worth."""
+
+    cost: Int64s
+    """[kind, row, what is compared]"""
+    tree: Int32s
+    """[kind, node]: the better row of the two below; a leaf is a row, or NOWHERE."""
+    position: Int64s
+    shape: Int64s
+    priority: Int64s
+    owner: Int64s
+    slack: Int64s
+    asked: Int32s
+    """What is left over of the slots that are asked for, and which these are, on the row that is looked at."""
+    victims: Int32s
+    """The places of the victims on the row that was looked at last."""
+
+
+class Plans(NamedTuple):
+    """Per preemptor its kind and, when planned, its row; its victims' places are `victims[start:end]`."""
+
+    kind: Int32s
+    row: Int32s
+    start: Int64s
+    victims: Int32s
+
+
+@_compiled
+def find_victims(
+    nodes: Nodes, shapes: Shapes, residents: Residents, costs: Costs, kind: Number, row: Number, now: Number
+) -> Number:
+    """The victims on a row and what they are worth; NOWHERE if nobody can make it fit, or nobody has to."""
+    shape, priority, owner = costs.shape[kind], costs.priority[kind], costs.owner[kind]
+    if shapes.static[shapes.fields[shape, CLASS], row] < 0:
+        return NOWHERE
+    slack, asked, number = costs.slack, costs.asked, np.int64(0)
+    fits = True
+    for slot in range(nodes.row.shape[1]):
+        need = shapes.need[shape, slot]
+        if need != UNASKED:
+            fits &= nodes.row[row, slot] >= need
+            slack[number] = nodes.row[row, slot] + residents.leaving[row, slot] - need
+            asked[number] = slot
+            number += 1
+    if fits:
+        return NOWHERE
+    count = residents.present[row]
+    for place in range(count):
+        if may_leave(residents, row, place, priority, owner, now):
+            for at in range(number):
+                slack[at] += residents.take[row, place, asked[at]]
+    fits = True
+    for at in range(number):
+        fits &= slack[at] >= 0
+    if not fits:
+        return NOWHERE
+    victims, highest, total, age = np.int32(0), np.int64(NOBODY_LEAVES), np.int64(0), np.int64(-NEWEST)
+    for place in range(count):
+        if not may_leave(residents, row, place, priority, owner, now):
+            continue
+        back = True
+        for at in range(number):
+            back &= slack[at] >= residents.take[row, place, asked[at]]
+        if back:
+            for at in range(number):
+                slack[at] -= residents.take[row, place, asked[at]]
+        else:
+            if victims == 0:
+                highest, age = residents.priority[row, place], -residents.started[row, place]
+            total += residents.priority[row, place] - LOWEST_PRIORITY
+            costs.victims[victims] = place
+            victims += np.int32(1)
+    cost = costs.cost[kind, row]
+    cost[HIGHEST], cost[TOTAL], cost[VICTIMS], cost[AGE] = highest, total, victims, age
+    return victims
+
+
+@_inlined
+def may_leave(residents: Residents, row: Number, place: Number, priority: Number, owner: Number, now: Number) -> bool:
+    lower = residents.priority[row, place] < priority
+    return bool(lower and residents.owner[row, place] == owner and residents.since[row, place] <= now)
+
+
+@_inlined
+def cheaper(nodes: Nodes, costs: Costs, kind: Number, one: Number, other: Number) -> Number:
+    """The row of the two whose victims are worth less."""
+    if one == NOWHERE or other == NOWHERE:
+        return max(one, other)
+    for part in range(AGE + 1):
+        difference = costs.cost[kind, one, part] - costs.cost[kind, other, part]
+        if difference != 0:
+            return one if difference < 0 else other
+    return one if nodes.precedence[one] > nodes.precedence[other] else other
+
+
+@_compiled
+def refresh_costs(nodes: Nodes, shapes: Shapes, residents: Residents, costs: Costs, kind: Number, now: Number) -> None:
+    """Look again at the rows that the log says have changed; all of them if these are many."""
+    rows, head, tree = nodes.last.shape[0], nodes.head[0], costs.tree[kind]
+    behind = head - costs.position[kind]
+    if behind * 2 > rows:
+        for row in range(rows):
+            possible = find_victims(nodes, shapes, residents, costs, kind, row, now) >= 0
+            tree[rows + row] = row if possible else NOWHERE
+        for node in range(rows - 1, 0, -1):
+            tree[node] = cheaper(nodes, costs, kind, tree[2 * node], tree[2 * node + 1])
+    else:
+        newest = nodes.log.shape[0] - 1
+        for entry in range(costs.position[kind], head):
+            row = nodes.log[entry & newest]
+            if nodes.last[row] == entry:
+                possible = find_victims(nodes, shapes, residents, costs, kind, row, now) >= 0
+                tree[rows + row] = row if possible else NOWHERE
+                node = (rows + row) >> 1
+                while node >= 1:
+                    tree[node] = cheaper(nodes, costs, kind, tree[2 * node], tree[2 * node + 1])
+                    node >>= 1
+    costs.position[kind] = head
+
+
+@_compiled
+def preempt(
+    nodes: Nodes,
+    shapes: Shapes,
+    counters: Counters,
+    residents: Residents,
+    costs: Costs,
+    plans: Plans,
+    now: Number,
+) -> None:
+    """Plan for preemptors in order. Each takes its place at once; its victims stay, and are spoken for."""
+    slots = nodes.row.shape[1]
+    chosen = np.int64(0)
+    for preemptor in range(plans.kind.shape[0]):
+        kind = plans.kind[preemptor]
+        refresh_costs(nodes, shapes, residents, costs, kind, now)
+        row = costs.tree[kind, 1]
+        plans.row[preemptor] = row
+        plans.start[preemptor] = chosen
+        if row != NOWHERE:
+            for number in range(find_victims(nodes, shapes, residents, costs, kind, row, now)):
+                place = costs.victims[number]
+                plans.victims[chosen] = place
+                chosen += 1
+                residents.priority[row, place] = STAYS
+                for slot in range(slots):
+                    residents.leaving[row, slot] += residents.take[row, place, slot]
+            commit(nodes, shapes, counters, costs.shape[kind], row, 1)
+    plans.start[plans.kind.shape[0]] = chosen

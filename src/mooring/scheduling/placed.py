@@ -129,9 +129,14 @@ class Placed:
         for port in constraints.host_ports:
             self._count_port(row, port, -count)
 
-    def has(self, row: int, constraints: Constraints) -> bool:
-        """Whether a task with these constraints that stays is counted on a row."""
-        return self._rows[self._code(constraints, False)].get(row, 0) > 0
+    def has(self, row: int, constraints: Constraints, *, leaving: bool = False) -> bool:
+        """Whether a task with these constraints that stays (or is `leaving`) is counted on a row."""
+        return self._rows[self._code(constraints, leaving)].get(row, 0) > 0
+
+    def is_asked_about(self, constraints: Constraints, *, leaving: bool = False) -> bool:
+        """Whether a task with these constraints makes a difference to any question that was asked so far."""
+        shows = bool(constraints.host_ports) or constraints.licence is not None
+        return shows or bool(self._matched[self._code(constraints, leaving)])
 
     def add_rows(self, rows: NDArray[np.intp], constraints: Constraints) -> None:
         """Count one task for every entry of `rows`, which may repeat."""

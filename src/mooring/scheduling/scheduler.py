@@ -21,6 +21,7 @@ from uuid import UUID
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.devices import DeviceShare
 from mooring.model.nodes import Node
+from mooring.model.preemption import Budgets, Preemption, Resident
 from mooring.model.workloads import Task, Workload
 from mooring.scheduling import compilation
 from mooring.scheduling.columns import Cluster
@@ -30,12 +31,15 @@ from mooring.scheduling.gangs import fails_at_once, least_together, shape_on_nod
 from mooring.scheduling.inspection import Inspection, inspect
 from mooring.scheduling.ordering.fifo import FifoSequencer
 from mooring.scheduling.plugins import Binder, Filter, PluginFailed, Scorer, Selector, Sequencer
+from mooring.scheduling.preemption import Preemptor
 from mooring.scheduling.profiles import Profile, Registry
+from mooring.scheduling.residents import Residents, told_residents
 from mooring.scheduling.selection import Selection, select
 from mooring.scheduling.shortage import Shortage, Shortages, backing_off, behind_gates
 from mooring.scheduling.trial import Trial
 
 if TYPE_CHECKING:
+    from mooring.scheduling.compiled_preemption import CompiledPreemptor
     from mooring.scheduling.engine import Engine
 
 END_OF_TIME = datetime.max.replace(tzinfo=UTC)
@@ -78,11 +82,17 @@ class Scheduler:
         selector: Selector | None = None,
         binder: Binder | None = None,
         compiled: bool | None = None,
+        preemption: Preemption | None = None,
+        residents: Residents | Iterable[Resident] = (),
+        budgets: Budgets | None = None,
     ) -> None:
         """Everything has a default: `filters`, `scorers` (with weights) and `selector` replace those of the profile.
 
         A `binder` makes placements so as they are decided; without one that is the caller's. The kernels are compiled
         in the background and used from when they are ready; `compiled` True waits for them, False does without.
+
+        With `preemption`, workloads that find no room may have `residents` leave for them, within `budgets`. Residents
+        that are listed are told to the cluster; who hands in `Residents` tells it by `Cluster.tell_tasks`.
         """
         self.cluster = Cluster() if cluster is None else cluster
         for node in nodes:
@@ -96,9 +106,14 @@ class Scheduler:
             given.selector if selector is None else selector,
         )
         self.binder = binder
+        self.residents = residents if isinstance(residents, Residents) else told_residents(self.cluster, residents)
+        self.preemptor: Preemptor | None = None
+        if preemption is not None:
+            self.preemptor = Preemptor(self.cluster, self.profile, self.residents, preemption, budgets)
         self._evaluations = Evaluations(self.cluster, self.profile)
         self._shortages = Shortages(self.cluster, self.profile)
         self._engine: Engine | None = None
+        self._compiled_preemptor: CompiledPreemptor | None = None
         self._compiled = compiled is not False and binder is None
         if compiled:
             compilation.wait()
@@ -122,6 +137,8 @@ class Scheduler:
             decisions, short = self._decide_in_batches(ordered, now)
         else:
             decisions, short = self._decide_one_by_one(ordered, now)
+        if self.preemptor is not None:
+            short = self._preempt(self.preemptor, decisions, short, now)
         return Pass((*decisions, *gated), tuple(short))
 
     def explained(self, result: Pass) -> Pass:
@@ -183,11 +200,15 @@ class Scheduler:
     ) -> tuple[list[Decision], list[tuple[int, Shortage]]]:
         # Imported here, since the kernels may not be compiled when this module is.
         from mooring.scheduling.batches import decide_in_batches
+
+        return decide_in_batches(self._ready_engine(), ordered, now, one_by_one=self._decide)
+
+    def _ready_engine(self) -> Engine:
         from mooring.scheduling.engine import Engine
 
         if self._engine is None:
             self._engine = Engine(self.cluster, self.profile)
-        return decide_in_batches(self._engine, ordered, now, one_by_one=self._decide)
+        return self._engine
 
     def _decide_one_by_one(
         self, ordered: Sequence[Workload], now: datetime
@@ -200,6 +221,48 @@ class Scheduler:
             if shortage is not None:
                 short.append((position, shortage))
         return decisions, short
+
+    def _preempt(
+        self, preemptor: Preemptor, decisions: list[Decision], short: list[tuple[int, Shortage]], now: datetime
+    ) -> list[tuple[int, Shortage]]:
+        """Reserve places for workloads that found none, in their order; who remains short comes back."""
+        nowhere = [(at, shortage) for at, shortage in short if not decisions[at].placements]
+        asked = [(decisions[at].workload, max(shortage.least, 1)) for at, shortage in nowhere]
+        if self._compiled and compilation.ready():
+            plans = self._plan_in_batches(preemptor, asked, now)
+        else:
+            plans = [self._plan(preemptor, workload, now, least) for workload, least in asked]
+        done: set[int] = set()
+        for (at, _), planned in zip(nowhere, plans, strict=True):
+            if planned is not None:
+                decisions[at] = planned
+                done.add(at)
+        return [(at, shortage) for at, shortage in short if at not in done]
+
+    def _plan_in_batches(
+        self, preemptor: Preemptor, asked: Sequence[tuple[Workload, int]], now: datetime
+    ) -> list[Decision | None]:
+        # Imported here, as the engine is.
+        from mooring.scheduling.compiled_preemption import CompiledPreemptor, plan_in_batches
+
+        if self._compiled_preemptor is None:
+            self._compiled_preemptor = CompiledPreemptor(self._ready_engine(), preemptor)
+
+        def one_by_one(workload: Workload, least: int) -> Decision | None:
+            return self._plan(preemptor, workload, now, least)
+
+        return plan_in_batches(self._compiled_preemptor, asked, now, one_by_one=one_by_one)
+
+    def _plan(self, preemptor: Preemptor, workload: Workload, now: datetime, least: int) -> Decision | None:
+        try:
+            decision = preemptor.plan(workload, _split(workload.tasks, now)[0], now, least=least)
+        except PluginFailed as failure:
+            return Decision(workload, Outcome.ERROR, reason=failure.reason)
+        refused = None if self.binder is None or decision is None else self.binder.bind(decision)
+        if decision is not None and refused is not None:
+            preemptor.withdraw(decision)
+            return Decision(workload, Outcome.WAITING, reason=refused)
+        return decision
 
     def _decide(self, workload: Workload, now: datetime) -> tuple[Decision, Shortage | None]:
         due, later = _split(workload.tasks, now)

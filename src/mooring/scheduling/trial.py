@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from mooring.model.constraints import Constraints
 from mooring.model.devices import DeviceShare
+from mooring.model.slots import Amounts
 from mooring.scheduling.columns import Cluster, Demand, Rows
 
 
@@ -14,7 +16,7 @@ class Trial:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._assumed: list[tuple[Rows, Demand, Constraints | None, Sequence[tuple[DeviceShare, ...]]]] = []
+        self._undo: list[Callable[[], None]] = []
 
     def assume(
         self,
@@ -22,10 +24,30 @@ class Trial:
         demand: Demand,
         constraints: Constraints | None = None,
         devices: Sequence[tuple[DeviceShare, ...]] = (),
+        *,
+        leaving: bool = False,
     ) -> None:
-        self._cluster.assume(rows, demand, constraints, devices)
-        self._assumed.append((rows, demand, constraints, devices))
+        self._cluster.assume(rows, demand, constraints, devices, leaving=leaving)
+        self._undo.append(partial(self._cluster.forget, rows, demand, constraints, devices, leaving=leaving))
+
+    def forget(
+        self,
+        rows: Rows,
+        demand: Demand,
+        constraints: Constraints | None = None,
+        devices: Sequence[tuple[DeviceShare, ...]] = (),
+        *,
+        leaving: bool = False,
+    ) -> None:
+        """Count a task that is there as gone."""
+        self._cluster.forget(rows, demand, constraints, devices, leaving=leaving)
+        self._undo.append(partial(self._cluster.assume, rows, demand, constraints, devices, leaving=leaving))
+
+    def shift(self, rows: Sequence[int], requests: Sequence[Amounts], sign: int) -> None:
+        """Count (1) or forget (-1) what tasks occupy, one on each of the rows, without what others may ask about."""
+        self._cluster.shift(rows, requests, sign)
+        self._undo.append(partial(self._cluster.shift, rows, requests, -sign))
 
     def revert(self) -> None:
-        while self._assumed:
-            self._cluster.forget(*self._assumed.pop())
+        while self._undo:
+            self._undo.pop()()

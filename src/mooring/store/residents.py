@@ -18,17 +18,21 @@ from mooring.store.tables import tasks, workloads
 from mooring.store.types import AnyRow
 
 _STAYING = (TaskStatus.SCHEDULED, TaskStatus.PREPARING, TaskStatus.RUNNING)
-"""What leaves already, and what only has a place kept for it, is nobody's victim."""
+"""What only has a place kept for it is nobody's victim."""
 
 
 async def on_nodes(
     connection: AsyncConnection, ids: Sequence[UUID] | None, constraints: Mapping[UUID, Constraints]
 ) -> dict[UUID, list[Resident]]:
     """The tasks on these nodes (None: on all), by node; `constraints` by workload are the caller's."""
-    whole = or_(workloads.c.gang, and_(workloads.c.kind == Kind.SESSION, workloads.c.replicas > 1))
+    several = and_(workloads.c.kind == Kind.SESSION, workloads.c.replicas > 1)
+    whole = or_(workloads.c.gang, workloads.c.single_node, workloads.c.min_tasks.is_not(None), several)
+    leaving = and_(tasks.c.status == TaskStatus.TERMINATING, tasks.c.preempted_by.is_not(None))
     query = (
         select(
             tasks.c.id,
+            tasks.c.status,
+            tasks.c.preempted_by,
             tasks.c.workload_id,
             tasks.c.node_id,
             tasks.c.requested_slots,
@@ -43,7 +47,7 @@ async def on_nodes(
             whole.label("whole"),
         )
         .join(workloads, workloads.c.id == tasks.c.workload_id)
-        .where(tasks.c.status.in_(_STAYING), tasks.c.node_id.is_not(None))
+        .where(tasks.c.node_id.is_not(None), or_(tasks.c.status.in_(_STAYING), leaving))
         .order_by(tasks.c.id)
     )
     found: dict[UUID, list[Resident]] = {node_id: [] for node_id in ids or ()}
@@ -79,6 +83,7 @@ def _resident(row: AnyRow, constraints: Mapping[UUID, Constraints]) -> Resident:
         preemptible=row.preemptible,
         started_at=row.started_at,
         whole=row.whole,
+        leaving_for=row.preempted_by if row.status == TaskStatus.TERMINATING else None,
         devices=tuple(
             DeviceShare(slot, index, amount) for slot, shares in (row.devices or {}).items() for index, amount in shares
         ),

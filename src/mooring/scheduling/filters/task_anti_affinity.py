@@ -32,7 +32,7 @@ class TaskAntiAffinityFilter:
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
         group = group_of(shape.constraints)
-        if group is not None and _beside_members(shape, cluster, rows).all():
+        if group is not None and beside_members(shape, cluster, rows).all():
             return strict_group(f"{len(rows):,} with a member of its group {group!r}", group, "release")
         keys = {term.topology_key for term, _ in _terms(shape, cluster)}
         return Rejection(
@@ -68,7 +68,7 @@ def _terms(shape: Shape, cluster: Cluster) -> Iterator[tuple[TaskTerm, Counts]]:
     yield from _against(shape, cluster)
 
 
-def _beside_members(shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
+def beside_members(shape: Shape, cluster: Cluster, rows: Rows) -> Mask:
     """The rows where a strict group alone would keep the task away."""
     beside = np.zeros(len(rows), dtype=np.bool_)
     for term, counts in _terms(shape, cluster):

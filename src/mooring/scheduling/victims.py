@@ -1,0 +1,468 @@
+"""Whom a workload needs to leave: a search on a trial of the cluster, which changes nothing.
+
+Per node all tasks that may have to leave are thought away; if the workload fits then, they are given back, those first
+whose loss breaks a budget, then the most important, as long as it still fits. Who is left over are the victims.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from uuid import UUID
+
+import numpy as np
+
+from mooring.model.constraints import Constraints
+from mooring.model.devices import DeviceShare
+from mooring.model.preemption import Resident, Victim
+from mooring.model.slots import Amounts
+from mooring.model.workloads import Workload
+from mooring.scheduling.columns import Cluster, Demand, Mask, Rows
+from mooring.scheduling.evaluation import Evaluation
+from mooring.scheduling.filters.devices import DevicesFilter
+from mooring.scheduling.filters.host_ports import HostPortsFilter
+from mooring.scheduling.filters.licence import LicenceFilter
+from mooring.scheduling.filters.resources import ResourcesFilter
+from mooring.scheduling.filters.task_anti_affinity import TaskAntiAffinityFilter, beside_members
+from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
+from mooring.scheduling.filters.topology_spread import TopologySpreadFilter
+from mooring.scheduling.plugins import ask_filter, ask_why
+from mooring.scheduling.residents import NOT_STARTED, Residents, importance, start_of
+from mooring.scheduling.selection import own_tasks, select
+from mooring.scheduling.shapes import shape_of
+from mooring.scheduling.trial import Trial
+
+if TYPE_CHECKING:
+    from mooring.scheduling.preemption import Preemptor
+
+_COUNTING = (ResourcesFilter, TasksPerNodeFilter)
+"""They ask about nothing but what tasks occupy on the node."""
+_EASING = (DevicesFilter, HostPortsFilter, LicenceFilter, TaskAntiAffinityFilter, TopologySpreadFilter)
+"""A node that passes them passes them, too, when tasks leave it."""
+_NOBODY: frozenset[UUID] = frozenset()
+
+LOWEST_PRIORITY = -(1 << 31)
+"""Sums of priorities count from here, so that no victim makes a sum smaller."""
+
+
+class Cost(NamedTuple):
+    """What the victims on a node are worth; the smallest is chosen, by name among equals."""
+
+    violations: int
+    highest: int
+    total: int
+    victims: int
+    age: int
+    """The later the longest-running of the highest priority started, the smaller."""
+
+
+NOBODY_LEAVES = Cost(0, 2 * LOWEST_PRIORITY, 0, 0, -NOT_STARTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node on which the workload fits once the victims have left."""
+
+    row: int
+    node_name: str
+    victims: tuple[Victim, ...]
+    cost: Cost
+
+
+class _Unit(NamedTuple):
+    """Tasks that leave together: one, or all of a workload that lives or dies as a whole; the most important first."""
+
+    residents: tuple[Resident, ...]
+    violating: frozenset[UUID]
+    """Those whose loss breaks a budget."""
+
+    @property
+    def order(self) -> tuple[bool, tuple[int, int, int]]:
+        """Who is given back first."""
+        return not self.violating, importance(self.residents[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """Those on a row who leave already, and those who may have to."""
+
+    row: int
+    node_id: UUID | None
+    """Only what is on this node is moved; None: units are moved with all that they have elsewhere."""
+    leaving: list[Resident]
+    units: list[_Unit]
+
+    @property
+    def present(self) -> list[Resident]:
+        return [*self.leaving, *(resident for rank in range(len(self.units)) for resident in self.moved(rank))]
+
+    def moved(self, rank: int) -> Sequence[Resident]:
+        residents = self.units[rank].residents
+        if self.node_id is None or len(residents) == 1:
+            return residents
+        return [resident for resident in residents if resident.node_id == self.node_id]
+
+
+Option: TypeAlias = tuple[Cost, tuple[_Unit, ...]]
+"""Who has to leave a row, and what they are worth."""
+
+
+class Place(NamedTuple):
+    """Where a task goes, with the ports and devices that it was given there."""
+
+    row: int
+    constraints: Constraints
+    devices: tuple[DeviceShare, ...] = ()
+    score: int = 0
+
+
+class Known:
+    """What leaving tasks would make of the rows, as long as nothing changes there."""
+
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+        self.by_row: dict[int, Option | None] = {}
+        self._seen = self._residents_seen = -1
+
+    def forget_stale(self, cluster: Cluster, residents: Residents) -> None:
+        rows, nodes = cluster.changes.since(self._seen), residents.changed_since(self._residents_seen)
+        if rows is None or nodes is None:
+            self.by_row.clear()
+            return
+        for row in (*rows.tolist(), *map(cluster.row_of, nodes)):
+            self.by_row.pop(row, None)
+
+    def mark_seen(self, cluster: Cluster, residents: Residents) -> None:
+        self._seen, self._residents_seen = cluster.changes.revision, residents.revision
+
+
+class Search:
+    """One workload's search for places, on a trial of the cluster."""
+
+    def __init__(self, preemptor: Preemptor, workload: Workload, now: datetime) -> None:
+        self._preemptor = preemptor
+        self._cluster = preemptor.cluster
+        self._residents = preemptor.residents
+        self._workload = workload
+        self._now = now
+        self._owner = preemptor.owner(workload)
+        self._started_by = now - timedelta(seconds=preemptor.rules.min_runtime_seconds)
+        self._evaluation = Evaluation(shape_of(workload, self._cluster), self._cluster, preemptor.profile)
+        asked = [plugin for plugin in self._evaluation.active.filters if plugin.depends_on != "static"]
+        self._counting = [plugin for plugin in asked if isinstance(plugin, _COUNTING)]
+        self._others = [plugin for plugin in asked if not isinstance(plugin, _COUNTING)]
+        self._easing = all(isinstance(plugin, _EASING) for plugin in self._others)
+        self._own = own_tasks(workload, self._cluster)
+        self._at_once = 1
+        """How many tasks have to fit on one node."""
+        self._gone: dict[UUID, Constraints | None] = {}
+        """The tasks that are thought away, each with what the cluster had counted of it."""
+        self._units: list[_Unit] = []
+        self._victims: dict[UUID, Victim] = {}
+        self.trial = Trial(self._cluster)
+        self.needs_others = False
+        """Some place is only there once others have left."""
+
+    @property
+    def victims(self) -> list[Victim]:
+        leaving = [resident for unit in self._units for resident in unit.residents]
+        return [self._victims[resident.task_id] for resident in sorted(leaving, key=importance)]
+
+    def places(self, count: int, *, least: int) -> list[Place]:
+        """Places for so many tasks, each counted before the next is looked for; none if they are fewer than `least`.
+
+        The trial is left to be reverted.
+        """
+        workload, found = self._workload, list[Place]()
+        self._at_once = count if workload.single_node else 1
+        while len(found) < count:
+            place = self._free_room() if self._at_once < count else None
+            if place is not None:
+                found.append(place)
+                continue
+            best = self._best()
+            if best is None:
+                break
+            found.extend(self._take(*best))
+        if len(found) < least:
+            return []
+        if len(found) > 1:
+            self._reprieve(found)
+        return found
+
+    def candidates(self) -> list[Candidate]:
+        cluster = self._cluster
+        options = sorted(self._options().items(), key=lambda option: (option[1][0], -cluster.precedence[option[0]]))
+        return [Candidate(row, cluster.node(row).name, tuple(_victims(units)), cost) for row, (cost, units) in options]
+
+    def _best(self) -> tuple[int, tuple[_Unit, ...]] | None:
+        """The row whose victims are worth the least."""
+        options, precedence = self._options(), self._cluster.precedence
+        if not options:
+            return None
+        row = min(options, key=lambda row: (options[row][0], -precedence[row]))
+        return row, options[row][1]
+
+    def _options(self) -> dict[int, Option]:
+        """Every row on which leaving tasks would make room, with who has to leave."""
+        cluster, residents, workload = self._cluster, self._residents, self._workload
+        rows = curable(self._evaluation, cluster.rows_of_pool(workload.pool))
+        if workload.max_per_node is not None:
+            rows = rows[self._own[rows] + self._at_once <= workload.max_per_node]
+        alike = (self._evaluation.shape, workload.priority, self._owner, self._at_once)
+        known = self._preemptor.known(alike, self._now)
+        if self._units and self._preemptor.allowed:
+            # What this plan has spent of the budgets is not known to others.
+            known = Known(self._now)
+        known.forget_stale(cluster, residents)
+        # Rows that pass the other filters pass them whoever leaves, so that what tasks occupy is all that counts there.
+        simple = self._at_once == 1 and self._easing and not (self._others and residents.any_whole(workload.priority))
+        with cluster.unnoticed():
+            counted = self._passing(rows, counted=False) if simple else np.zeros(len(rows), dtype=np.bool_)
+            stale = [row for row in rows[counted].tolist() if row not in known.by_row]
+            known.by_row.update(self._look(stale, counted=True))
+            for row in rows[~counted].tolist():
+                if row not in known.by_row or not self._evaluation.node_local:
+                    hopeless = simple and not self._anybody_asked_about(row)
+                    known.by_row.update({row: None} if hopeless else self._look([row], counted=False))
+        options = {row: option for row in rows.tolist() if (option := known.by_row[row]) is not None}
+        known.mark_seen(cluster, residents)
+        if not self._evaluation.node_local:
+            # What others ease from elsewhere has to be asked again next time.
+            for row in rows[~counted].tolist():
+                del known.by_row[row]
+        return options
+
+    def _anybody_asked_about(self, row: int) -> bool:
+        """Whether somebody on a row is counted for anything that others may ask about."""
+        placed = self._cluster.placed
+        for resident in self._residents.on(self._cluster.node(row).id):
+            told = self._preemptor.told_constraints(resident, row)
+            if told is not None and placed.is_asked_about(told, leaving=resident.leaving_for is not None):
+                return True
+        return False
+
+    def _look(self, rows: Sequence[int], *, counted: bool) -> dict[int, Option | None]:
+        """Who has to leave each row for the workload to fit there; None if nobody can make it fit, or nobody has to.
+
+        `counted`: only what tasks occupy is looked at, so that many rows can be looked at side by side.
+        """
+        options: dict[int, Option | None] = dict.fromkeys(rows)
+        sights = [sight for row in rows if (sight := self._sight(row, counted=counted)).present]
+        sights = self._fitting(sights, False, counted=counted)
+        trial, gone = Trial(self._cluster), dict(self._gone)
+        try:
+            self._think_away(trial, [resident for sight in sights for resident in sight.present], counted=counted)
+            sights = self._fitting(sights, True, counted=counted)
+            victims: dict[int, list[_Unit]] = {sight.row: [] for sight in sights}
+            for rank in range(max((len(sight.units) for sight in sights), default=0)):
+                asked = [sight for sight in sights if rank < len(sight.units)]
+                back = [resident for sight in asked for resident in sight.moved(rank)]
+                self._give_back(trial, back, counted=counted)
+                refused = self._fitting(asked, False, counted=counted)
+                again = [resident for sight in refused for resident in sight.moved(rank)]
+                self._think_away(trial, again, counted=counted)
+                for sight in refused:
+                    victims[sight.row].append(sight.units[rank])
+            for sight in sights:
+                options[sight.row] = _cost(victims[sight.row]), tuple(victims[sight.row])
+            return options
+        finally:
+            self._gone = gone
+            trial.revert()
+
+    def _sight(self, row: int, *, counted: bool) -> _Sight:
+        """Who is on a row, in the order in which they are given back."""
+        node_id = self._cluster.node(row).id
+        here = self._residents.on(node_id)
+        leaving = [each for each in here if each.leaving_for is not None and each.task_id not in self._gone]
+        units = self._units_on(here)
+        if any(unit.violating for unit in units):
+            units.sort(key=lambda unit: unit.order)
+        return _Sight(row, node_id if counted else None, leaving, units)
+
+    def _units_on(self, here: Iterable[Resident]) -> list[_Unit]:
+        """Who may have to leave one node. Budgets are spent from the most important on."""
+        units: list[tuple[Resident, ...]] = []
+        seen: set[UUID] = set()
+        for resident in here:
+            if resident.workload_id in seen:
+                continue
+            together: tuple[Resident, ...] = (resident,)
+            if resident.whole:
+                seen.add(resident.workload_id)
+                together = tuple(self._residents.of_workload(resident.workload_id))
+            if all(self._may_leave(each) for each in together):
+                units.append(together)
+        units.sort(key=lambda unit: importance(unit[0]))
+        spent = Counter(resident.workload_id for unit in self._units for resident in unit.residents)
+        violating: set[UUID] = set()
+        for resident in (resident for unit in units for resident in unit) if self._preemptor.allowed else ():
+            allowed = self._preemptor.allowed.get(resident.workload_id)
+            if allowed is not None:
+                spent[resident.workload_id] += 1
+                if spent[resident.workload_id] > allowed:
+                    violating.add(resident.task_id)
+        if not violating:
+            return [_Unit(unit, _NOBODY) for unit in units]
+        return [_Unit(unit, frozenset(each.task_id for each in unit) & violating) for unit in units]
+
+    def _may_leave(self, resident: Resident) -> bool:
+        return (
+            resident.preemptible
+            and resident.leaving_for is None
+            and resident.priority < self._workload.priority
+            and (resident.started_at is None or resident.started_at <= self._started_by)
+            and (self._owner is None or self._preemptor.owner(resident) == self._owner)
+            and resident.task_id not in self._gone
+        )
+
+    def _fitting(self, sights: Sequence[_Sight], wanted: bool, *, counted: bool) -> list[_Sight]:
+        """Those onto whose rows every filter lets the tasks as the trial has it; not `wanted`: the others."""
+        rows = [sight.row for sight in sights]
+        if counted:
+            fits = self._passing(np.array(rows, dtype=np.intp), counted=True).tolist()
+        else:
+            fits = [self._fits_fully(row) for row in rows]
+        return [sight for sight, does in zip(sights, fits, strict=True) if does == wanted]
+
+    def _fits_fully(self, row: int) -> bool:
+        """Whether all tasks that have to be on one node pass every filter there, one after the other."""
+        rows, trial = np.array([row], dtype=np.intp), Trial(self._cluster)
+        try:
+            for number in range(self._at_once):
+                if number:
+                    self._assume(trial, row)
+                if not (self._passing(rows, counted=True)[0] and self._passing(rows, counted=False)[0]):
+                    return False
+            return True
+        finally:
+            trial.revert()
+
+    def _passing(self, rows: Rows, *, counted: bool) -> Mask:
+        """Which rows pass the filters that count what tasks occupy, or the others that tasks could ease by leaving."""
+        passing = np.ones(len(rows), dtype=np.bool_)
+        for plugin in (self._counting if counted else self._others) if len(rows) else ():
+            passing &= ask_filter(plugin, self._evaluation.shape, self._cluster, rows)
+        return passing
+
+    def _assume(self, trial: Trial, row: int, score: int = 0) -> Place:
+        constraints = self._cluster.with_ports(row, self._evaluation.shape.constraints)
+        devices = self._evaluation.devices_on(row)
+        trial.assume(np.array([row], dtype=np.intp), self._evaluation.demand, constraints, (devices,))
+        return Place(row, constraints, devices, score)
+
+    def _free_room(self) -> Place | None:
+        """A place that needs nobody to leave, or nobody beyond those that this plan has chosen."""
+        occupied = {self._cluster.node(row).id: int(self._own[row]) for row in np.flatnonzero(self._own).tolist()}
+        self._evaluation.refresh()
+        trial = Trial(self._cluster)
+        selection = select(self._evaluation, trial, replace(self._workload, occupied=occupied), 1, least=0)
+        trial.revert()
+        if not selection.rows:
+            return None
+        row = selection.rows[0]
+        self._own[row] += 1
+        return self._assume(self.trial, row, selection.scores[0])
+
+    def _take(self, row: int, units: Sequence[_Unit]) -> list[Place]:
+        """Choose a row: who has to leave is gone for the rest of the search."""
+        self.needs_others = True
+        here = self._residents.on(self._cluster.node(row).id)
+        leaving = [each for each in here if each.leaving_for is not None and each.task_id not in self._gone]
+        self._think_away(self.trial, leaving)
+        for unit in units:
+            self._think_away(self.trial, unit.residents)
+        self._units.extend(units)
+        self._victims |= {victim.task_id: victim for victim in _victims(units)}
+        self._own[row] += self._at_once
+        return [self._assume(self.trial, row) for _ in range(self._at_once)]
+
+    def _reprieve(self, places: Sequence[Place]) -> None:
+        """Give back those whom only some of the places needed at their turn, and none needs now."""
+        rows = [np.array([place.row], dtype=np.intp) for place in places]
+        demand = self._evaluation.demand
+        for unit in sorted(self._units, key=lambda unit: unit.order):
+            self._give_back(self.trial, unit.residents)
+            for row, place in zip(rows, places, strict=True):
+                self.trial.forget(row, demand, place.constraints, (place.devices,))
+            fits = True
+            for row, place in zip(rows, places, strict=True):
+                fits = fits and bool(self._passing(row, counted=True)[0] and self._passing(row, counted=False)[0])
+                self.trial.assume(row, demand, place.constraints, (place.devices,))
+            if fits:
+                self._units.remove(unit)
+            else:
+                self._think_away(self.trial, unit.residents)
+
+    def _think_away(self, trial: Trial, residents: Sequence[Resident], *, counted: bool = False) -> None:
+        if counted:
+            trial.shift(*self._occupied(residents), -1)
+            return
+        for resident in residents:
+            row = self._cluster.row_of(resident.node_id)
+            if row is not None:
+                constraints = self._gone[resident.task_id] = self._preemptor.told_constraints(resident, row)
+                leaving = resident.leaving_for is not None
+                trial.forget(*self._counted(resident, row), constraints, (resident.devices,), leaving=leaving)
+
+    def _give_back(self, trial: Trial, residents: Sequence[Resident], *, counted: bool = False) -> None:
+        if counted:
+            trial.shift(*self._occupied(residents), 1)
+            return
+        for resident in residents:
+            row = self._cluster.row_of(resident.node_id)
+            if row is not None:
+                constraints = self._gone.pop(resident.task_id)
+                leaving = resident.leaving_for is not None
+                trial.assume(*self._counted(resident, row), constraints, (resident.devices,), leaving=leaving)
+
+    def _occupied(self, residents: Sequence[Resident]) -> tuple[list[int], list[Amounts]]:
+        """Where residents are, and what they occupy there."""
+        rows = [self._cluster.row_of(resident.node_id) for resident in residents]
+        known = [(row, resident.request) for row, resident in zip(rows, residents, strict=True) if row is not None]
+        return [row for row, _ in known], [request for _, request in known]
+
+    def _counted(self, resident: Resident, row: int) -> tuple[Rows, Demand]:
+        return np.array([row], dtype=np.intp), self._cluster.demand(tuple(sorted(resident.request.items())))
+
+
+def _cost(units: Sequence[_Unit]) -> Cost:
+    residents = [resident for unit in units for resident in unit.residents]
+    if not residents:
+        return NOBODY_LEAVES
+    highest = max(resident.priority for resident in residents)
+    return Cost(
+        sum(len(unit.violating) for unit in units),
+        highest,
+        sum(resident.priority - LOWEST_PRIORITY for resident in residents),
+        len(residents),
+        -min(start_of(resident.started_at) for resident in residents if resident.priority == highest),
+    )
+
+
+def _victims(units: Iterable[_Unit]) -> list[Victim]:
+    """The most important first."""
+    leaving = [(resident, resident.task_id in unit.violating) for unit in units for resident in unit.residents]
+    leaving.sort(key=lambda each: importance(each[0]))
+    return [Victim(each.task_id, each.workload_id, each.node_id, violates) for each, violates in leaving]
+
+
+def curable(evaluation: Evaluation, rows: Rows) -> Rows:
+    """The rows where nothing stands in the way that would not be cured if others left."""
+    shape, cluster = evaluation.shape, evaluation.cluster
+    for plugin in evaluation.active.filters:
+        if not len(rows):
+            break
+        passing = ask_filter(plugin, shape, cluster, rows)
+        if passing.all():
+            continue
+        if isinstance(plugin, TaskAntiAffinityFilter):
+            # A strict group that keeps it away is not made to leave for it.
+            rows = rows[~beside_members(shape, cluster, rows)]
+        elif plugin.depends_on == "static" or ask_why(plugin, shape, cluster, rows[~passing]).cure != "release":
+            rows = rows[passing]
+    return rows
