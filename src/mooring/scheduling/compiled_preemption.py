@@ -17,12 +17,15 @@ from mooring.model.workloads import LONG_AGO, Workload
 from mooring.scheduling import kernels
 from mooring.scheduling.engine import Engine, kernels_log
 from mooring.scheduling.preemption import Preemptor
-from mooring.scheduling.residents import Residents, start_of
+from mooring.scheduling.residents import NOT_STARTED, Residents, start_of
+from mooring.scheduling.victims import LOWEST_PRIORITY
 
 _KINDS = 64
 """Kinds of preemptors whose costs are kept."""
 _MICROSECONDS = 1_000_000
 
+if (kernels.LOWEST_PRIORITY, kernels.NEWEST) != (LOWEST_PRIORITY, NOT_STARTED):
+    raise AssertionError("the kernels were written for other priorities or starts")
 
 OneByOne = Callable[[Workload, int], Decision | None]
 
