@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -88,9 +88,14 @@ async def _commit(connection: AsyncConnection, decisions: Sequence[Decision], te
     victims = {victim.workload_id for decision in decisions for victim in decision.victims}
     loaded = await load(connection, workload_ids={*(decision.workload.id for decision in decisions), *victims})
     known = {task.id: task.version for decision in decisions for task in decision.workload.tasks}
+    grown = {
+        task.workload_id
+        for task in loaded.tasks.values()
+        if task.status is TaskStatus.PENDING and task.current and task.id not in known
+    }
     unchanged: list[Decision] = []
     for decision in decisions:
-        (unchanged if _is_unchanged(decision, loaded, known) else result.dropped).append(decision)
+        (unchanged if _is_unchanged(decision, loaded, known, grown) else result.dropped).append(decision)
     pools = await revisions.lock(connection, {decision.workload.pool for decision in unchanged})
     guard = await Guard.read(connection, unchanged, loaded, verify=verify)
     changes: list[Change] = []
@@ -113,10 +118,10 @@ async def _commit(connection: AsyncConnection, decisions: Sequence[Decision], te
     return result
 
 
-def _is_unchanged(decision: Decision, loaded: Loaded, known: Mapping[UUID, int]) -> bool:
+def _is_unchanged(decision: Decision, loaded: Loaded, known: Mapping[UUID, int], grown: Set[UUID]) -> bool:
     """Still as the pass saw it, as far as placing goes: another reason for waiting or a sibling that runs is no change.
 
-    A task's version is, and for a gang a task that the pass did not know of.
+    A task's version is (`known`: as the pass saw it), and for a gang a task that the pass did not know of (`grown`).
     """
     workload = loaded.workloads.get(decision.workload.id)
     if workload is None or workload.stopping or workload.status in ON_THE_WAY_OUT:
@@ -125,11 +130,7 @@ def _is_unchanged(decision: Decision, loaded: Loaded, known: Mapping[UUID, int])
         task = loaded.tasks.get(placement.task_id)
         if task is None or task.status is not TaskStatus.PENDING or task.version != known.get(placement.task_id):
             return False
-    return not workload.gang or all(
-        task.id in known
-        for task in loaded.tasks.values()
-        if task.workload_id == workload.id and task.status is TaskStatus.PENDING and task.current
-    )
+    return not (workload.gang and workload.id in grown)
 
 
 def _outdated(decision: Decision, terms: _Terms, pools: Mapping[str, revisions.Revision]) -> str | None:
@@ -156,6 +157,7 @@ def _placed(decision: Decision, terms: _Terms) -> Iterator[Change]:
     elif terms.mode is Binding.TWO_PHASE:
         until = terms.now + timedelta(seconds=terms.hold_seconds)
         status, hold = TaskStatus.RESERVED, NewHold(Purpose.PREPARE, until)
+    victims = {"victims": [str(victim.task_id) for victim in decision.victims]} if decision.victims else {}
     for placement in decision.placements:
         yield Change(
             placement.task_id,
@@ -166,7 +168,7 @@ def _placed(decision: Decision, terms: _Terms) -> Iterator[Change]:
             ports=ports_of(decision, placement),
             devices=placement.devices,
             hold=hold,
-            details={"score": placement.score, "feasible_nodes": decision.feasible_nodes},
+            details={"score": placement.score, "feasible_nodes": decision.feasible_nodes, **victims},
         )
 
 

@@ -146,19 +146,20 @@ class Guard:
                 if leaves:
                     guard._leaving.add(as_uuid(task_id))
         if any(p.devices for decision in decisions for p in decision.placements):
-            await guard._read_devices(connection, ids, victims=any(decision.victims for decision in decisions))
+            waits = any(decision.outcome is Outcome.RESERVED for decision in decisions)
+            await guard._read_devices(connection, ids, leaving=waits)
         if verify:
             found = await _COUNTERS.run(connection, rows)
             guard._counters = {(ids[ordinal], slot): _Counter(*amounts) for ordinal, slot, *amounts in found}
         return guard
 
-    async def _read_devices(self, connection: AsyncConnection, ids: Sequence[UUID], *, victims: bool) -> None:
+    async def _read_devices(self, connection: AsyncConnection, ids: Sequence[UUID], *, leaving: bool) -> None:
         rows = [(id,) for id in ids]
         for ordinal, slot, index, capacity, taken in await _DEVICES.run(connection, rows):
             self._devices[ids[ordinal], slot, index] = (capacity, taken)
-        for ordinal, slot, index, amount, task_id, leaves in (
-            await _DEVICES_OF_TASKS.run(connection, rows) if victims else ()
-        ):
+        if not leaving:
+            return
+        for ordinal, slot, index, amount, task_id, leaves in await _DEVICES_OF_TASKS.run(connection, rows):
             device = (ids[ordinal], slot, index)
             self._devices_of.setdefault(as_uuid(task_id), []).append((device, amount))
             if leaves:
