@@ -94,15 +94,16 @@ class WaitingRoom:
             if workload.id in self._later:
                 self._later[workload.id] = (self._later[workload.id][0], workload)
         elif not workload.gates or self._gated.get(workload.id) != workload.gates:
-            self.forget(workload.id)
+            if group is not None or self._later or self._gated:
+                self.forget(workload.id)
             self._fresh[workload.id] = workload
 
     def forget(self, workload_id: UUID) -> None:
         """Work that waits no more, or never did."""
-        for held in (self._fresh, self._later, self._gated):
-            if held:  # The hash of an id costs more than the rest of this.
-                held.pop(workload_id, None)
-        group = self._home.pop(workload_id, None) if self._home else None
+        self._fresh.pop(workload_id, None)
+        self._later.pop(workload_id, None)
+        self._gated.pop(workload_id, None)
+        group = self._home.pop(workload_id, None)
         if group is None:
             return
         del group.members[workload_id]
