@@ -14,6 +14,7 @@ pass_seconds = Histogram("mooring_pass_seconds", "Time of a scheduling pass", bu
 decisions = Counter("mooring_decisions_total", "Decisions by outcome", ["outcome"], registry=registry)
 bind_seconds = Histogram("mooring_bind_seconds", "Time to commit a pass's decisions", buckets=_FAST, registry=registry)
 bind_conflicts = Counter("mooring_bind_conflicts_total", "Workloads sent back to placing", registry=registry)
+preempted = Counter("mooring_preempted_total", "Tasks that had to leave for others", registry=registry)
 queue_length = Gauge("mooring_queue_length", "Workloads that wait for a node", registry=registry)
 queue_oldest_seconds = Gauge("mooring_queue_oldest_seconds", "Age of the oldest waiting workload", registry=registry)
 waited_seconds = Histogram(

@@ -65,7 +65,7 @@ class SchedulingLoop:
         await self._mirror.load()
         self.room = WaitingRoom(self._mirror.cluster)
         self._tried_all_at = monotonic()
-        self._schedulers = Schedulers(self._mirror.cluster, self._registry)
+        self._schedulers = Schedulers(self._mirror, self._registry)
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)
@@ -133,6 +133,7 @@ class SchedulingLoop:
     def _place(self, waiting: Sequence[Workload], at: datetime) -> list[tuple[Scheduler | None, Pass]]:
         """One pass over every pool, each with its own profile; what finds no place is parked."""
         assert self._schedulers is not None
+        self._schedulers.tell_budgets()
         by_scheduler: dict[Scheduler, list[Workload]] = {}
         wrong: list[Decision] = []
         for workload in waiting:
@@ -187,9 +188,8 @@ class SchedulingLoop:
         self._mirror.assume(result.bound, result.revisions)
         back = [decision for decision, _ in result.conflicts] + result.dropped
         if back:
-            await self._mirror.read_again(
-                {p.node_id for d in back for p in d.placements}, {d.workload.id for d in back}
-            )
+            nodes = {p.node_id for d in back for p in d.placements} | {v.node_id for d in back for v in d.victims}
+            await self._mirror.read_again(nodes, {d.workload.id for d in back})
         for decision, what in result.conflicts:
             _log.info(f"Workload {decision.workload.id} goes back to placing: {what}")
         metrics.bind_conflicts.inc(len(result.conflicts))
@@ -198,6 +198,9 @@ class SchedulingLoop:
                 metrics.waited_seconds.observe((at - decision.workload.created_at).total_seconds())
         narrate(result.applied)
         for decision in result.bound:
+            if decision.victims:
+                metrics.preempted.inc(len(decision.victims))
+                _log.info(f"{_counted(len(decision.victims), Kind.SESSION)} leave for {decision.workload.id}")
             _log.info(
                 f"Successfully scheduled {decision.workload.kind} {decision.workload.id} "
                 f"with {_counted(len(decision.placements), decision.workload.kind)}"

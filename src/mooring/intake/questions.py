@@ -88,7 +88,7 @@ class Questions:
             mirror = Mirror(self._database)
             await mirror.load()
             self._mirror = mirror
-            self._schedulers = Schedulers(mirror.cluster, self._registry, compiled=False)
+            self._schedulers = Schedulers(mirror, self._registry, compiled=False)
         await self._mirror.follow()
         self._followed_at = time
         return self._mirror

@@ -14,12 +14,17 @@ from uuid import UUID
 from mooring.mirror.revisions import Revisions
 from mooring.model.constraints import Constraints
 from mooring.model.decisions import Decision
+from mooring.model.pools import PoolPolicy
+from mooring.model.preemption import Budgets
 from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Cluster
-from mooring.store import events, nodes, pools, workloads
+from mooring.scheduling.residents import Residents
+from mooring.scheduling.typical import Typical
+from mooring.store import events, nodes, pools, residents, workloads
 from mooring.store.engine import Connection, Database
 
 _LOAD_SECONDS = 5.0
+_TYPICAL_SECONDS = 600.0
 _CONSTRAINTS_KEPT = 100_000
 
 
@@ -38,17 +43,24 @@ class Mirror:
         """What was read, or left the queue, since `news` was asked for; None: it never was since the load."""
         self.pools: dict[str, pools.Pool] = {}
         self._revisions = Revisions()
+        self.residents = Residents()
+        """Who is on the nodes, kept while some pool allows preemption."""
+        self.budgets = Budgets()
+        self._typical_read_at = 0.0
 
     async def load(self) -> None:
         """Read everything. What is committed meanwhile is read again by the next `follow`."""
         async with self._database.read() as connection:
             self._position = await events.position(connection)
+            self.cluster, self.residents, self.pools = Cluster(), Residents(), {}
+            self._constraints = {}
             # Before the tasks: the view then knows at least the placements up to these numbers.
             await self._read_pools(connection)
             self._revisions = Revisions({pool.id: pool.placement_revision for pool in self.pools.values()})
-            self.cluster = Cluster(await nodes.load(connection))
-            self._constraints = {}
+            for node in await nodes.load(connection):
+                self.cluster.upsert(node)
             await self._tell_tasks(connection, None)
+            await self._read_typical(connection)
             self.queue = {workload.id: workload for workload in await workloads.waiting(connection)}
             self._news = None
 
@@ -64,6 +76,9 @@ class Mirror:
             if any(e.noun == "pool" and e.kind != events.PLACED for e in news):
                 await self._read_pools(connection)
             await self._read_load(connection)
+            await self._read_typical(connection)
+            if self._any_preempts:
+                self.budgets = await residents.budgets(connection)
         return bool(news)
 
     async def read_again(self, node_ids: Iterable[UUID], workload_ids: Iterable[UUID]) -> None:
@@ -118,6 +133,7 @@ class Mirror:
         gone = ids - {node.id for node in found}
         for node_id in gone:
             self.cluster.remove(node_id)
+            self.residents.remove(node_id)
         # The store forgets on which node a task failed when that node is removed.
         await self._read_workloads(
             connection, {w.id for w in self.queue.values() if not gone.isdisjoint(w.constraints.failed_on)}
@@ -138,6 +154,10 @@ class Mirror:
             told.setdefault(row.node_id, []).append((self._constraints[row.workload_id], row.number))
         for node_id in {**staying, **leaving}:
             self.cluster.tell_tasks(node_id, staying.get(node_id, ()), leaving=leaving.get(node_id, ()))
+        if self._any_preempts:
+            here = await residents.on_nodes(connection, None if ids is None else sorted(ids), self._constraints)
+            for node_id, own in here.items():
+                self.residents.tell(node_id, own)
 
     async def _read_workloads(self, connection: Connection, ids: set[UUID]) -> None:
         if not ids:
@@ -153,7 +173,31 @@ class Mirror:
             await self._read_pools(connection)
 
     async def _read_pools(self, connection: Connection) -> None:
-        self.pools = {pool.name: pool for pool in await pools.all_pools(connection)}
+        preempted_before = self._any_preempts
+        before, self.pools = self.pools, {pool.name: pool for pool in await pools.all_pools(connection)}
+        for name, pool in self.pools.items():
+            if name not in before or before[name].policy.fragmentation != pool.policy.fragmentation:
+                self.cluster.allow_fragmentation(name, pool.policy.fragmentation)
+        if self._any_preempts and not preempted_before:
+            await self._tell_tasks(connection, None)
+
+    @property
+    def _any_preempts(self) -> bool:
+        return any(pool.policy.preemption is not None for pool in self.pools.values())
+
+    async def _read_typical(self, connection: Connection) -> None:
+        """What is typically asked of devices, for the pools that place by it; a change makes all scores stale."""
+        pools = [pool for pool in self.pools.values() if _places_by_typical(pool.policy)]
+        time = asyncio.get_running_loop().time()
+        if not pools or time - self._typical_read_at < _TYPICAL_SECONDS:
+            return
+        self._typical_read_at = time
+        for pool in pools:
+            asked = await workloads.asked_of_devices(connection, pool.id)
+            total = sum(number for _, number in asked)
+            typical = [Typical(dict(request), max(1, number * 1000 // total)) for request, number in asked]
+            if typical != list(self.cluster.devices.typical.get(pool.name, ())):
+                self.cluster.tell_typical(pool.name, typical)
 
     async def _read_load(self, connection: Connection) -> None:
         time = asyncio.get_running_loop().time()
@@ -162,3 +206,7 @@ class Mirror:
         self._load_read_at = time
         for node_id, cpu_percent, memory_percent in await nodes.loads(connection):
             self.cluster.set_load(node_id, cpu_percent, memory_percent)
+
+
+def _places_by_typical(policy: PoolPolicy) -> bool:
+    return policy.profile == "gpu" or any(scorer == "fragmentation" for scorer, _ in policy.weights or ())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
+from mooring.mirror.mirror import Mirror
 from mooring.model.pools import PoolPolicy
-from mooring.scheduling.columns import Cluster
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Scheduler
 from mooring.store.pools import Pool
@@ -21,8 +21,8 @@ class TakesTurns(Protocol):
 class Schedulers:
     """Pools with the same policy share a scheduler, unless its selector takes turns."""
 
-    def __init__(self, cluster: Cluster, registry: Registry, *, compiled: bool | None = None) -> None:
-        self._cluster = cluster
+    def __init__(self, mirror: Mirror, registry: Registry, *, compiled: bool | None = None) -> None:
+        self._mirror = mirror
         self._registry = registry
         self._compiled = compiled
         self._by_policy: dict[tuple[PoolPolicy, str | None], Scheduler] = {}
@@ -39,9 +39,22 @@ class Schedulers:
         if isinstance(profile.selector, TakesTurns):
             own = pool.name
             profile.selector.position = self._turns.setdefault(pool.name, pool.turn)
-        scheduler = Scheduler(cluster=self._cluster, profile=profile, compiled=self._compiled)
+        scheduler = Scheduler(
+            cluster=self._mirror.cluster,
+            profile=profile,
+            compiled=self._compiled,
+            preemption=policy.preemption,
+            residents=self._mirror.residents,
+            budgets=self._mirror.budgets,
+        )
         self._by_policy[policy, own] = scheduler
         return scheduler
+
+    def tell_budgets(self) -> None:
+        """How many tasks of each workload may be disturbed, as the mirror has it now."""
+        for scheduler in self._by_policy.values():
+            if scheduler.preemptor is not None:
+                scheduler.preemptor.tell_budgets(self._mirror.budgets)
 
     def turns(self) -> dict[str, int]:
         """Where selectors that take turns go on, of those that moved since this was asked last."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mooring.model.constraints import Constraints
 from mooring.model.lifecycle import OCCUPYING, ON_THE_WAY_OUT, TaskStatus, WorkloadStatus, is_end
 from mooring.model.reasons import Reason
+from mooring.model.slots import slot_type
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind, OnInsufficient, Task, TaskTemplate, Workload
 from mooring.store import events, sets, transitions
@@ -26,6 +27,9 @@ from mooring.store.ids import new_id
 from mooring.store.loading import lock_workloads
 from mooring.store.tables import pools, resource_allocations, tasks, workloads
 from mooring.store.types import AnyRow
+
+_TYPICAL_KINDS = 100
+"""Different requests that make up what is typical."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,6 +429,23 @@ async def postpone(connection: AsyncConnection, task_ids: Sequence[UUID], not_be
             .where(tasks.c.id.in_(part), tasks.c.status == TaskStatus.PENDING)
             .values(not_before=not_before, version=tasks.c.version + 1)
         )
+
+
+async def asked_of_devices(
+    connection: AsyncConnection, pool_id: UUID, limit: int = 1000
+) -> list[tuple[tuple[tuple[str, int], ...], int]]:
+    """What the newest workloads of a pool ask for, where devices are among it, with how many tasks asked for it."""
+    rows = await connection.execute(
+        select(workloads.c.requested_slots, workloads.c.replicas)
+        .where(workloads.c.pool_id == pool_id)
+        .order_by(workloads.c.created_at.desc(), workloads.c.id)
+        .limit(limit)
+    )
+    asked: Counter[tuple[tuple[str, int], ...]] = Counter()
+    for request, replicas in rows:
+        if any(amount and slot_type(slot).devices for slot, amount in request.items()):
+            asked[tuple(sorted(request.items()))] += replicas
+    return asked.most_common(_TYPICAL_KINDS)
 
 
 async def half_stopped(connection: AsyncConnection) -> list[tuple[UUID, TaskStatus]]:

@@ -1,0 +1,181 @@
+"""Preemption as a whole: victims and the hold commit together, and the preemptor starts when the room is real."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from uuid import UUID
+
+import pytest
+
+from mooring.binding.binder import Binder
+from mooring.clock import now
+from mooring.controllers.holds import HoldsLoop
+from mooring.controllers.lifecycle import LifecycleLoop
+from mooring.controllers.scheduling import SchedulingLoop
+from mooring.intake.pools import PoolAdmin
+from mooring.mirror.mirror import Mirror
+from mooring.model.lifecycle import TaskStatus
+from mooring.model.workloads import Kind
+from mooring.wire.api import PoolChange
+from tests.store.harbour import Harbour
+
+T = TaskStatus
+URGENT = 90
+
+
+class Cluster:
+    """Two full nodes, and the loops of a leader turn by turn."""
+
+    def __init__(self, harbour: Harbour, nodes: Sequence[UUID]) -> None:
+        self.harbour = harbour
+        self.nodes = nodes
+        self.scheduling = SchedulingLoop(Mirror(harbour.database), Binder(harbour.database), harbour.office)
+        self.holds = HoldsLoop(harbour.database, harbour.office)
+        self.lifecycle = LifecycleLoop(harbour.database, harbour.office)
+
+    async def allow(self, **rules: object) -> None:
+        change = PoolChange.model_validate({"preemption": rules})
+        await PoolAdmin(self.harbour.database).change("default", change)
+
+    async def occupy(self, name: str, **more: object) -> UUID:
+        """A workload that runs."""
+        workload_id = await self.harbour.submit(name, **{"kind": Kind.SESSION, "cpu": 4, **more})  # type: ignore[arg-type]
+        await self.scheduling.once()
+        for task in await self.harbour.tasks(workload_id):
+            await self.harbour.move(task, T.RUNNING)
+        return workload_id
+
+    async def ask(self, name: str = "urgent", **more: object) -> UUID:
+        """A workload of high priority, and a pass."""
+        asked = {"kind": Kind.SESSION, "cpu": 4, "priority": URGENT, **more}
+        workload_id = await self.harbour.submit(name, **asked)  # type: ignore[arg-type]
+        await self.scheduling.once()
+        return workload_id
+
+    async def leave(self, workload_id: UUID) -> None:
+        """The agents report that nothing is left of what was asked to stop."""
+        for task in await self.harbour.tasks(workload_id, current=False):
+            if task.status == T.TERMINATING:
+                await self.harbour.move(task, T.CANCELLED)
+        await self.holds.once()
+        await self.lifecycle.once()
+
+
+@pytest.fixture
+async def cluster(harbour: Harbour) -> AsyncIterator[Cluster]:
+    made = Cluster(harbour, [await harbour.node(name, cpu=4) for name in ("a", "b")])
+    yield made
+    made.scheduling.close()
+
+
+async def test_nobody_leaves_where_the_pool_does_not_allow_it(cluster: Cluster):
+    low = await cluster.occupy("low", replicas=2)
+    urgent = await cluster.ask()
+    assert await cluster.harbour.statuses(urgent) == ["PENDING"]
+    assert await cluster.harbour.statuses(low) == ["RUNNING", "RUNNING"]
+
+
+async def test_a_victim_leaves_and_the_preemptor_starts_when_the_room_is_real(cluster: Cluster):
+    harbour = cluster.harbour
+    await cluster.allow()
+    first, second = await cluster.occupy("first"), await cluster.occupy("second")
+    urgent = await cluster.ask()
+    assert await harbour.statuses(urgent) == ["RESERVED"]
+    [held] = await harbour.tasks(urgent)
+    [victim] = [w for w in (first, second) if (await harbour.tasks(w))[0].node_id == held.node_id]
+    [leaving] = await harbour.tasks(victim)
+    assert (leaving.status, leaving.preempted_by, leaving.requeue) == ("TERMINATING", urgent, True)
+    assert leaving.reason["code"] == "preempted"
+    assert "priority 90" in leaving.reason["message"]
+    assert (await harbour.counters(held.node_id), await harbour.leaving(held.node_id)) == ((4000, 0, 4000), 4000)
+    # The victim's workload waits again, and the place is kept: nobody else gets it.
+    assert (await harbour.workload(victim)).status == "PENDING"
+    other = await harbour.submit("other", cpu=1)
+    await cluster.scheduling.once()
+    await cluster.holds.once()
+    assert (await harbour.statuses(urgent), await harbour.statuses(other)) == (["RESERVED"], ["PENDING"])
+    await cluster.leave(victim)
+    assert await harbour.statuses(urgent) == ["SCHEDULED"]
+    [again] = await harbour.tasks(victim)
+    assert (again.status, again.attempt) == ("PENDING", 2)
+    assert await harbour.findings() == []
+
+
+async def test_in_the_mode_terminate_victims_end_for_good(cluster: Cluster):
+    harbour = cluster.harbour
+    await cluster.allow(mode="terminate")
+    low = await cluster.occupy("low")
+    await cluster.occupy("also-low")
+    urgent = await cluster.ask(cpu=4, replicas=2, gang=True)
+    assert await harbour.statuses(urgent) == ["RESERVED", "RESERVED"]
+    await cluster.leave(low)
+    assert (await harbour.workload(low)).status == "CANCELLED"
+    assert await harbour.statuses(urgent) == ["RESERVED", "RESERVED"]
+
+
+async def test_a_whole_gang_leaves_with_the_one_that_has_to(cluster: Cluster):
+    harbour = cluster.harbour
+    await cluster.allow()
+    gang = await cluster.occupy("gang", replicas=2, gang=True)
+    await cluster.ask()
+    assert await harbour.statuses(gang) == ["TERMINATING", "TERMINATING"]
+    await cluster.leave(gang)
+    assert await harbour.statuses(gang) == ["PENDING", "PENDING"]
+    assert await harbour.findings() == []
+
+
+async def test_a_budget_is_kept_where_others_can_leave(cluster: Cluster):
+    harbour = cluster.harbour
+    await cluster.allow()
+    service = await cluster.occupy("service", kind=Kind.DEPLOYMENT, min_available=1)
+    batch = await cluster.occupy("batch")
+    await cluster.ask()
+    assert (await harbour.statuses(service), await harbour.statuses(batch)) == (["RUNNING"], ["TERMINATING"])
+
+
+async def test_equal_priority_unpreemptible_and_young_tasks_stay(cluster: Cluster):
+    harbour = cluster.harbour
+    await cluster.allow(min_runtime_seconds=3600)
+    equal = await cluster.occupy("equal", priority=URGENT)
+    fixed = await cluster.occupy("fixed", preemptible=False)
+    urgent = await cluster.ask()
+    assert await harbour.statuses(urgent) == ["PENDING"]
+    await cluster.allow()
+    await cluster.scheduling.once()
+    assert await harbour.statuses(urgent) == ["PENDING"]
+    assert (await harbour.statuses(equal), await harbour.statuses(fixed)) == (["RUNNING"], ["RUNNING"])
+
+
+async def test_a_preemptor_that_is_cancelled_gives_its_place_back(cluster: Cluster):
+    harbour = cluster.harbour
+    await cluster.allow()
+    low = await cluster.occupy("low")
+    await cluster.occupy("also-low")
+    urgent = await cluster.ask(replicas=2, gang=True)
+    await harbour.stop(urgent)
+    await cluster.leave(low)
+    assert await harbour.statuses(urgent) == ["CANCELLED", "CANCELLED"]
+    assert [await harbour.counters(node) for node in cluster.nodes] in (
+        [(0, 0, 0), (0, 0, 4000)],
+        [(0, 0, 4000), (0, 0, 0)],
+    )
+    assert await harbour.findings() == []
+
+
+async def test_the_mirror_tells_who_may_leave_as_it_changes(cluster: Cluster):
+    """What runs is known from the start, from the feed, and when a pool comes to allow preemption."""
+    harbour = cluster.harbour
+    low = await cluster.occupy("low")
+    mirror = Mirror(harbour.database)
+    await mirror.load()
+    assert list(mirror.residents.nodes) == []
+    await cluster.allow()
+    await mirror.follow()
+    [resident] = mirror.residents.of_workload(low)
+    assert (resident.priority, resident.request["cpu"], resident.preemptible) == (10, 4000, True)
+    await harbour.stop(low)
+    await cluster.leave(low)
+    await mirror.follow()
+    assert mirror.residents.of_workload(low) == []
+    assert resident.started_at is not None
+    assert resident.started_at <= now()
