@@ -14,6 +14,8 @@ from uuid import UUID
 from mooring.mirror.revisions import Revisions
 from mooring.model.constraints import Constraints
 from mooring.model.decisions import Decision
+from mooring.model.events import Event
+from mooring.model.lifecycle import TaskStatus
 from mooring.model.pools import PoolPolicy
 from mooring.model.preemption import Budgets
 from mooring.model.workloads import Workload
@@ -26,6 +28,8 @@ from mooring.store.engine import Connection, Database
 _LOAD_SECONDS = 5.0
 _TYPICAL_SECONDS = 600.0
 _CONSTRAINTS_KEPT = 100_000
+_STAYS = frozenset({TaskStatus.PREPARING, TaskStatus.RUNNING})
+"""A task that comes to one of these is where it was, and occupies what it did."""
 
 
 class Mirror:
@@ -43,6 +47,10 @@ class Mirror:
         """What was read, or left the queue, since `news` was asked for; None: it never was since the load."""
         self.pools: dict[str, pools.Pool] = {}
         self._revisions = Revisions()
+        self._assumed: set[UUID] = set()
+        """Tasks that this leader placed, until the feed tells of them."""
+        self._unconfirmed: set[UUID] = set()
+        """Nodes that were not read since something happened there that changes nothing for placement."""
         self.residents = Residents()
         """Who is on the nodes, kept while some pool allows preemption."""
         self.budgets = Budgets()
@@ -54,6 +62,7 @@ class Mirror:
             self._position = await events.position(connection)
             self.cluster, self.residents, self.pools = Cluster(), Residents(), {}
             self._constraints = {}
+            self._assumed, self._unconfirmed = set(), set()
             # Before the tasks: the view then knows at least the placements up to these numbers.
             await self._read_pools(connection)
             self._revisions = Revisions({pool.id: pool.placement_revision for pool in self.pools.values()})
@@ -69,8 +78,10 @@ class Mirror:
         async with self._database.read() as connection:
             news, self._position = await events.since(connection, self._position)
             self.held_back = await events.held_back(connection, self._position)
-            await self._read_nodes(connection, {e.node_id for e in news if e.node_id is not None})
+            await self._read_nodes(connection, self._moved(news))
             await self._read_workloads(connection, {e.workload_id for e in news if e.workload_id is not None})
+            if not any(e.noun == "workload" and e.version == 1 for e in news):
+                await self._read_nodes(connection, set(self._unconfirmed))
             for placed in (e for e in news if e.noun == "pool" and e.kind == events.PLACED):
                 self._revisions.seen(placed.object_id, placed.version)
             if any(e.noun == "pool" and e.kind != events.PLACED for e in news):
@@ -80,6 +91,23 @@ class Mirror:
             if self._any_preempts:
                 self.budgets = await residents.budgets(connection)
         return bool(news)
+
+    def _moved(self, news: Iterable[Event]) -> set[UUID]:
+        """The nodes where something else fits than the view says.
+
+        What this leader placed counts there already, and what starts takes no more: such nodes are read when no new
+        work waits for it. Preemption alone asks who runs since when.
+        """
+        moved: set[UUID] = set()
+        preempts = self._any_preempts
+        for event in news:
+            if event.node_id is None:
+                continue
+            own = event.kind == TaskStatus.SCHEDULED and event.object_id in self._assumed
+            self._assumed.discard(event.object_id)
+            known = event.noun == "task" and not preempts and (own or event.kind in _STAYS)
+            (self._unconfirmed if known else moved).add(event.node_id)
+        return moved
 
     async def read_again(self, node_ids: Iterable[UUID], workload_ids: Iterable[UUID]) -> None:
         """What was assumed of these did not come true."""
@@ -107,6 +135,7 @@ class Mirror:
             self._revisions.seen(self.pools[pool].id, revision)
         for decision in bound:
             placed = {placement.task_id for placement in decision.placements}
+            self._assumed |= placed
             workload = self.queue.get(decision.workload.id)
             if workload is None:
                 continue
@@ -127,6 +156,7 @@ class Mirror:
     async def _read_nodes(self, connection: Connection, ids: set[UUID]) -> None:
         if not ids:
             return
+        self._unconfirmed -= ids
         found = await nodes.load(connection, sorted(ids))
         for node in found:
             self.cluster.upsert(node)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 from uuid import UUID
 
@@ -15,8 +14,7 @@ CURSOR_PATTERN = r"^[0-9]{1,19}-[0-9]{1,19}$"
 _LARGEST = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """An entry of the feed. It carries no state, only where to look; `node_id` is the node whose counters moved."""
 
     revision: int

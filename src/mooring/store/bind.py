@@ -25,7 +25,7 @@ from mooring.store.changes import Applied, Change, NewHold
 from mooring.store.guard import Guard, ports_of
 from mooring.store.loading import Loaded, load
 from mooring.store.moves import TooLittleLeft
-from mooring.store.sets import as_uuid
+from mooring.store.types import as_uuid
 
 
 @dataclass(slots=True)

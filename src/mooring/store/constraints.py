@@ -16,7 +16,7 @@ def encode_constraints(constraints: Constraints) -> dict[str, Any]:
 
 
 def decode_constraints(encoded: dict[str, Any]) -> Constraints:
-    return msgspec.convert(encoded, Constraints)
+    return msgspec.convert(encoded, Constraints) if encoded else _NONE
 
 
 def encode_taints(taints: tuple[Taint, ...]) -> list[dict[str, Any]]:
@@ -28,4 +28,5 @@ def decode_taints(encoded: list[dict[str, Any]]) -> tuple[Taint, ...]:
     return msgspec.convert(encoded, tuple[Taint, ...])
 
 
-_DEFAULTS: dict[str, Any] = msgspec.to_builtins(Constraints())
+_NONE = Constraints()
+_DEFAULTS: dict[str, Any] = msgspec.to_builtins(_NONE)

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.devices import WHOLE, Device
 from mooring.model.slots import Amounts, slot_type
+from mooring.store.sets import among
 from mooring.store.tables import node_devices
 
 _columns = node_devices.c
@@ -65,8 +66,10 @@ async def by_node(
 ) -> dict[UUID, dict[str, tuple[Device, ...]]]:
     """The devices of all nodes, or of the given ones."""
     query = select(node_devices).order_by(_columns.device_index)
-    if node_ids is not None:
+    if isinstance(node_ids, Select):
         query = query.where(_columns.node_id.in_(node_ids))
+    elif node_ids is not None:
+        query = query.where(among(connection, _columns.node_id, node_ids))
     found: dict[UUID, dict[str, tuple[Device, ...]]] = defaultdict(dict)
     for row in await connection.execute(query):
         own = found[row.node_id]

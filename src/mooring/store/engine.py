@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+from msgspec import json
 from sqlalchemy import Connection as SyncConnection
 from sqlalchemy import event
 from sqlalchemy.engine import make_url
@@ -50,14 +51,16 @@ class Database:
         self.on_commit: list[Callable[[], None]] = []
         self.dialect = self.url.get_backend_name()
         if self.dialect == "sqlite":
-            self.engine = create_async_engine(url, pool_size=1, max_overflow=0)
-            self._reader = create_async_engine(url, pool_size=4, max_overflow=0)
+            self.engine = create_async_engine(url, pool_size=1, max_overflow=0, json_deserializer=json.decode)
+            self._reader = create_async_engine(url, pool_size=4, max_overflow=0, json_deserializer=json.decode)
             _sqlite_transactions(self.engine, "BEGIN IMMEDIATE")
             _sqlite_transactions(self._reader, "BEGIN")
         elif self.dialect == "postgresql":
             if self.url.get_driver_name() != "asyncpg":
                 self.url = self.url.set(drivername="postgresql+asyncpg")
-            self.engine = create_async_engine(self.url, pool_size=10, max_overflow=10, pool_pre_ping=True)
+            self.engine = create_async_engine(
+                self.url, pool_size=10, max_overflow=10, pool_pre_ping=True, json_deserializer=json.decode
+            )
             self._reader = self.engine
         else:
             raise InvalidInput(

@@ -13,7 +13,8 @@ from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.lifecycle import OCCUPYING, NodeStatus, TaskStatus
 from mooring.model.slots import fits
 from mooring.store.loading import Loaded, LoadedWorkload
-from mooring.store.sets import Statement, as_uuid
+from mooring.store.sets import Statement
+from mooring.store.types import as_uuid
 
 _ID = {"id": "uuid"}
 _occupying = ", ".join(f"'{status}'" for status in sorted(OCCUPYING))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from uuid_utils.compat import uuid7
+from asyncpg.pgproto import pgproto
+from uuid_utils import uuid7
 
 
 def new_id() -> UUID:
-    return uuid7()
+    # Equal to Python's own, and quicker to make, to compare and to hash.
+    found: UUID = pgproto.UUID(uuid7().bytes)
+    return found

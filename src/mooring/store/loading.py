@@ -14,7 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mooring.model import lifecycle
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.slots import Amounts
-from mooring.store.sets import Statement, as_uuid
+from mooring.store.sets import Statement
+from mooring.store.types import as_uuid
 
 _TASK_STATUS = {status.value: status for status in TaskStatus}
 _WORKLOAD_STATUS = {status.value: status for status in WorkloadStatus}

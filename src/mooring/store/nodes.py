@@ -18,8 +18,7 @@ from mooring.model.errors import Conflict, NotFound
 from mooring.model.lifecycle import OCCUPYING, NodeStatus, TaskStatus
 from mooring.model.nodes import Node
 from mooring.model.slots import Amounts
-from mooring.store import devices, events
-from mooring.store.chunks import chunks
+from mooring.store import devices, events, sets
 from mooring.store.constraints import decode_taints, encode_taints
 from mooring.store.ids import new_id
 from mooring.store.tables import node_resources, nodes, pools, status_history, tasks
@@ -272,55 +271,50 @@ async def remove(connection: AsyncConnection, node_id: UUID, *, force: bool, act
 
 async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Node]:
     """Nodes with their counters as placement sees them; all of them, or those of the given ids."""
-    parts = [None] if ids is None else list(chunks(ids))
-    found: list[Node] = []
-    for part in parts:
-        query = select(nodes, pools.c.name.label("pool_name")).join(pools, pools.c.id == nodes.c.pool_id)
-        counters = select(node_resources)
-        counts = (
-            select(tasks.c.node_id, func.count().label("number"))
-            .where(tasks.c.status.in_(list(OCCUPYING)), tasks.c.node_id.is_not(None))
-            .group_by(tasks.c.node_id)
+    query = select(nodes, pools.c.name.label("pool_name")).join(pools, pools.c.id == nodes.c.pool_id)
+    counters = select(node_resources)
+    counts = (
+        select(tasks.c.node_id, func.count().label("number"))
+        .where(tasks.c.status.in_(list(OCCUPYING)), tasks.c.node_id.is_not(None))
+        .group_by(tasks.c.node_id)
+    )
+    if ids is not None:
+        query = query.where(sets.among(connection, nodes.c.id, ids))
+        counters = counters.where(sets.among(connection, node_resources.c.node_id, ids))
+        counts = counts.where(sets.among(connection, tasks.c.node_id, ids))
+    slots: dict[UUID, list[AnyRow]] = defaultdict(list)
+    for counter in await connection.execute(counters):
+        slots[counter.node_id].append(counter)
+    occupied = {row.node_id: row.number for row in await connection.execute(counts)}
+    own_devices = await devices.by_node(connection, ids)
+    return [
+        Node(
+            id=row.id,
+            name=row.name,
+            pool=row.pool_name,
+            status=NodeStatus(row.status),
+            schedulable=row.schedulable,
+            unschedulable_reason=row.reason,
+            runtimes=frozenset(row.runtimes),
+            architecture=row.architecture,
+            region=row.region,
+            labels=row.labels | _own_labels(row),
+            taints=decode_taints(row.taints),
+            simulated=row.simulated,
+            owner=row.owner_id,
+            max_tasks=row.max_tasks,
+            generation=row.generation,
+            allocatable={s.slot_name: s.allocatable for s in slots[row.id]},
+            held={s.slot_name: s.held for s in slots[row.id]},
+            reserved={s.slot_name: s.reserved for s in slots[row.id]},
+            used={s.slot_name: s.used for s in slots[row.id]},
+            devices=own_devices.get(row.id, {}),
+            tasks=occupied.get(row.id, 0),
+            cpu_percent=row.cpu_percent,
+            memory_percent=row.memory_percent,
         )
-        if part is not None:
-            query = query.where(nodes.c.id.in_(part))
-            counters = counters.where(node_resources.c.node_id.in_(part))
-            counts = counts.where(tasks.c.node_id.in_(part))
-        slots: dict[UUID, list[AnyRow]] = defaultdict(list)
-        for counter in await connection.execute(counters):
-            slots[counter.node_id].append(counter)
-        occupied = {row.node_id: row.number for row in await connection.execute(counts)}
-        own_devices = await devices.by_node(connection, part)
-        for row in await connection.execute(query):
-            own = slots[row.id]
-            found.append(
-                Node(
-                    id=row.id,
-                    name=row.name,
-                    pool=row.pool_name,
-                    status=NodeStatus(row.status),
-                    schedulable=row.schedulable,
-                    unschedulable_reason=row.reason,
-                    runtimes=frozenset(row.runtimes),
-                    architecture=row.architecture,
-                    region=row.region,
-                    labels=row.labels | _own_labels(row),
-                    taints=decode_taints(row.taints),
-                    simulated=row.simulated,
-                    owner=row.owner_id,
-                    max_tasks=row.max_tasks,
-                    generation=row.generation,
-                    allocatable={s.slot_name: s.allocatable for s in own},
-                    held={s.slot_name: s.held for s in own},
-                    reserved={s.slot_name: s.reserved for s in own},
-                    used={s.slot_name: s.used for s in own},
-                    devices=own_devices.get(row.id, {}),
-                    tasks=occupied.get(row.id, 0),
-                    cpu_percent=row.cpu_percent,
-                    memory_percent=row.memory_percent,
-                )
-            )
-    return found
+        for row in await connection.execute(query)
+    ]
 
 
 def _own_labels(row: AnyRow) -> dict[str, str]:
@@ -337,10 +331,9 @@ async def tasks_on(connection: AsyncConnection, ids: Sequence[UUID] | None = Non
         .where(tasks.c.status.in_(list(OCCUPYING)), tasks.c.node_id.is_not(None))
         .group_by(tasks.c.node_id, tasks.c.workload_id, leaving)
     )
-    found: list[AnyRow] = []
-    for part in [None] if ids is None else list(chunks(ids)):
-        found += await connection.execute(query if part is None else query.where(tasks.c.node_id.in_(part)))
-    return found
+    if ids is not None:
+        query = query.where(sets.among(connection, tasks.c.node_id, ids))
+    return list(await connection.execute(query))
 
 
 async def loads(connection: AsyncConnection) -> list[tuple[UUID, float, float]]:

@@ -13,7 +13,7 @@ from mooring.model.devices import DeviceShare
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.preemption import Budgets, Resident
 from mooring.model.workloads import Kind
-from mooring.store.chunks import chunks
+from mooring.store.sets import among
 from mooring.store.tables import tasks, workloads
 from mooring.store.types import AnyRow
 
@@ -51,9 +51,10 @@ async def on_nodes(
         .order_by(tasks.c.id)
     )
     found: dict[UUID, list[Resident]] = {node_id: [] for node_id in ids or ()}
-    for part in [None] if ids is None else list(chunks(ids)):
-        for row in await connection.execute(query if part is None else query.where(tasks.c.node_id.in_(part))):
-            found.setdefault(row.node_id, []).append(_resident(row, constraints))
+    if ids is not None:
+        query = query.where(among(connection, tasks.c.node_id, ids))
+    for row in await connection.execute(query):
+        found.setdefault(row.node_id, []).append(_resident(row, constraints))
     return found
 
 

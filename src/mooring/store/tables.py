@@ -19,11 +19,10 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    Uuid,
     text,
 )
 
-from mooring.store.types import UtcDateTime, json_type
+from mooring.store.types import Id, UtcDateTime, json_type
 
 metadata = MetaData(
     naming_convention={
@@ -48,7 +47,7 @@ def _amount(name: str) -> Column[int]:
 domains = Table(
     "domains",
     metadata,
-    Column("id", Uuid, primary_key=True),
+    Column("id", Id, primary_key=True),
     Column("name", String(63), nullable=False, unique=True),
     Column("created_at", UtcDateTime, nullable=False),
 )
@@ -56,8 +55,8 @@ domains = Table(
 projects = Table(
     "projects",
     metadata,
-    Column("id", Uuid, primary_key=True),
-    Column("domain_id", Uuid, ForeignKey("domains.id"), nullable=False),
+    Column("id", Id, primary_key=True),
+    Column("domain_id", Id, ForeignKey("domains.id"), nullable=False),
     Column("name", String(63), nullable=False),
     # Picks the uid of the project's processes from an agent's reserved range.
     Column("number", Integer, nullable=False, unique=True),
@@ -68,12 +67,12 @@ projects = Table(
 users = Table(
     "users",
     metadata,
-    Column("id", Uuid, primary_key=True),
+    Column("id", Id, primary_key=True),
     Column("name", String(63), nullable=False, unique=True),
     Column("role", String(16), nullable=False),
     Column("active", Boolean, nullable=False),
-    Column("domain_id", Uuid, ForeignKey("domains.id"), nullable=False),
-    Column("project_id", Uuid, ForeignKey("projects.id"), nullable=False),
+    Column("domain_id", Id, ForeignKey("domains.id"), nullable=False),
+    Column("project_id", Id, ForeignKey("projects.id"), nullable=False),
     Column("os_user", String(255)),
     # Tokens carry it; raising it revokes every token that was given out before.
     Column("token_epoch", Integer, nullable=False, server_default=text("1")),
@@ -84,8 +83,8 @@ users = Table(
 identities = Table(
     "identities",
     metadata,
-    Column("id", Uuid, primary_key=True),
-    Column("user_id", Uuid, ForeignKey("users.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("id", Id, primary_key=True),
+    Column("user_id", Id, ForeignKey("users.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("issuer", String(255), nullable=False),
     Column("subject", String(255), nullable=False),
     Column("secret_hash", String(255)),
@@ -97,8 +96,8 @@ keypairs = Table(
     metadata,
     Column("access_key", String(40), primary_key=True),
     Column("secret_hash", String(255)),
-    Column("user_id", Uuid, ForeignKey("users.id"), nullable=False, index=True),
-    Column("project_id", Uuid, ForeignKey("projects.id"), nullable=False),
+    Column("user_id", Id, ForeignKey("users.id"), nullable=False, index=True),
+    Column("project_id", Id, ForeignKey("projects.id"), nullable=False),
     Column("active", Boolean, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
 )
@@ -106,7 +105,7 @@ keypairs = Table(
 policies = Table(
     "policies",
     metadata,
-    Column("id", Uuid, primary_key=True),
+    Column("id", Id, primary_key=True),
     Column("name", String(63), nullable=False, unique=True),
     Column("rules", json_type(), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
@@ -149,7 +148,7 @@ slot_types = Table(
 pools = Table(
     "pools",
     metadata,
-    Column("id", Uuid, primary_key=True),
+    Column("id", Id, primary_key=True),
     Column("name", String(63), nullable=False, unique=True),
     Column("profile", String(63), nullable=False),
     # Scorers and their weights in place of the profile's own.
@@ -172,9 +171,9 @@ pools = Table(
 nodes = Table(
     "nodes",
     metadata,
-    Column("id", Uuid, primary_key=True),
+    Column("id", Id, primary_key=True),
     Column("name", String(63), nullable=False, unique=True),
-    Column("pool_id", Uuid, ForeignKey("pools.id"), nullable=False, index=True),
+    Column("pool_id", Id, ForeignKey("pools.id"), nullable=False, index=True),
     Column("status", String(16), nullable=False),
     Column("schedulable", Boolean, nullable=False),
     # An admin's wish, which outlives a loss of the node.
@@ -187,9 +186,9 @@ nodes = Table(
     Column("labels", json_type(), nullable=False),
     Column("taints", json_type(), nullable=False),
     Column("enforces", json_type(), nullable=False),
-    Column("joined_by", Uuid, ForeignKey("users.id")),
+    Column("joined_by", Id, ForeignKey("users.id")),
     # Set while the agent can run only the tasks of the one who let it join.
-    Column("owner_id", Uuid, ForeignKey("users.id")),
+    Column("owner_id", Id, ForeignKey("users.id")),
     Column("max_tasks", Integer),
     # Raised by every change that placement depends on, heartbeats and counters excepted.
     Column("generation", BigInteger, nullable=False, server_default=text("1")),
@@ -206,7 +205,7 @@ nodes = Table(
 node_resources = Table(
     "node_resources",
     metadata,
-    Column("node_id", Uuid, ForeignKey("nodes.id", ondelete="CASCADE"), primary_key=True),
+    Column("node_id", Id, ForeignKey("nodes.id", ondelete="CASCADE"), primary_key=True),
     Column("slot_name", String(64), primary_key=True),
     _amount("capacity"),
     _amount("system_reserved"),
@@ -222,7 +221,7 @@ node_resources = Table(
 node_devices = Table(
     "node_devices",
     metadata,
-    Column("node_id", Uuid, ForeignKey("nodes.id", ondelete="CASCADE"), primary_key=True),
+    Column("node_id", Id, ForeignKey("nodes.id", ondelete="CASCADE"), primary_key=True),
     Column("slot_name", String(64), primary_key=True),
     Column("device_index", Integer, primary_key=True),
     Column("model", String(255)),
@@ -238,11 +237,11 @@ join_tokens = Table(
     metadata,
     Column("token_hash", String(64), primary_key=True),
     Column("node_name", String(63), nullable=False),
-    Column("pool_id", Uuid, ForeignKey("pools.id"), nullable=False),
+    Column("pool_id", Id, ForeignKey("pools.id"), nullable=False),
     Column("region", String(63)),
     Column("labels", json_type(), nullable=False),
     Column("taints", json_type(), nullable=False),
-    Column("created_by", Uuid, ForeignKey("users.id"), nullable=False),
+    Column("created_by", Id, ForeignKey("users.id"), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("expires_at", UtcDateTime, nullable=False),
     Column("used_at", UtcDateTime),
@@ -253,15 +252,15 @@ join_tokens = Table(
 workloads = Table(
     "workloads",
     metadata,
-    Column("id", Uuid, primary_key=True),
+    Column("id", Id, primary_key=True),
     Column("name", String(63), nullable=False),
     Column("kind", String(16), nullable=False),
     Column("type", String(63), nullable=False),
-    Column("domain_id", Uuid, ForeignKey("domains.id"), nullable=False),
-    Column("project_id", Uuid, ForeignKey("projects.id"), nullable=False),
-    Column("user_id", Uuid, ForeignKey("users.id"), nullable=False),
+    Column("domain_id", Id, ForeignKey("domains.id"), nullable=False),
+    Column("project_id", Id, ForeignKey("projects.id"), nullable=False),
+    Column("user_id", Id, ForeignKey("users.id"), nullable=False),
     Column("access_key", String(40), ForeignKey("keypairs.access_key"), nullable=False),
-    Column("pool_id", Uuid, ForeignKey("pools.id"), nullable=False),
+    Column("pool_id", Id, ForeignKey("pools.id"), nullable=False),
     Column("status", String(16), nullable=False),
     Column("stopping", Boolean, nullable=False, server_default=text("false")),
     Column("priority", Integer, nullable=False),
@@ -315,14 +314,14 @@ workloads = Table(
 tasks = Table(
     "tasks",
     metadata,
-    Column("id", Uuid, primary_key=True),
-    Column("workload_id", Uuid, ForeignKey("workloads.id"), nullable=False),
+    Column("id", Id, primary_key=True),
+    Column("workload_id", Id, ForeignKey("workloads.id"), nullable=False),
     Column("task_index", Integer, nullable=False),
     Column("attempt", Integer, nullable=False),
     # The newest attempt at a task that the workload still wants; the workload's status is derived from these.
     Column("current", Boolean, nullable=False),
     Column("status", String(16), nullable=False),
-    Column("node_id", Uuid, ForeignKey("nodes.id", ondelete="SET NULL")),
+    Column("node_id", Id, ForeignKey("nodes.id", ondelete="SET NULL")),
     # Kept when the node is removed.
     Column("node_name", String(63)),
     Column("score", Integer),
@@ -335,7 +334,7 @@ tasks = Table(
     # Its agent is ready to start it: the first phase of a two-phase bind.
     Column("prepared_at", UtcDateTime),
     # The workload that its leaving makes room for: until it is gone, what it occupies counts as `leaving`.
-    Column("preempted_by", Uuid),
+    Column("preempted_by", Id),
     # When it has ended, a successor takes its place, whatever the kind of its workload.
     Column("requeue", Boolean, nullable=False, server_default=text("false")),
     Column("exit_code", Integer),
@@ -357,7 +356,7 @@ tasks = Table(
 resource_allocations = Table(
     "resource_allocations",
     metadata,
-    Column("task_id", Uuid, ForeignKey("tasks.id"), primary_key=True),
+    Column("task_id", Id, ForeignKey("tasks.id"), primary_key=True),
     Column("slot_name", String(64), primary_key=True),
     Column("requested", BigInteger, nullable=False),
     _amount("held"),
@@ -373,10 +372,10 @@ resource_allocations = Table(
 device_allocations = Table(
     "device_allocations",
     metadata,
-    Column("task_id", Uuid, ForeignKey("tasks.id"), primary_key=True),
+    Column("task_id", Id, ForeignKey("tasks.id"), primary_key=True),
     Column("slot_name", String(64), primary_key=True),
     Column("device_index", Integer, primary_key=True),
-    Column("node_id", Uuid, ForeignKey("nodes.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("node_id", Id, ForeignKey("nodes.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("amount", BigInteger, nullable=False),
     Column("freed_at", UtcDateTime),
 )
@@ -384,19 +383,19 @@ device_allocations = Table(
 port_allocations = Table(
     "port_allocations",
     metadata,
-    Column("node_id", Uuid, ForeignKey("nodes.id", ondelete="CASCADE"), primary_key=True),
+    Column("node_id", Id, ForeignKey("nodes.id", ondelete="CASCADE"), primary_key=True),
     Column("protocol", String(8), primary_key=True),
     Column("port", Integer, primary_key=True),
-    Column("task_id", Uuid, ForeignKey("tasks.id"), nullable=False, index=True),
+    Column("task_id", Id, ForeignKey("tasks.id"), nullable=False, index=True),
 )
 
 holds = Table(
     "holds",
     metadata,
-    Column("id", Uuid, primary_key=True),
-    Column("task_id", Uuid, ForeignKey("tasks.id"), nullable=False, unique=True),
-    Column("workload_id", Uuid, ForeignKey("workloads.id"), nullable=False, index=True),
-    Column("node_id", Uuid, ForeignKey("nodes.id", ondelete="CASCADE"), nullable=False),
+    Column("id", Id, primary_key=True),
+    Column("task_id", Id, ForeignKey("tasks.id"), nullable=False, unique=True),
+    Column("workload_id", Id, ForeignKey("workloads.id"), nullable=False, index=True),
+    Column("node_id", Id, ForeignKey("nodes.id", ondelete="CASCADE"), nullable=False),
     # `prepare`: until the agents are ready; `preempt`: until the victims have left.
     Column("purpose", String(16), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
@@ -406,9 +405,9 @@ holds = Table(
 timeslots = Table(
     "timeslots",
     metadata,
-    Column("id", Uuid, primary_key=True),
-    Column("pool_id", Uuid, ForeignKey("pools.id"), nullable=False),
-    Column("user_id", Uuid, ForeignKey("users.id"), nullable=False),
+    Column("id", Id, primary_key=True),
+    Column("pool_id", Id, ForeignKey("pools.id"), nullable=False),
+    Column("user_id", Id, ForeignKey("users.id"), nullable=False),
     Column("status", String(16), nullable=False),
     Column("starts_at", UtcDateTime, nullable=False, index=True),
     Column("ends_at", UtcDateTime, nullable=False),
@@ -421,8 +420,8 @@ timeslots = Table(
 scale_requests = Table(
     "scale_requests",
     metadata,
-    Column("id", Uuid, primary_key=True),
-    Column("pool_id", Uuid, ForeignKey("pools.id"), nullable=False),
+    Column("id", Id, primary_key=True),
+    Column("pool_id", Id, ForeignKey("pools.id"), nullable=False),
     Column("status", String(16), nullable=False),
     Column("wanted", json_type(), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
@@ -443,7 +442,7 @@ usage_buckets = Table(
 task_usage = Table(
     "task_usage",
     metadata,
-    Column("task_id", Uuid, ForeignKey("tasks.id"), primary_key=True),
+    Column("task_id", Id, ForeignKey("tasks.id"), primary_key=True),
     Column("measured_at", UtcDateTime, primary_key=True),
     Column("slot_name", String(64), primary_key=True),
     Column("amount", BigInteger, nullable=False),
@@ -454,10 +453,10 @@ task_usage = Table(
 status_history = Table(
     "status_history",
     metadata,
-    Column("id", Uuid, primary_key=True),
+    Column("id", Id, primary_key=True),
     Column("noun", String(16), nullable=False),
-    Column("object_id", Uuid, nullable=False),
-    Column("workload_id", Uuid, index=True),
+    Column("object_id", Id, nullable=False),
+    Column("workload_id", Id, index=True),
     Column("old_status", String(50), nullable=False),
     Column("new_status", String(50), nullable=False),
     # A user's id, or the part of Mooring that acted: `scheduler`, `agent:<node>`, `nodes`, …
@@ -470,9 +469,9 @@ status_history = Table(
 attempts = Table(
     "attempts",
     metadata,
-    Column("id", Uuid, primary_key=True),
-    Column("workload_id", Uuid, ForeignKey("workloads.id"), nullable=False, index=True),
-    Column("task_id", Uuid),
+    Column("id", Id, primary_key=True),
+    Column("workload_id", Id, ForeignKey("workloads.id"), nullable=False, index=True),
+    Column("task_id", Id),
     # What was tried: `place`, `bind`, `prepare`, `start`.
     Column("phase", String(32), nullable=False),
     Column("result", String(16), nullable=False),
@@ -488,7 +487,7 @@ submissions = Table(
     "submissions",
     metadata,
     # A client's own word for one request: the same word again gets the same answer.
-    Column("user_id", Uuid, ForeignKey("users.id"), primary_key=True),
+    Column("user_id", Id, ForeignKey("users.id"), primary_key=True),
     Column("idempotency_key", String(128), primary_key=True),
     Column("request_hash", String(64), nullable=False),
     Column("answer", json_type(), nullable=False),
@@ -500,11 +499,11 @@ events = Table(
     metadata,
     Column("revision", _serial, primary_key=True, autoincrement=True),
     Column("noun", String(16), nullable=False),
-    Column("object_id", Uuid, nullable=False),
+    Column("object_id", Id, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("kind", String(32), nullable=False),
-    Column("node_id", Uuid),
-    Column("workload_id", Uuid),
+    Column("node_id", Id),
+    Column("workload_id", Id),
     Column("at", UtcDateTime, nullable=False),
     # Of the leader that committed it; null for what agents and users did.
     Column("term", BigInteger),

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
-from sqlalchemy import JSON, DateTime, Dialect, Row
+from asyncpg.pgproto import pgproto
+from sqlalchemy import JSON, DateTime, Dialect, Row, Uuid
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.types import TypeDecorator
 
 AnyRow = Row[*tuple[Any, ...]]
 """A row whose columns are read by name."""
+
+
+def as_uuid(value: Any) -> UUID:
+    """An id as the driver gave it: SQLite keeps its digits as text."""
+    # A UUID like Python's own, made from its text in a tenth of the time.
+    found: UUID = pgproto.UUID(value) if isinstance(value, str) else value
+    return found
+
+
+class Id(Uuid[UUID]):
+    """A UUID that is quick to read on SQLite too."""
+
+    cache_ok = True
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], UUID | None] | None:
+        return None if dialect.supports_native_uuid else _as_uuid_or_none
+
+
+def _as_uuid_or_none(value: str | None) -> UUID | None:
+    return None if value is None else as_uuid(value)
 
 
 class UtcDateTime(TypeDecorator[datetime]):

@@ -32,6 +32,37 @@ _TYPICAL_KINDS = 100
 """Different requests that make up what is typical."""
 
 
+_SEEN_BY_PLACEMENT = [
+    workloads.c[name]
+    for name in (
+        "id",
+        "name",
+        "kind",
+        "user_id",
+        "project_id",
+        "domain_id",
+        "runtime",
+        "requested_slots",
+        "created_at",
+        "priority",
+        "architecture",
+        "region",
+        "gang",
+        "min_tasks",
+        "single_node",
+        "pack",
+        "max_per_node",
+        "spread",
+        "on_insufficient",
+        "placed_before",
+        "version",
+        "reason",
+        "constraints",
+        "preempts",
+    )
+]
+
+
 @dataclass(frozen=True, slots=True)
 class NewWorkload:
     """A submission that was validated: what is written is decided here, once, before the transaction."""
@@ -175,47 +206,50 @@ def _workload_row(w: NewWorkload, now: datetime) -> dict[str, Any]:
 
 async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Workload]:
     """Workloads with tasks that need a node, as placement sees them; all of them, or those of the given ids."""
-    pending = select(tasks).where(tasks.c.status == TaskStatus.PENDING, tasks.c.current)
-    parts = [None] if ids is None else list(chunks(ids))
+    own = tasks.c
+    pending = select(own.workload_id, own.id, own.task_index, own.attempt, own.version, own.not_before).where(
+        own.status == TaskStatus.PENDING, own.current
+    )
+    if ids is not None:
+        pending = pending.where(sets.among(connection, own.workload_id, ids))
     waits: dict[UUID, list[Task]] = defaultdict(list)
-    for part in parts:
-        query = pending if part is None else pending.where(tasks.c.workload_id.in_(part))
-        for row in await connection.execute(query.order_by(tasks.c.workload_id, tasks.c.task_index)):
-            waits[row.workload_id].append(Task(row.id, row.task_index, row.attempt, row.version, row.not_before))
-    found: list[Workload] = []
-    for waiting_ids in chunks(list(waits)):
-        occupied: dict[UUID, dict[UUID, int]] = defaultdict(lambda: defaultdict(int))
-        failed_on: dict[UUID, set[UUID]] = defaultdict(set)
-        placed = await connection.execute(
-            select(tasks.c.workload_id, tasks.c.node_id, tasks.c.status).where(
-                tasks.c.workload_id.in_(waiting_ids),
-                tasks.c.status.in_([*OCCUPYING, TaskStatus.FAILED]),
-                tasks.c.node_id.is_not(None),
-            )
+    for workload_id, *facts in await connection.execute(pending.order_by(own.workload_id, own.task_index)):
+        waits[workload_id].append(Task(*facts))
+    if not waits:
+        return []
+    occupied: dict[UUID, dict[UUID, int]] = defaultdict(lambda: defaultdict(int))
+    failed_on: dict[UUID, set[UUID]] = defaultdict(set)
+    placed = await connection.execute(
+        select(own.workload_id, own.node_id, own.status).where(
+            sets.among(connection, own.workload_id, waits.keys()),
+            own.status.in_([*OCCUPYING, TaskStatus.FAILED]),
+            own.node_id.is_not(None),
         )
-        for row in placed:
-            if row.status == TaskStatus.FAILED:
-                failed_on[row.workload_id].add(row.node_id)
-            else:
-                occupied[row.workload_id][row.node_id] += 1
-        rows = await connection.execute(
-            select(workloads, pools.c.name.label("pool_name"))
-            .join(pools, pools.c.id == workloads.c.pool_id)
-            .where(
-                workloads.c.id.in_(waiting_ids),
-                workloads.c.stopping.is_(False),
-                workloads.c.status.not_in(list(ON_THE_WAY_OUT)),
-            )
+    )
+    for row in placed:
+        if row.status == TaskStatus.FAILED:
+            failed_on[row.workload_id].add(row.node_id)
+        else:
+            occupied[row.workload_id][row.node_id] += 1
+    rows = await connection.execute(
+        select(*_SEEN_BY_PLACEMENT, pools.c.name.label("pool_name"))
+        .join(pools, pools.c.id == workloads.c.pool_id)
+        .where(
+            sets.among(connection, workloads.c.id, waits.keys()),
+            workloads.c.stopping.is_(False),
+            workloads.c.status.not_in(list(ON_THE_WAY_OUT)),
         )
-        found.extend(
-            _waiting_workload(row, waits[row.id], occupied[row.id], frozenset(failed_on[row.id])) for row in rows
-        )
-    return found
+    )
+    return [
+        _waiting_workload(row, waits[row.id], occupied.get(row.id, {}), frozenset(failed_on.get(row.id, ())))
+        for row in rows
+    ]
 
 
 def _waiting_workload(
     row: AnyRow, waits: Sequence[Task], occupied: Mapping[UUID, int], failed_on: frozenset[UUID]
 ) -> Workload:
+    constraints = decode_constraints(row.constraints)
     return Workload(
         id=row.id,
         name=row.name,
@@ -242,7 +276,7 @@ def _waiting_workload(
         occupied=dict(occupied),
         version=row.version,
         waiting_reason=(row.reason or {}).get("message"),
-        constraints=replace(decode_constraints(row.constraints), failed_on=failed_on),
+        constraints=replace(constraints, failed_on=failed_on) if failed_on else constraints,
         preempts=row.preempts,
     )
 
@@ -464,8 +498,7 @@ async def half_stopped(connection: AsyncConnection) -> list[tuple[UUID, TaskStat
 
 async def constraints_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, Constraints]:
     """What the tasks of these workloads demand of their place, and show to others."""
-    found: dict[UUID, Constraints] = {}
-    for part in chunks(ids):
-        rows = await connection.execute(select(workloads.c.id, workloads.c.constraints).where(workloads.c.id.in_(part)))
-        found.update((row.id, decode_constraints(row.constraints)) for row in rows)
-    return found
+    rows = await connection.execute(
+        select(workloads.c.id, workloads.c.constraints).where(sets.among(connection, workloads.c.id, ids))
+    )
+    return {id: decode_constraints(encoded) for id, encoded in rows}
