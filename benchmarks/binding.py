@@ -119,16 +119,14 @@ async def _add_nodes(pool_id: UUID, connection: Connection) -> list[tuple[UUID, 
         "enforces": {},
         "created_at": now(),
     }
-    await sets.insert(connection, nodes, [{"id": id, "name": name} | facts for id, name in made])
-    await sets.insert(
-        connection,
-        node_resources,
-        [
-            {"node_id": id, "slot_name": slot, "capacity": amount, "allocatable": amount}
-            for id, _ in made
-            for slot, amount in CAPACITY.items()
-        ],
-    )
+    counters = [
+        {"node_id": id, "slot_name": slot, "capacity": amount, "allocatable": amount}
+        for id, _ in made
+        for slot, amount in CAPACITY.items()
+    ]
+    async with sets.Writes(connection) as writes:
+        await sets.insert(writes, nodes, [{"id": id, "name": name} | facts for id, name in made])
+        await sets.insert(writes, node_resources, counters)
     return made
 
 

@@ -8,8 +8,6 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from mooring.model import lifecycle
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.reasons import Reason
@@ -18,7 +16,7 @@ from mooring.store import events
 from mooring.store.changes import Applied, Change, WorkloadChange
 from mooring.store.history import Journal
 from mooring.store.loading import Loaded, LoadedWorkload
-from mooring.store.sets import Update
+from mooring.store.sets import Update, Writes
 
 _UPDATE = Update(
     "workloads AS w",
@@ -50,7 +48,7 @@ _GOES_WELL = frozenset(
 
 
 async def derive_workloads(
-    connection: AsyncConnection, loaded: Loaded, applied: Applied, failed: Mapping[UUID, Reason], journal: Journal
+    writes: Writes, loaded: Loaded, applied: Applied, failed: Mapping[UUID, Reason], journal: Journal
 ) -> None:
     """Bring the workloads in line with their tasks; `failed` end as a whole unless some task of theirs is alive."""
     statuses: dict[UUID, list[TaskStatus]] = {workload_id: [] for workload_id in loaded.workloads}
@@ -95,7 +93,7 @@ async def derive_workloads(
             journal.note("workload", workload_id, workload_id, old, new, text)
             applied.workloads.append(WorkloadChange(workload_id, workload.name, workload.kind, old, new, text))
     if updates:
-        await _UPDATE.run(connection, updates, at=journal.now)
+        await writes.send(_UPDATE, updates, at=journal.now)
 
 
 def _explain(new: WorkloadStatus, own: Sequence[Change], workload: LoadedWorkload) -> Reason | None:

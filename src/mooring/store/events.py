@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, ColumnElement, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.events import Event, Noun
-from mooring.store.sets import Statement
+from mooring.store.sets import Statement, Writes
 from mooring.store.tables import events
 
 CHANNEL = "mooring"
@@ -54,12 +54,18 @@ _INSERT = Statement(
 
 async def append(connection: AsyncConnection, new: Sequence[NewEvent], now: datetime, term: int | None = None) -> None:
     """`term`: of the leader that commits them; None for what agents and users do."""
+    async with Writes(connection) as writes:
+        await tell(writes, new, now, term)
+
+
+async def tell(writes: Writes, new: Sequence[NewEvent], now: datetime, term: int | None = None) -> None:
+    """`append` among other writes."""
     if not new:
         return
-    await _INSERT.run(connection, new, at=now, term=term)
-    if connection.dialect.name == "postgresql":
+    await writes.send(_INSERT, new, at=now, term=term)
+    if writes.connection.dialect.name == "postgresql":
         # Delivered to the other processes when, and only if, this transaction commits.
-        await connection.execute(select(func.pg_notify(CHANNEL, "")))
+        await writes.connection.execute(select(func.pg_notify(CHANNEL, "")))
 
 
 async def position(connection: AsyncConnection) -> int:

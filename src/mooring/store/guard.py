@@ -136,13 +136,13 @@ class Guard:
         rows = [(id,) for id in ids]
         if not rows:
             return guard
-        guard.nodes = {ids[ordinal]: _Node(*facts) for ordinal, *facts in await _NODES.run(connection, rows)}
+        guard.nodes = {ids[ordinal]: _Node(*facts) for ordinal, *facts in await _NODES.read(connection, rows)}
         if any(node.max_tasks is not None for node in guard.nodes.values()):
-            for ordinal, number, leaving in await _TASKS.run(connection, rows):
+            for ordinal, number, leaving in await _TASKS.read(connection, rows):
                 guard._tasks[ids[ordinal]] = number
                 guard._leaving_tasks[ids[ordinal]] = leaving
         if any(_wants_ports(decision) for decision in decisions):
-            for ordinal, protocol, port, task_id, leaves in await _PORTS.run(connection, rows):
+            for ordinal, protocol, port, task_id, leaves in await _PORTS.read(connection, rows):
                 guard._ports[ids[ordinal], protocol, port] = as_uuid(task_id)
                 if leaves:
                     guard._leaving.add(as_uuid(task_id))
@@ -150,17 +150,17 @@ class Guard:
             waits = any(decision.outcome is Outcome.RESERVED for decision in decisions)
             await guard._read_devices(connection, ids, leaving=waits)
         if verify:
-            found = await _COUNTERS.run(connection, rows)
+            found = await _COUNTERS.read(connection, rows)
             guard._counters = {(ids[ordinal], slot): _Counter(*amounts) for ordinal, slot, *amounts in found}
         return guard
 
     async def _read_devices(self, connection: AsyncConnection, ids: Sequence[UUID], *, leaving: bool) -> None:
         rows = [(id,) for id in ids]
-        for ordinal, slot, index, capacity, taken in await _DEVICES.run(connection, rows):
+        for ordinal, slot, index, capacity, taken in await _DEVICES.read(connection, rows):
             self._devices[ids[ordinal], slot, index] = (capacity, taken)
         if not leaving:
             return
-        for ordinal, slot, index, amount, task_id, leaves in await _DEVICES_OF_TASKS.run(connection, rows):
+        for ordinal, slot, index, amount, task_id, leaves in await _DEVICES_OF_TASKS.read(connection, rows):
             device = (ids[ordinal], slot, index)
             self._devices_of.setdefault(as_uuid(task_id), []).append((device, amount))
             if leaves:

@@ -7,11 +7,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncConnection
 from uuid_utils import uuid7
 
 from mooring.store import events
-from mooring.store.sets import Statement
+from mooring.store.sets import Statement, Writes
 
 _INSERT = Statement(
     """
@@ -55,7 +54,7 @@ class Journal:
     def tell(self, event: events.NewEvent) -> None:
         self._events.append(event)
 
-    async def write(self, connection: AsyncConnection) -> None:
+    async def write(self, writes: Writes) -> None:
         if self._history:
-            await _INSERT.run(connection, self._history, at=self.now, term=self.term)
-        await events.append(connection, self._events, self.now, self.term)
+            await writes.send(_INSERT, self._history, at=self.now, term=self.term)
+        await events.tell(writes, self._events, self.now, self.term)

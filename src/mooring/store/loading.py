@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -106,7 +107,7 @@ async def load(
     """The workloads of these tasks, and these workloads, with their tasks."""
     locked = await lock_workloads(connection, {*await _owners(connection, tasks_of), *workload_ids})
     ids = list(locked)
-    rows = await _LIVING.run(connection, [(id,) for id in ids]) if ids else ()
+    rows = await _LIVING.read(connection, [(id,) for id in ids]) if ids else ()
     found = [_task(ids[row[0]], row) for row in rows]
     return Loaded(locked, {task.id: task for task in found})
 
@@ -116,7 +117,7 @@ async def lock_workloads(connection: AsyncConnection, ids: Iterable[UUID]) -> di
     wanted = list(dict.fromkeys(ids))
     if not wanted:
         return {}
-    rows = await _LOCK.run(connection, [(id,) for id in wanted])
+    rows = await _LOCK.read(connection, [(id,) for id in wanted])
     return {
         (id := wanted[ordinal]): LoadedWorkload(id, _WORKLOAD_STATUS[status], *values)
         for ordinal, status, *values in rows
@@ -127,20 +128,20 @@ async def lock_nodes(connection: AsyncConnection, ids: Iterable[UUID]) -> None:
     """Whoever moves the counters of nodes holds the nodes' rows, taken in the order of their ids."""
     rows = [(id,) for id in ids]
     if rows and connection.dialect.name == "postgresql":
-        await _LOCK_NODES.run(connection, rows)
+        await _LOCK_NODES.read(connection, rows)
 
 
 async def load_ended(connection: AsyncConnection, task_ids: Sequence[UUID]) -> list[LoadedTask]:
     """These tasks, whatever became of them, with their workloads locked."""
     await lock_workloads(connection, await _owners(connection, task_ids))
-    rows = await _THESE.run(connection, [(id,) for id in dict.fromkeys(task_ids)]) if task_ids else ()
-    return [_task(as_uuid(row[-1]), row) for row in sorted(rows)]
+    rows = await _THESE.read(connection, [(id,) for id in dict.fromkeys(task_ids)]) if task_ids else ()
+    return [_task(as_uuid(row[-1]), row) for row in sorted(rows, key=itemgetter(0))]
 
 
 async def _owners(connection: AsyncConnection, task_ids: Sequence[UUID]) -> list[UUID]:
     if not task_ids:
         return []
-    return [as_uuid(row[0]) for row in await _OWNERS.run(connection, [(id,) for id in task_ids])]
+    return [as_uuid(row[0]) for row in await _OWNERS.read(connection, [(id,) for id in task_ids])]
 
 
 def _task(workload_id: UUID, row: Sequence[Any]) -> LoadedTask:

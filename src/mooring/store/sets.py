@@ -6,20 +6,22 @@ PostgreSQL arrays that `unnest` puts side by side, on SQLite one JSON text that 
 
 from __future__ import annotations
 
+import asyncio
 import re
+import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
+import aiosqlite
 import msgspec
 from sqlalchemy import (
     ARRAY,
     JSON,
     Boolean,
     ColumnElement,
-    CursorResult,
     Integer,
     String,
     Table,
@@ -29,6 +31,7 @@ from sqlalchemy import (
     literal,
     select,
 )
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import TypeEngine
 
@@ -55,24 +58,32 @@ class Statement:
         self._json = [number for number, kind in enumerate(rows.values()) if kind == "jsonb"]
         self._instants = [number for number, kind in enumerate(rows.values()) if kind == "timestamptz"]
 
-    async def run(
+    async def read(
         self, connection: AsyncConnection, rows: Sequence[tuple[Any, ...]], **values: Any
-    ) -> CursorResult[*tuple[Any, ...]]:
-        """Execute it once for all rows; there must be some."""
+    ) -> Sequence[Sequence[Any]]:
+        """Ask it once for all rows, of which there must be some."""
+        sql, parameters = self.prepared(connection.dialect.name, rows, values)
+        if connection.dialect.name == "postgresql":
+            return (await connection.exec_driver_sql(sql, parameters)).all()
+        return list(await driver(connection).execute_fetchall(sql, parameters))
+
+    def prepared(
+        self, dialect: str, rows: Sequence[tuple[Any, ...]], values: Mapping[str, Any]
+    ) -> tuple[str, tuple[Any, ...]]:
+        """What the driver is given for these rows."""
         given = [values[name] for name in self._values]
         columns: list[Sequence[Any]]
-        if connection.dialect.name == "postgresql":
+        if dialect == "postgresql":
             columns = list(zip(*rows, strict=True))
             for number in self._json:
                 columns[number] = [None if value is None else _encode(value).decode() for value in columns[number]]
-            return await connection.exec_driver_sql(self._postgresql, (*columns, *given))
+            return self._postgresql, (*columns, *given)
         if self._instants:
             columns = list(zip(*rows, strict=True))
             for number in self._instants:
                 columns[number] = [None if value is None else _instant(value) for value in columns[number]]
             rows = list(zip(*columns, strict=True))
-        parameters = (_encode(rows).decode(), *map(_sqlite_value, given))
-        return await connection.exec_driver_sql(self._sqlite, parameters)
+        return self._sqlite, (_encode(rows).decode(), *map(_sqlite_value, given))
 
 
 class Update:
@@ -90,15 +101,15 @@ class Update:
         self._places = {name: place for place, name in enumerate(rows)}
         self._variants: dict[tuple[str, ...], tuple[Statement, list[int]]] = {}
 
-    async def run(
-        self, connection: AsyncConnection, rows: Sequence[tuple[Any, ...]], **values: Any
-    ) -> CursorResult[*tuple[Any, ...]]:
+    def prepared(
+        self, dialect: str, rows: Sequence[tuple[Any, ...]], values: Mapping[str, Any]
+    ) -> tuple[str, tuple[Any, ...]]:
         columns = list(zip(*rows, strict=True))
         changed = tuple(name for name in self._changes if any(columns[self._places[name]]))
         if changed not in self._variants:
             self._variants[changed] = self._variant(changed)
         statement, places = self._variants[changed]
-        return await statement.run(connection, list(zip(*(columns[place] for place in places), strict=True)), **values)
+        return statement.prepared(dialect, list(zip(*(columns[place] for place in places), strict=True)), values)
 
     def _variant(self, changed: tuple[str, ...]) -> tuple[Statement, list[int]]:
         """The statement for batches that change these, and the columns that it needs."""
@@ -117,11 +128,60 @@ def among(connection: AsyncConnection, column: ColumnElement[UUID], ids: Collect
     return column.in_(select(given.c.value))
 
 
-async def insert(connection: AsyncConnection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+class Writes:
+    """The writes of one transaction, in order: `async with` ends when all of them are made.
+
+    SQLite makes them in its connection's thread while Python prepares the next ones.
+    """
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self.connection = connection
+        self._dialect = connection.dialect.name
+        self._sent: list[asyncio.Future[int]] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        outcomes = await asyncio.gather(*self._sent, return_exceptions=True)
+        refused = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
+        if refused is not None and error is None:
+            raise refused
+
+    async def send(
+        self, statement: Statement | Update, rows: Sequence[tuple[Any, ...]], **values: Any
+    ) -> asyncio.Future[int]:
+        """Execute it once for all rows, of which there must be some; to be known later: how many were written."""
+        sql, parameters = statement.prepared(self._dialect, rows, values)
+        written = asyncio.ensure_future(self._execute(sql, parameters))
+        self._sent.append(written)
+        if self._dialect == "postgresql":
+            await written
+        else:
+            await asyncio.sleep(0)
+        return written
+
+    async def _execute(self, sql: str, parameters: tuple[Any, ...]) -> int:
+        if self._dialect == "postgresql":
+            return (await self.connection.exec_driver_sql(sql, parameters)).rowcount
+        try:
+            return (await driver(self.connection).execute(sql, parameters)).rowcount
+        except sqlite3.Error as error:
+            raise DBAPIError.instance(sql, None, error, sqlite3.Error) from error
+
+
+def driver(connection: AsyncConnection) -> aiosqlite.Connection:
+    """SQLite's own connection: it answers in one turn of its thread, without a cursor that is opened and closed."""
+    assert connection.sync_connection is not None
+    found = connection.sync_connection.connection.driver_connection
+    assert isinstance(found, aiosqlite.Connection)
+    return found
+
+
+async def insert(writes: Writes, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows that all name the same columns; there may be none."""
     if rows:
-        statement = _insertion(table, tuple(rows[0]))
-        await statement.run(connection, [tuple(row.values()) for row in rows])
+        await writes.send(_insertion(table, tuple(rows[0])), [tuple(row.values()) for row in rows])
 
 
 @lru_cache(maxsize=100)

@@ -23,7 +23,7 @@ from mooring.store.derivation import derive_workloads
 from mooring.store.history import Journal
 from mooring.store.loading import Loaded, LoadedTask, load, load_ended
 from mooring.store.moves import Moves
-from mooring.store.sets import Update
+from mooring.store.sets import Update, Writes
 
 _WRITE_TASKS = Update(
     "tasks AS t",
@@ -124,11 +124,13 @@ async def apply(
             events.NewEvent("task", task.id, task.version, change.new, node_id, task.workload_id, change.details)
         )
         applied.tasks.append((change, old))
-    if written:
-        await moves.write(connection, now, locked_nodes=loaded.locked_nodes, guarded=guarded)
-        await _write(connection, written.values(), now)
-    await derive_workloads(connection, loaded, applied, failed or {}, journal)
-    await journal.write(connection)
+    async with Writes(connection) as writes:
+        if written:
+            await moves.write(writes, now, locked_nodes=loaded.locked_nodes, guarded=guarded)
+            await _write(writes, written.values(), now)
+        await derive_workloads(writes, loaded, applied, failed or {}, journal)
+        await journal.write(writes)
+    moves.check()
     return applied
 
 
@@ -141,13 +143,14 @@ async def free_lost(connection: AsyncConnection, task_ids: Sequence[UUID], now: 
     for task in lost:
         moves.free(moves.of(task))
         task.version += 1
-    await moves.write(connection, now)
     freed = [_Written(task, freed=True) for task in lost]
     for row in freed:
         row.release()
-    await _write(connection, freed, now)
     told = [events.NewEvent("task", t.id, t.version, "freed", t.node_id, t.workload_id) for t in lost]
-    await events.append(connection, told, now)
+    async with Writes(connection) as writes:
+        await moves.write(writes, now)
+        await _write(writes, freed, now)
+        await events.tell(writes, told, now)
     return len(lost)
 
 
@@ -212,8 +215,8 @@ class _Written:
         )
 
 
-async def _write(connection: AsyncConnection, written: Iterable[_Written], now: datetime) -> None:
-    await _WRITE_TASKS.run(connection, [row.values() for row in written], at=now)
+async def _write(writes: Writes, written: Iterable[_Written], now: datetime) -> None:
+    await writes.send(_WRITE_TASKS, [row.values() for row in written], at=now)
 
 
 def _change(row: _Written, change: Change, old: TaskStatus, moves: Moves) -> None:
