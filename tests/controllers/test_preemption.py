@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -144,6 +145,19 @@ async def test_equal_priority_unpreemptible_and_young_tasks_stay(cluster: Cluste
     await cluster.scheduling.once()
     assert await harbour.statuses(urgent) == ["PENDING"]
     assert (await harbour.statuses(equal), await harbour.statuses(fixed)) == (["RUNNING"], ["RUNNING"])
+
+
+async def test_a_victim_that_is_too_young_is_looked_at_again_when_it_is_old_enough(cluster: Cluster):
+    harbour = cluster.harbour
+    await cluster.allow(min_runtime_seconds=3600)
+    low = await cluster.occupy("low")
+    await cluster.occupy("also-low")
+    urgent = await cluster.ask()
+    assert await harbour.statuses(urgent) == ["PENDING"]
+    due = cluster.scheduling.room.next_time()
+    assert due is not None
+    assert timedelta(minutes=59) < due - now() <= timedelta(minutes=60)
+    assert await harbour.statuses(low) == ["RUNNING"]
 
 
 async def test_a_preemptor_that_is_cancelled_gives_its_place_back(cluster: Cluster):
