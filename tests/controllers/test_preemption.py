@@ -7,6 +7,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
+from sqlalchemy import select, update
 
 from mooring.binding.binder import Binder
 from mooring.clock import now
@@ -17,6 +18,8 @@ from mooring.intake.pools import PoolAdmin
 from mooring.mirror.mirror import Mirror
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.workloads import Kind
+from mooring.store.tables import attempts
+from mooring.store.tables import holds as holds_table
 from mooring.wire.api import PoolChange
 from tests.store.harbour import Harbour
 
@@ -158,6 +161,27 @@ async def test_a_victim_that_is_too_young_is_looked_at_again_when_it_is_old_enou
     assert due is not None
     assert timedelta(minutes=59) < due - now() <= timedelta(minutes=60)
     assert await harbour.statuses(low) == ["RUNNING"]
+
+
+async def test_a_place_that_does_not_come_free_in_time_is_given_up_and_is_no_attempt(cluster: Cluster):
+    harbour = cluster.harbour
+    await cluster.allow()
+    low = await cluster.occupy("low")
+    await cluster.occupy("also-low")
+    urgent = await cluster.ask()
+    past = update(holds_table).values(expires_at=now() - timedelta(seconds=1))
+    await harbour.database.write(lambda c: c.execute(past))
+    await cluster.holds.once()
+    [task] = await harbour.tasks(urgent)
+    assert (task.status, task.not_before) == ("PENDING", None)
+    assert (await harbour.workload(urgent)).reason["code"] == "hold-expired"
+    assert await harbour.rows(select(attempts)) == []
+    # Those that leave for it still do, so nobody else has to; it starts when they have left.
+    await cluster.scheduling.once()
+    assert await harbour.statuses(urgent) == ["PENDING"]
+    await cluster.leave(low)
+    await cluster.scheduling.once()
+    assert await harbour.findings() == []
 
 
 async def test_a_preemptor_that_is_cancelled_gives_its_place_back(cluster: Cluster):

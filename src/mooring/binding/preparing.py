@@ -31,7 +31,12 @@ async def settle(connection: Connection, waiting: Waiting, *, term: int, now: da
     Whatever was decided about it meanwhile is left as it is.
     """
     if now >= waiting.expires_at:
-        return await _give_up(connection, waiting.workload_id, _expired(waiting), term=term, now=now)
+        if waiting.purpose is Purpose.PREPARE:
+            return await _give_up(connection, waiting.workload_id, _expired(waiting), term=term, now=now)
+        # That victims take their time is no failure of who waits for them.
+        return await holds.release(
+            connection, waiting.workload_id, _expired(waiting), actor="holds", now=now, term=term
+        )
     if not waiting.ready:
         return None
     try:
