@@ -1,0 +1,365 @@
+"""Commitments under random histories: whichever way a pool binds, whoever has to leave, whatever breaks, places are
+given wholly, once and within capacity, and a leader that comes later goes on where the last one stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, precondition, rule
+from sqlalchemy import select, update
+
+from mooring.binding import preparing
+from mooring.binding.binder import Binder
+from mooring.clock import now
+from mooring.controllers.holds import HoldsLoop
+from mooring.coordination.leadership import Office
+from mooring.intake.placing import constraints_of
+from mooring.intake.pools import PoolAdmin
+from mooring.mirror.mirror import Mirror
+from mooring.mirror.schedulers import Schedulers
+from mooring.model.constraints import Taint
+from mooring.model.decisions import Decision
+from mooring.model.errors import LeadershipLost
+from mooring.model.lifecycle import TaskStatus
+from mooring.model.reasons import Reason
+from mooring.model.slots import parse_amounts
+from mooring.model.workloads import NO_CONSTRAINTS, Kind
+from mooring.scheduling.profiles import Registry
+from mooring.store.ledger import Finding
+from mooring.store.pools import Pool
+from mooring.store.tables import attempts, tasks
+from mooring.store.tables import holds as holds_table
+from mooring.wire.api import PoolChange
+from mooring.wire.placement import PlacementRequest
+from tests.properties import proofs
+from tests.properties.machine import (
+    LATER,
+    MOST_NODES,
+    PICK,
+    REPORTS,
+    Machine,
+    Steps,
+    T,
+    on_postgresql,
+    on_sqlite,
+    run,
+)
+from tests.properties.proofs import Excess, Placements
+from tests.servers import PostgresServer
+
+MOST_WORKLOADS = 8
+DEDICATED = Taint("dedicated", "db")
+WISHES: dict[str, dict[str, Any]] = {
+    "apart": {"anti_affinity": [{"topology_key": "node", "labels": {"app": "apart"}}]},
+    "spread": {"spread": [{"topology_key": "zone", "max_skew": 1, "labels": {"app": "spread"}}]},
+    "tolerant": {"tolerations": [{"key": DEDICATED.key, "value": DEDICATED.value}]},
+    "selective": {"node_selector": {"zone": "x"}},
+    "port": {"host_ports": [{"port": 8080}]},
+}
+TOGETHER: dict[str, dict[str, Any]] = {
+    "gang": {"gang": True},
+    "single": {"gang": True, "single_node": True},
+    "minimum": {"min_tasks": 2},
+}
+REFUSED = Reason("image-missing", "no such image", "agent", "change")
+
+
+class Commitments(Machine):
+    def __init__(self, url: str) -> None:
+        self.proposed: tuple[list[Decision], dict[str, Pool], dict[str, int]] | None = None
+        self.excess: dict[tuple[UUID, str, int | None], Excess] = {}
+        super().__init__(url)
+        self.holds = HoldsLoop(self.harbour.database, self.harbour.office)
+
+    @initialize(binding=st.sampled_from(["optimistic", "pessimistic", "two_phase"]), gpu=st.integers(1, 2))
+    def begin(self, binding: str, gpu: int) -> None:
+        """Two zones, and jobs that fill a part of them."""
+        for zone in ("x", "y"):
+            self.add_node(3, gpu, zone, False, None)
+        self.pool_binds(binding, False)
+        self.submit(Kind.SESSION, 2, "1", "0.5", "gang", None, 10, True)
+        self.submit(Kind.DEPLOYMENT, 2, "1", None, None, "spread", 50, True)
+
+    # --- tenants and admins ---
+
+    @precondition(lambda self: len(self.workload_ids) < MOST_WORKLOADS)
+    @rule(
+        kind=st.sampled_from(Kind),
+        replicas=st.integers(1, 3),
+        cpu=st.sampled_from(["500m", "1", "2"]),
+        gpu=st.sampled_from([None, None, "0.25", "0.5", "0.7", "1", "2"]),
+        together=st.sampled_from([None, *TOGETHER]),
+        wish=st.sampled_from([None, *WISHES]),
+        priority=st.sampled_from([10, 50, 90]),
+        placed=st.booleans(),
+    )
+    def submit(
+        self,
+        kind: Kind,
+        replicas: int,
+        cpu: str,
+        gpu: str | None,
+        together: str | None,
+        wish: str | None,
+        priority: int,
+        placed: bool,
+    ) -> None:
+        constraints = NO_CONSTRAINTS
+        if wish is not None:
+            asked = PlacementRequest.model_validate(WISHES[wish])
+            constraints = constraints_of(asked, name="w", labels={"app": wish}, project="default", images=[])
+        more = TOGETHER[together] if together is not None else {}
+        workload_id = self.do(
+            self.harbour.submit(
+                f"w{next(self.numbers)}",
+                kind=kind,
+                replicas=max(replicas, more.get("min_tasks", 1)),
+                cpu=cpu,
+                slots={} if gpu is None else {"gpu": gpu},
+                priority=priority,
+                constraints=constraints,
+                **more,
+            )
+        )
+        self.workload_ids.append(workload_id)
+        if placed:
+            self.turn()
+
+    @rule(binding=st.sampled_from(["optimistic", "pessimistic", "two_phase"]), fragmentation=st.booleans())
+    def pool_binds(self, binding: str, fragmentation: bool) -> None:
+        self._change_pool({"binding": binding, "fragmentation": fragmentation})
+
+    @rule(mode=st.sampled_from(["terminate", "requeue", "requeue", None]))
+    def pool_preempts(self, mode: str | None) -> None:
+        self._change_pool({"preemption": {"enabled": False} if mode is None else {"mode": mode}})
+
+    def _change_pool(self, asked: dict[str, object]) -> None:
+        self.do(PoolAdmin(self.harbour.database).change("default", PoolChange.model_validate(asked)))
+
+    # --- the leader ---
+
+    @rule()
+    def turn(self) -> None:
+        """A pass decides the same twice, all of it is accepted, nothing breaks a demand, and waiting is no failure."""
+        before = self.do(self._unplaced())
+        tried = self.do(self.harbour.rows(select(attempts)))
+        backing_off = self.do(self._backing_off())
+        assert _told(self.do(self._decide())[0]) == _told(self.do(self._decide())[0])
+        assert self.do(self.loop.once()) is False
+        assert self.loop.room.found_by_timer == 0
+        self._check_placed(before)
+        assert self.do(self.harbour.rows(select(attempts))) == tried
+        assert self.do(self._backing_off()).items() <= backing_off.items()
+
+    @rule()
+    def settle_holds(self) -> None:
+        self.do(self.holds.once())
+
+    @rule(office=st.sampled_from(["another", "the same"]))
+    def leader_changes(self, office: str) -> None:
+        """Who led before commits nothing more; who leads now knows nothing but the store."""
+        former, self.harbour.office = self.harbour.office, Office(self.harbour.database, office)
+        self.do(self.harbour.office.take())
+        self.do(self._submit_small())
+        before = self.do(proofs.books(self.harbour))
+        assert former.held
+        with pytest.raises(LeadershipLost):
+            self.do(self.loop.once())
+        assert self.do(proofs.books(self.harbour)) == before
+        self.loop.close()
+        self.mirror = Mirror(self.harbour.database)
+        self.loop = self.new_loop(self.mirror)
+        self.do(self.loop.start())
+        self.holds = HoldsLoop(self.harbour.database, self.harbour.office)
+
+    async def _submit_small(self) -> None:
+        """Something that the former leader has to say a word about: it is placed, or told why not."""
+        workload_id = await self.harbour.submit(f"w{next(self.numbers)}", cpu="1m", memory="1Mi", kind=Kind.SESSION)
+        self.workload_ids.append(workload_id)
+
+    @rule()
+    def propose(self) -> None:
+        self.proposed = self.do(self._decide())
+
+    @precondition(lambda self: self.proposed)
+    @rule()
+    def bind_late(self) -> None:
+        """What was proposed may have been overtaken since; what was bound and comes again changes nothing."""
+        assert self.proposed is not None
+        (decisions, pools, revisions), self.proposed = self.proposed, None
+        unplaced = self.do(self._unplaced())
+        binder, term = Binder(self.harbour.database), self.harbour.office.term
+        bound = self.do(binder.bind(decisions, term, pools=pools, expected=revisions)).bound
+        self._check_placed(unplaced)
+        before = self.do(proofs.books(self.harbour))
+        again = self.do(binder.bind(bound, term, pools=pools, expected=revisions))
+        assert not again.bound
+        assert not again.conflicts
+        assert self.do(proofs.books(self.harbour)) == before
+
+    async def _decide(self) -> tuple[list[Decision], dict[str, Pool], dict[str, int]]:
+        """What a leader that has just read the store would do, and what it takes for granted."""
+        mirror = Mirror(self.harbour.database)
+        await mirror.load()
+        await mirror.follow()
+        registry = Registry()
+        registry.discover()
+        scheduler = Schedulers(mirror, registry).of(mirror.pools["default"])
+        return (
+            list(scheduler.run(list(mirror.queue.values()), now() + LATER).decisions),
+            mirror.pools,
+            mirror.revisions(),
+        )
+
+    # --- nodes and their agents ---
+
+    @precondition(lambda self: len(self.node_ids) < MOST_NODES)
+    @rule(
+        cpu=st.integers(1, 4),
+        gpu=st.integers(0, 2),
+        zone=st.sampled_from(["x", "y"]),
+        dedicated=st.booleans(),
+        max_tasks=st.sampled_from([None, None, 2]),
+    )
+    def add_node(self, cpu: int, gpu: int, zone: str, dedicated: bool, max_tasks: int | None) -> None:
+        taints = (DEDICATED,) if dedicated else ()
+        node = self.harbour.node(
+            f"n{next(self.numbers)}",
+            cpu=cpu,
+            slots={"gpu": gpu},
+            labels={"zone": zone},
+            taints=taints,
+            max_tasks=max_tasks,
+        )
+        self.node_ids.append(self.do(node))
+
+    @precondition(lambda self: self.node_ids)
+    @rule(pick=PICK, cpu=st.integers(1, 5), gpu=st.integers(0, 3))
+    def machine_is_another(self, pick: int, cpu: int, gpu: int) -> None:
+        """An agent comes back with more or less than it had: what is there stays, nothing new comes above it."""
+        capacity = parse_amounts({"cpu": cpu, "memory": "16Gi", "gpu": gpu})
+        self.do(self.harbour.connect(self.node_ids[pick % len(self.node_ids)], capacity, now()))
+        self.excess = self.do(proofs.excesses(self.harbour))
+
+    @rule(reports=st.dictionaries(PICK, st.sampled_from(REPORTS), min_size=1, max_size=3))
+    def report(self, reports: dict[int, Steps]) -> None:
+        """Agents say something of tasks that they have, and say it again."""
+        ids = self.do(self.charged())
+        of_task = {ids[pick % len(ids)]: steps for pick, steps in reports.items()} if ids else {}
+        self._tell_twice([(id, status, gone) for id, steps in of_task.items() for status, gone in steps])
+
+    @rule()
+    def start(self) -> None:
+        """Everything that was placed runs, whether or not its node takes more."""
+        self._tell_twice([(task_id, T.RUNNING, False) for task_id in self.do(self.charged())])
+        assert not self.do(self._in_status(T.SCHEDULED, T.PREPARING))
+
+    @rule()
+    def leave(self) -> None:
+        """Whatever was to end has, whether or not its node takes more."""
+        self._tell_twice([(task_id, T.CANCELLED, True) for task_id in self.do(self._in_status(T.TERMINATING))])
+        assert not self.do(self._in_status(T.TERMINATING))
+
+    @rule(picks=st.lists(PICK, min_size=1, max_size=3), ready=st.sampled_from([True, True, False]))
+    def prepare(self, picks: list[int], ready: bool) -> None:
+        held = self.do(self._in_status(T.RESERVED))
+        chosen = sorted({held[pick % len(held)] for pick in picks}) if held else []
+        self.do(self._take_reports(*((chosen, ()) if ready else ((), chosen))))
+
+    @rule()
+    def prepare_all(self) -> None:
+        self.do(self._take_reports(self.do(self._in_status(T.RESERVED)), ()))
+
+    @rule()
+    def time_is_over(self) -> None:
+        """For everything that is held."""
+        past = update(holds_table).values(expires_at=now() - timedelta(seconds=1))
+        self.do(self.harbour.database.write(lambda c: c.execute(past)))
+
+    async def _take_reports(self, prepared: Sequence[UUID], refused: Sequence[UUID]) -> None:
+        await self.harbour.database.write(
+            lambda c: preparing.take_reports(c, prepared, dict.fromkeys(refused, REFUSED), actor="agent:n", now=now())
+        )
+
+    def _tell_twice(self, steps: list[tuple[UUID, TaskStatus, bool]]) -> None:
+        self.do(self.tell(steps))
+        before = self.do(proofs.books(self.harbour))
+        self.do(self.tell(steps))
+        assert self.do(proofs.books(self.harbour)) == before
+
+    # --- what always holds ---
+
+    def findings(self) -> list[Finding]:
+        """Machines shrink here: what that leaves above capacity is looked at by itself."""
+        return [found for found in super().findings() if found.rule != "within capacity"]
+
+    @invariant()
+    def nothing_is_above_capacity_but_what_a_shrunken_machine_had(self) -> None:
+        before, self.excess = self.excess, self.do(proofs.excesses(self.harbour))
+        for key, excess in self.excess.items():
+            assert key in before
+            assert excess.staying <= before[key].staying
+            assert excess.there <= before[key].there
+
+    @invariant()
+    def each_edge_is_told_once(self) -> None:
+        self.do(proofs.check_edges(self.harbour))
+
+    @invariant()
+    def devices_are_given_once(self) -> None:
+        self.do(proofs.check_devices(self.harbour))
+
+    @invariant()
+    def what_belongs_together_is_together(self) -> None:
+        self.do(proofs.check_together(self.harbour, ()))
+
+    def _check_placed(self, unplaced: set[UUID]) -> None:
+        self.do(Placements.read(self.harbour)).check(sorted(unplaced))
+        self.do(proofs.check_together(self.harbour, unplaced))
+
+    async def _unplaced(self) -> set[UUID]:
+        return set(await self._in_status(T.PENDING))
+
+    async def _in_status(self, *statuses: TaskStatus) -> list[UUID]:
+        query = select(tasks.c.id).where(tasks.c.status.in_(statuses)).order_by(tasks.c.id)
+        return [row.id for row in await self.harbour.rows(query)]
+
+    async def _backing_off(self) -> dict[UUID, Any]:
+        query = select(tasks.c.id, tasks.c.not_before).where(tasks.c.not_before.is_not(None))
+        return {row.id: row.not_before for row in await self.harbour.rows(query)}
+
+
+def _told(decisions: Sequence[Decision]) -> list[tuple[Any, ...]]:
+    return [(d.workload.id, d.outcome, d.placements, d.victims, d.reason) for d in decisions]
+
+
+def test_commitments_hold_after_every_step_on_sqlite(
+    sqlite_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run(on_sqlite(Commitments, sqlite_template, tmp_path), monkeypatch, max_examples=8, stateful_step_count=30)
+
+
+def test_commitments_hold_after_every_step_on_postgresql(
+    postgres_server: PostgresServer, postgres_template: str, monkeypatch: pytest.MonkeyPatch
+):
+    make = on_postgresql(Commitments, postgres_server, postgres_template)
+    run(make, monkeypatch, max_examples=2, stateful_step_count=20)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_commitments_hold_over_long_histories(
+    database: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    if database == "sqlite":
+        make = on_sqlite(Commitments, request.getfixturevalue("sqlite_template"), tmp_path)
+    else:
+        server = request.getfixturevalue("postgres_server")
+        make = on_postgresql(Commitments, server, request.getfixturevalue("postgres_template"))
+    run(make, monkeypatch, max_examples=200, stateful_step_count=80)
