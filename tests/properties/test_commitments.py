@@ -4,6 +4,7 @@ given wholly, once and within capacity, and a leader that comes later goes on wh
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ from mooring.wire.api import PoolChange
 from mooring.wire.placement import PlacementRequest
 from tests.properties import proofs
 from tests.properties.machine import (
+    ADMIN,
+    HEALTH,
     LATER,
     MOST_NODES,
     PICK,
@@ -52,8 +55,9 @@ from tests.properties.machine import (
 )
 from tests.properties.proofs import Excess, Placements
 from tests.servers import PostgresServer
+from tests.store.harbour import Harbour
 
-MOST_WORKLOADS = 8
+MOST_WORKLOADS = 14
 DEDICATED = Taint("dedicated", "db")
 WISHES: dict[str, dict[str, Any]] = {
     "apart": {"anti_affinity": [{"topology_key": "node", "labels": {"app": "apart"}}]},
@@ -67,80 +71,109 @@ TOGETHER: dict[str, dict[str, Any]] = {
     "single": {"gang": True, "single_node": True},
     "minimum": {"min_tasks": 2},
 }
+BINDINGS = st.sampled_from(["optimistic", "pessimistic", "two_phase"])
+TROUBLE = st.sampled_from(["stop", "scale", "another machine", "none", *HEALTH, *ADMIN])
+PREEMPTION = st.sampled_from(["requeue", "terminate", "requeue", None])
 REFUSED = Reason("image-missing", "no such image", "agent", "change")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What somebody submits."""
+
+    kind: Kind
+    replicas: int
+    cpu: str
+    gpu: str | None
+    together: str | None
+    wish: str | None
+    priority: int
+
+    async def submit(self, harbour: Harbour, name: str) -> UUID:
+        constraints = NO_CONSTRAINTS
+        if self.wish is not None:
+            wishes = PlacementRequest.model_validate(WISHES[self.wish])
+            constraints = constraints_of(wishes, name=name, labels={"app": self.wish}, project="default", images=[])
+        more = TOGETHER[self.together] if self.together is not None else {}
+        return await harbour.submit(
+            name,
+            kind=self.kind,
+            replicas=max(self.replicas, more.get("min_tasks", 1)),
+            cpu=self.cpu,
+            slots={} if self.gpu is None else {"gpu": self.gpu},
+            priority=self.priority,
+            constraints=constraints,
+            **more,
+        )
+
+
+ASKED = st.builds(
+    Asked,
+    kind=st.sampled_from(Kind),
+    replicas=st.integers(1, 3),
+    cpu=st.sampled_from(["500m", "1", "2"]),
+    gpu=st.sampled_from([None, None, "0.25", "0.5", "0.7", "1", "2"]),
+    together=st.sampled_from([None, *TOGETHER]),
+    wish=st.sampled_from([None, None, *WISHES]),
+    priority=st.sampled_from([10, 50, 90]),
+)
 
 
 class Commitments(Machine):
     def __init__(self, url: str) -> None:
-        self.proposed: tuple[list[Decision], dict[str, Pool], dict[str, int]] | None = None
         self.excess: dict[tuple[UUID, str, int | None], Excess] = {}
         super().__init__(url)
         self.holds = HoldsLoop(self.harbour.database, self.harbour.office)
 
-    @initialize(binding=st.sampled_from(["optimistic", "pessimistic", "two_phase"]), gpu=st.integers(1, 2))
-    def begin(self, binding: str, gpu: int) -> None:
-        """Two zones, and jobs that fill a part of them."""
+    @initialize(binding=BINDINGS, preemption=PREEMPTION, gpu=st.integers(1, 2))
+    def begin(self, binding: str, preemption: str | None, gpu: int) -> None:
+        """Two zones, and work that nearly fills them."""
         for zone in ("x", "y"):
             self.add_node(3, gpu, zone, False, None)
-        self.pool_binds(binding, False)
-        self.submit(Kind.SESSION, 2, "1", "0.5", "gang", None, 10, True)
-        self.submit(Kind.DEPLOYMENT, 2, "1", None, None, "spread", 50, True)
+        self.pool_changes(binding, preemption, False)
+        gang = Asked(Kind.SESSION, 2, "1", "0.5", "gang", None, 10)
+        service = Asked(Kind.DEPLOYMENT, 2, "1", None, None, "spread", 50)
+        self.submit([gang, service], runs=True)
 
     # --- tenants and admins ---
 
     @precondition(lambda self: len(self.workload_ids) < MOST_WORKLOADS)
-    @rule(
-        kind=st.sampled_from(Kind),
-        replicas=st.integers(1, 3),
-        cpu=st.sampled_from(["500m", "1", "2"]),
-        gpu=st.sampled_from([None, None, "0.25", "0.5", "0.7", "1", "2"]),
-        together=st.sampled_from([None, *TOGETHER]),
-        wish=st.sampled_from([None, *WISHES]),
-        priority=st.sampled_from([10, 50, 90]),
-        placed=st.booleans(),
-    )
-    def submit(
-        self,
-        kind: Kind,
-        replicas: int,
-        cpu: str,
-        gpu: str | None,
-        together: str | None,
-        wish: str | None,
-        priority: int,
-        placed: bool,
-    ) -> None:
-        constraints = NO_CONSTRAINTS
-        if wish is not None:
-            asked = PlacementRequest.model_validate(WISHES[wish])
-            constraints = constraints_of(asked, name="w", labels={"app": wish}, project="default", images=[])
-        more = TOGETHER[together] if together is not None else {}
-        workload_id = self.do(
-            self.harbour.submit(
-                f"w{next(self.numbers)}",
-                kind=kind,
-                replicas=max(replicas, more.get("min_tasks", 1)),
-                cpu=cpu,
-                slots={} if gpu is None else {"gpu": gpu},
-                priority=priority,
-                constraints=constraints,
-                **more,
-            )
-        )
-        self.workload_ids.append(workload_id)
-        if placed:
+    @rule(asked=st.lists(ASKED, min_size=1, max_size=3), runs=st.booleans())
+    def submit(self, asked: list[Asked], runs: bool) -> None:
+        for one in asked:
+            self.workload_ids.append(self.do(one.submit(self.harbour, f"w{next(self.numbers)}")))
             self.turn()
+        if runs:
+            self.everything_goes_on()
 
-    @rule(binding=st.sampled_from(["optimistic", "pessimistic", "two_phase"]), fragmentation=st.booleans())
-    def pool_binds(self, binding: str, fragmentation: bool) -> None:
-        self._change_pool({"binding": binding, "fragmentation": fragmentation})
-
-    @rule(mode=st.sampled_from(["terminate", "requeue", "requeue", None]))
-    def pool_preempts(self, mode: str | None) -> None:
-        self._change_pool({"preemption": {"enabled": False} if mode is None else {"mode": mode}})
-
-    def _change_pool(self, asked: dict[str, object]) -> None:
+    @rule(binding=BINDINGS, preemption=PREEMPTION, fragmentation=st.booleans())
+    def pool_changes(self, binding: str, preemption: str | None, fragmentation: bool) -> None:
+        allowed = {"enabled": False} if preemption is None else {"mode": preemption}
+        asked = {"binding": binding, "preemption": allowed, "fragmentation": fragmentation}
         self.do(PoolAdmin(self.harbour.database).change("default", PoolChange.model_validate(asked)))
+
+    @rule(what=TROUBLE, pick=PICK)
+    def trouble(self, what: str, pick: int) -> None:
+        if what == "stop":
+            self.stop(pick, False)
+        elif what == "scale":
+            self.scale(pick, 1 + pick % 4)
+        elif what in HEALTH:
+            self.node_is(pick, what)
+        elif what in ADMIN:
+            self.admin_does(pick, what)
+        elif what == "another machine":
+            self.machine_is_another(pick, 1 + pick % 4, pick % 3)
+
+    @rule()
+    def all_is_well_again(self) -> None:
+        """Every node is as it was at first, and there are enough of them."""
+        for number in range(len(self.node_ids)):
+            self.node_is(number, "well")
+            self.admin_does(number, "resume")
+            self.machine_is_another(number, 3, 2)
+        while len(self.node_ids) < 2:
+            self.add_node(3, 2, "x", False, None)
 
     # --- the leader ---
 
@@ -157,8 +190,14 @@ class Commitments(Machine):
         assert self.do(self.harbour.rows(select(attempts))) == tried
         assert self.do(self._backing_off()).items() <= backing_off.items()
 
-    @rule()
-    def settle_holds(self) -> None:
+    replace_what_ended = rule()(Machine.replace_what_ended)
+
+    @rule(too_late=st.booleans())
+    def settle_holds(self, too_late: bool) -> None:
+        """Places are taken by those that are ready, unless the time of all holds is over."""
+        if too_late:
+            past = update(holds_table).values(expires_at=now() - timedelta(seconds=1))
+            self.do(self.harbour.database.write(lambda c: c.execute(past)))
         self.do(self.holds.once())
 
     @rule(office=st.sampled_from(["another", "the same"]))
@@ -183,16 +222,13 @@ class Commitments(Machine):
         workload_id = await self.harbour.submit(f"w{next(self.numbers)}", cpu="1m", memory="1Mi", kind=Kind.SESSION)
         self.workload_ids.append(workload_id)
 
-    @rule()
-    def propose(self) -> None:
-        self.proposed = self.do(self._decide())
-
-    @precondition(lambda self: self.proposed)
-    @rule()
-    def bind_late(self) -> None:
-        """What was proposed may have been overtaken since; what was bound and comes again changes nothing."""
-        assert self.proposed is not None
-        (decisions, pools, revisions), self.proposed = self.proposed, None
+    @rule(what=TROUBLE, pick=PICK, urgent=st.booleans())
+    def pass_is_overtaken(self, what: str, pick: int, urgent: bool) -> None:
+        """Something happens between a pass and its commit; and what was bound and comes again changes nothing."""
+        decisions, pools, revisions = self.do(self._decide())
+        self.trouble(what, pick)
+        if urgent:
+            self.turn()
         unplaced = self.do(self._unplaced())
         binder, term = Binder(self.harbour.database), self.harbour.office.term
         bound = self.do(binder.bind(decisions, term, pools=pools, expected=revisions)).bound
@@ -239,10 +275,10 @@ class Commitments(Machine):
         )
         self.node_ids.append(self.do(node))
 
-    @precondition(lambda self: self.node_ids)
-    @rule(pick=PICK, cpu=st.integers(1, 5), gpu=st.integers(0, 3))
     def machine_is_another(self, pick: int, cpu: int, gpu: int) -> None:
         """An agent comes back with more or less than it had: what is there stays, nothing new comes above it."""
+        if not self.node_ids:
+            return
         capacity = parse_amounts({"cpu": cpu, "memory": "16Gi", "gpu": gpu})
         self.do(self.harbour.connect(self.node_ids[pick % len(self.node_ids)], capacity, now()))
         self.excess = self.do(proofs.excesses(self.harbour))
@@ -254,17 +290,25 @@ class Commitments(Machine):
         of_task = {ids[pick % len(ids)]: steps for pick, steps in reports.items()} if ids else {}
         self._tell_twice([(id, status, gone) for id, steps in of_task.items() for status, gone in steps])
 
-    @rule()
     def start(self) -> None:
         """Everything that was placed runs, whether or not its node takes more."""
         self._tell_twice([(task_id, T.RUNNING, False) for task_id in self.do(self.charged())])
         assert not self.do(self._in_status(T.SCHEDULED, T.PREPARING))
 
-    @rule()
     def leave(self) -> None:
         """Whatever was to end has, whether or not its node takes more."""
         self._tell_twice([(task_id, T.CANCELLED, True) for task_id in self.do(self._in_status(T.TERMINATING))])
         assert not self.do(self._in_status(T.TERMINATING))
+
+    @rule()
+    def everything_goes_on(self) -> None:
+        """Agents do all that is asked of them, and the leader what follows from it."""
+        self.leave()
+        self.replace_what_ended()
+        self.turn()
+        self.prepare_all()
+        self.settle_holds(too_late=False)
+        self.start()
 
     @rule(picks=st.lists(PICK, min_size=1, max_size=3), ready=st.sampled_from([True, True, False]))
     def prepare(self, picks: list[int], ready: bool) -> None:
@@ -272,15 +316,8 @@ class Commitments(Machine):
         chosen = sorted({held[pick % len(held)] for pick in picks}) if held else []
         self.do(self._take_reports(*((chosen, ()) if ready else ((), chosen))))
 
-    @rule()
     def prepare_all(self) -> None:
         self.do(self._take_reports(self.do(self._in_status(T.RESERVED)), ()))
-
-    @rule()
-    def time_is_over(self) -> None:
-        """For everything that is held."""
-        past = update(holds_table).values(expires_at=now() - timedelta(seconds=1))
-        self.do(self.harbour.database.write(lambda c: c.execute(past)))
 
     async def _take_reports(self, prepared: Sequence[UUID], refused: Sequence[UUID]) -> None:
         await self.harbour.database.write(

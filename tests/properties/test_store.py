@@ -15,7 +15,9 @@ from mooring.model.slots import parse_amounts
 from mooring.model.workloads import Kind, OnInsufficient
 from mooring.store.tables import tasks, workloads
 from tests.properties.machine import (
+    ADMIN,
     ANYTHING,
+    HEALTH,
     LATER,
     MOST_NODES,
     MOST_WORKLOADS,
@@ -36,6 +38,12 @@ class Store(Machine):
         self.proposed: list[Decision] = []
         self.last_report: list[tuple[UUID, T, bool]] = []
         super().__init__(url)
+
+    stop = rule(pick=PICK, remove=st.booleans())(Machine.stop)
+    scale = rule(pick=PICK, replicas=st.integers(1, 5))(Machine.scale)
+    replace_what_ended = rule()(Machine.replace_what_ended)
+    node_is = rule(pick=PICK, how=st.sampled_from(HEALTH))(Machine.node_is)
+    admin_does = rule(pick=PICK, what=st.sampled_from(ADMIN))(Machine.admin_does)
 
     @initialize(cpu=st.integers(2, 4), replicas=st.integers(1, 3))
     def begin(self, cpu: int, replicas: int) -> None:
