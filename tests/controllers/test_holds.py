@@ -146,6 +146,17 @@ async def test_a_node_that_closes_meanwhile_sends_the_gang_back(leader: Leader):
     assert (await harbour.workload(gang)).reason["code"] == "hold-broken"
 
 
+async def test_a_node_that_goes_takes_the_places_of_the_whole_gang_with_it(leader: Leader):
+    harbour = leader.harbour
+    gang = await leader.hold()
+    [one, _] = await harbour.tasks(gang)
+    await harbour.drain(one.node_id)
+    await harbour.nodes_loop().once()
+    assert await harbour.statuses(gang) == ["PENDING", "PENDING"]
+    assert [await harbour.counters(node) for node in leader.nodes] == [(0, 0, 0), (0, 0, 0)]
+    assert await harbour.findings() == []
+
+
 async def test_a_workload_that_is_stopped_while_it_is_held_leaves_nothing_behind(leader: Leader):
     harbour = leader.harbour
     gang = await leader.hold()

@@ -128,6 +128,26 @@ async def test_a_whole_gang_leaves_with_the_one_that_has_to(cluster: Cluster):
     assert await harbour.findings() == []
 
 
+async def test_a_gang_that_had_to_leave_comes_back_as_a_whole(cluster: Cluster):
+    harbour = cluster.harbour
+    await cluster.allow()
+    gang = await cluster.occupy("gang", replicas=2, gang=True)
+    urgent = await cluster.ask()
+    tasks = await harbour.tasks(gang)
+    [kept] = await harbour.tasks(urgent)
+    # One of them is slow to leave: there is room for the other, and it waits.
+    [slow] = [task for task in tasks if task.node_id == kept.node_id]
+    [quick] = [task for task in tasks if task is not slow]
+    await harbour.move(quick, T.CANCELLED)
+    await cluster.lifecycle.once()
+    await cluster.scheduling.once()
+    assert sorted(await harbour.statuses(gang)) == ["CANCELLED", "TERMINATING"]
+    await harbour.move(slow, T.CANCELLED)
+    await cluster.lifecycle.once()
+    assert [(task.status, task.attempt) for task in await harbour.tasks(gang)] == [("PENDING", 2)] * 2
+    assert await harbour.findings() == []
+
+
 async def test_a_budget_is_kept_where_others_can_leave(cluster: Cluster):
     harbour = cluster.harbour
     await cluster.allow()

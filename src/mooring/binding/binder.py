@@ -124,7 +124,9 @@ async def _in_one_transaction(decisions: Sequence[Decision], terms: _Terms, conn
         result.applied.tasks += applied.tasks
         result.applied.workloads += applied.workloads
     await attempts.record(connection, attempts.of_decisions(result.conflicts, failed), at)
-    await workloads.note_waiting(connection, _new_reasons(decisions), at)
+    dropped = {decision.workload.id for decision in result.dropped}
+    told = [decision for decision in decisions if decision.workload.id not in dropped]
+    await workloads.note_waiting(connection, _new_reasons(told), at)
     await pools.set_turns(connection, terms.turns)
     return result
 
