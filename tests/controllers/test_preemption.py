@@ -237,3 +237,16 @@ async def test_the_mirror_tells_who_may_leave_as_it_changes(cluster: Cluster):
     assert mirror.residents.of_workload(low) == []
     assert resident.started_at is not None
     assert resident.started_at <= now()
+
+
+async def test_who_has_devices_leaves_them_to_the_preemptor(cluster: Cluster):
+    harbour = cluster.harbour
+    await cluster.allow()
+    lab = await harbour.node("lab", slots={"gpu": 3})
+    low = await cluster.occupy("low", cpu="100m", slots={"gpu": 3})
+    urgent = await cluster.ask(cpu="100m", slots={"gpu": 2})
+    assert await harbour.statuses(urgent) == ["RESERVED"]
+    await cluster.leave(low)
+    assert await harbour.statuses(urgent) == ["SCHEDULED"]
+    assert await harbour.taken(lab) == {0: 1000, 1: 1000, 2: 0}
+    assert await harbour.findings() == []
