@@ -98,6 +98,11 @@ class Loaded:
     locked_nodes: set[UUID] = field(default_factory=set)
     """Nodes whose rows the caller has locked as well."""
 
+    def pending(self, workload_id: UUID) -> int:
+        """How many tasks of a workload wait for a node."""
+        waiting = TaskStatus.PENDING
+        return sum(t.current and t.status is waiting for t in self.tasks.values() if t.workload_id == workload_id)
+
 
 async def load(
     connection: AsyncConnection, *, tasks_of: Sequence[UUID] = (), workload_ids: Iterable[UUID] = ()
