@@ -125,6 +125,23 @@ async def test_a_whole_gang_leaves_with_the_one_that_has_to(cluster: Cluster):
     assert await harbour.findings() == []
 
 
+async def test_a_gang_that_had_to_leave_starts_again_as_a_whole(cluster: Cluster):
+    harbour = cluster.harbour
+    await cluster.allow()
+    gang = await cluster.occupy("gang", replicas=2, gang=True)
+    urgent = await cluster.ask()
+    [held] = await harbour.tasks(urgent)
+    tasks = await harbour.tasks(gang)
+    # The first of it leaves room behind that nobody else wants.
+    await harbour.move(next(task for task in tasks if task.node_id != held.node_id), T.CANCELLED)
+    await cluster.lifecycle.once()
+    await cluster.scheduling.once()
+    assert sorted(await harbour.statuses(gang)) == ["CANCELLED", "TERMINATING"]
+    await cluster.leave(gang)
+    await cluster.scheduling.once()
+    assert await harbour.statuses(gang) == ["PENDING", "PENDING"]
+
+
 async def test_a_budget_is_kept_where_others_can_leave(cluster: Cluster):
     harbour = cluster.harbour
     await cluster.allow()

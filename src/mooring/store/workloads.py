@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, or_, select, update
+from sqlalchemy import bindparam, not_, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.constraints import Constraints
@@ -358,6 +358,15 @@ class Ended:
 
 
 async def ended_replicas(connection: AsyncConnection, limit: int = 1000) -> list[Ended]:
+    """Those to be replaced now; what starts together waits until all of it that leaves has left."""
+    whole = or_(workloads.c.gang, workloads.c.single_node, workloads.c.min_tasks.is_not(None))
+    sibling = tasks.alias()
+    still_leaves = select(sibling.c.id).where(
+        sibling.c.workload_id == tasks.c.workload_id,
+        sibling.c.status == TaskStatus.TERMINATING,
+        sibling.c.current,
+        sibling.c.requeue,
+    )
     rows = await connection.execute(
         select(
             tasks.c.id,
@@ -375,6 +384,7 @@ async def ended_replicas(connection: AsyncConnection, limit: int = 1000) -> list
             or_(workloads.c.kind == Kind.DEPLOYMENT, tasks.c.requeue),
             workloads.c.ended_at.is_(None),
             workloads.c.stopping.is_(False),
+            or_(not_(whole), not_(still_leaves.exists())),
         )
         .order_by(tasks.c.id)
         .limit(limit)
