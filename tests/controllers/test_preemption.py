@@ -7,6 +7,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
+from sqlalchemy import select, update
 
 from mooring.binding.binder import Binder
 from mooring.clock import now
@@ -17,6 +18,8 @@ from mooring.intake.pools import PoolAdmin
 from mooring.mirror.mirror import Mirror
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.workloads import Kind
+from mooring.store.tables import attempts
+from mooring.store.tables import holds as holds_table
 from mooring.wire.api import PoolChange
 from tests.store.harbour import Harbour
 
@@ -140,6 +143,22 @@ async def test_a_gang_that_had_to_leave_starts_again_as_a_whole(cluster: Cluster
     await cluster.leave(gang)
     await cluster.scheduling.once()
     assert await harbour.statuses(gang) == ["PENDING", "PENDING"]
+
+
+async def test_room_that_does_not_come_free_in_time_is_no_failure(cluster: Cluster):
+    harbour = cluster.harbour
+    await cluster.allow(hold_seconds=1)
+    await cluster.occupy("low", replicas=2)
+    urgent = await cluster.ask()
+    past = update(holds_table).values(expires_at=now() - timedelta(seconds=1))
+    await harbour.database.write(lambda c: c.execute(past))
+    await cluster.holds.once()
+    [task] = await harbour.tasks(urgent)
+    assert (task.status, task.not_before) == ("PENDING", None)
+    assert await harbour.rows(select(attempts)) == []
+    # Nobody else has to leave for it while its victims do.
+    await cluster.scheduling.once()
+    assert await harbour.statuses(urgent) == ["PENDING"]
 
 
 async def test_a_budget_is_kept_where_others_can_leave(cluster: Cluster):
