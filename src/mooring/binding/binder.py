@@ -95,7 +95,8 @@ class _Terms:
 async def _in_one_transaction(decisions: Sequence[Decision], terms: _Terms, connection: Connection) -> Bound:
     await leadership.check_term(connection, terms.term)
     # All workloads before any node, as everywhere: the reasons are written after the counters.
-    await lock_workloads(connection, [decision.workload.id for decision in decisions])
+    victims = [victim.workload_id for decision in decisions for victim in decision.victims]
+    await lock_workloads(connection, [*(decision.workload.id for decision in decisions), *victims])
     at = now()
     result = await bind.bind(
         connection,

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 WHOLE = 1000
 """A whole device in the base unit of slots that are counted in thousandths."""
+MOST_DEVICES = 256
+"""Behind one slot of a node: each has a row of its own."""
 
 
 @dataclass(frozen=True, slots=True)
