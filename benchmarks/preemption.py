@@ -13,6 +13,7 @@ from uuid import UUID
 
 from mooring.model.constraints import Constraints, Spread
 from mooring.model.decisions import Decision, Outcome
+from mooring.model.devices import WHOLE, Device, DeviceShare
 from mooring.model.labels import equal_to
 from mooring.model.nodes import Node
 from mooring.model.preemption import Budgets, Preemption, Resident
@@ -45,6 +46,7 @@ def measure(nodes: Sequence[Node]) -> dict[str, float]:
     budgets = Budgets({resident.workload_id: 0 for resident in full.residents[::3]})
     figures |= by_definition("budgets", full, budgets)
     figures |= by_definition("whole_gangs", _in_gangs(full))
+    figures |= by_definition("devices", _with_devices(len(nodes)), changed=_half_a_device)
     figures |= by_definition("topology", full, changed=_spread, plans=3)
     return figures | as_kubernetes(len(nodes))
 
@@ -178,6 +180,31 @@ def _in_gangs(full: Full) -> Full:
         for at, resident in enumerate(ordered)
     ]
     return Full(full.nodes, gangs)
+
+
+def _with_devices(count: int) -> Full:
+    """Nodes of four devices, each with two tasks that share it."""
+    chance = random.Random(5)
+    nodes: list[Node] = []
+    residents: list[Resident] = []
+    for number in range(count):
+        devices = tuple(Device(index, taken=WHOLE) for index in range(4))
+        offered = {"cpu": 64_000, "memory": 256 << 30, "gpu": 4 * WHOLE}
+        node = Node(name=f"node-{number:06}", allocatable=offered, devices={"gpu": devices})
+        here = [
+            replace(
+                _resident(len(residents) + at, node, {"cpu": 1000, "gpu": WHOLE // 2}, chance.choice((1, 2, 3)), NOW),
+                devices=(DeviceShare("gpu", at // 2, WHOLE // 2),),
+            )
+            for at in range(8)
+        ]
+        residents += here
+        nodes.append(_using(node, here))
+    return Full(nodes, residents)
+
+
+def _half_a_device(workload: Workload) -> Workload:
+    return replace(workload, request={"cpu": 1000, "gpu": WHOLE // 2})
 
 
 def _spread(workload: Workload) -> Workload:

@@ -31,6 +31,13 @@ async def test_a_node_shows_what_it_offers_and_what_is_taken(world: World):
     assert (await world.client.get("/api/nodes?pool=default", headers=headers)).json() == {"nodes": []}
 
 
+async def test_a_node_has_no_more_devices_than_can_be_told_apart(world: World):
+    body = {"name": "n1", "simulated": True, "resources": {"cpu": 8, "gpu": 1_000_000_000}}
+    answer = await world.client.post("/api/nodes", json=body, headers=await world.admin())
+    assert (answer.status_code, answer.json()["code"]) == (422, "too-many-devices")
+    assert (await world.client.get("/api/nodes", headers=await world.admin())).json() == {"nodes": []}
+
+
 async def test_a_node_is_drained_resumed_and_removed(world: World):
     await world.add_node("n1")
     admin = await world.admin()

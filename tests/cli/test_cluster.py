@@ -43,6 +43,18 @@ def test_a_simulated_node_is_added_shown_and_removed(server: FakeServer, mooring
     assert mooring("nodes", "add", "toy", "--cpu", "8").exit_code == 2
 
 
+def test_a_node_shows_its_devices_and_what_is_enforced_and_what_is_advice(server: FakeServer, mooring: Mooring) -> None:
+    server.nodes["lab"] = node_view(
+        "lab",
+        enforces={"cpu": "cgroup", "memory": "rlimit", "storage": "none", "gpu": "environment"},
+        devices={"gpu": [{"index": 0, "capacity": 1000, "model": "T4", "memory": 16 << 30, "taken": 400}]},
+    )
+    shown = mooring("nodes", "show", "lab").stdout
+    assert "enforced:     cpu (cgroup), memory (rlimit)\n" in shown
+    assert "advice only:  storage (counted in placement), gpu (named in the environment of the task)\n" in shown
+    assert shown.splitlines()[-1].split() == ["gpu", "0", "T4", "16Gi", "1", "0.6"]
+
+
 def test_a_busy_node_is_removed_by_force_only(server: FakeServer, mooring: Mooring) -> None:
     server.nodes["busy"] = node_view("busy", tasks=2)
     refused = mooring("nodes", "remove", "busy")

@@ -342,7 +342,8 @@ def _on_terminal(*arguments: str) -> str:
 def test_wishes_for_the_place_travel_as_they_were_typed(server: FakeServer, mooring: Mooring) -> None:
     result = mooring(
         "deploy", "web", "--image", "x", "--no-wait", "--select", "disk=ssd", "--tolerate", "gpu", "--tolerate",
-        "team=a", "--spread-over", "zone", "--ports", "2",
+        "team=a", "--spread-over", "zone", "--ports", "2", "--gpu", "0.5", "--gpu-model", "A100", "--gpu-model", "H100",
+        "--gpu-memory", "10Gi",
     )  # fmt: skip
     assert result.exit_code == 0, result.stderr
     assert server.last("POST", "/api/workloads").body["placement"] == {
@@ -353,6 +354,7 @@ def test_wishes_for_the_place_travel_as_they_were_typed(server: FakeServer, moor
         ],
         "spread": [{"topology_key": "zone"}],
         "ports": 2,
+        "devices": [{"models": ["A100", "H100"], "memory": "10Gi"}],
     }
     taints = ("--taint", "dedicated=db", "--taint", "old:PreferNoSchedule")
     assert mooring("nodes", "add", "n", "--cpu", "1", "--memory", "1Gi", *taints).exit_code == 0

@@ -57,16 +57,13 @@ from mooring.scheduling.shapes import Shape, shape_of
 from tests.conformance import translation
 from tests.conformance.translation import Json
 
-LATER: tuple[str, ...] = ()
-"""Files about rules beyond placing one task."""
-
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 _SYSTEM_SPREAD = {("kubernetes.io/hostname", 3), ("topology.kubernetes.io/zone", 5)}
 
 
 def cases_in(folder: Path) -> dict[str, list[Json]]:
     """The cases of every file that is about placing, by the file's name."""
-    files = sorted(path for path in folder.glob("*.json") if path.stem not in LATER)
+    files = sorted(folder.glob("*.json"))
     return {path.stem: json.loads(path.read_text()) for path in files}
 
 

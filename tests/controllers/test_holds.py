@@ -135,6 +135,45 @@ async def test_what_cannot_be_prepared_is_given_up_after_five_attempts(leader: L
     assert await harbour.findings() == []
 
 
+async def test_failures_to_prepare_are_counted_anew_after_a_success(leader: Leader):
+    harbour = leader.harbour
+    service = await harbour.submit("service")
+    await leader.scheduling.once()
+    for _ in range(4):
+        await leader.refused((await harbour.tasks(service))[0].id)
+        await leader.forgive()
+        await leader.scheduling.once()
+    [task] = await harbour.tasks(service)
+    await leader.prepared(task.id)
+    await leader.holds.once()
+    await harbour.move(task, T.RUNNING, T.FAILED)
+    await harbour.replace_ended()
+    await leader.forgive()
+    await leader.scheduling.once()
+    [successor] = await harbour.tasks(service)
+    assert successor.status == "RESERVED"
+    await leader.refused(successor.id)
+    assert await harbour.statuses(service) == ["PENDING"]
+
+
+async def test_a_place_that_is_held_anew_is_judged_by_its_own_hold(leader: Leader):
+    harbour = leader.harbour
+    gang = await leader.hold()
+    first, second = await harbour.tasks(gang)
+    await leader.prepared(first.id, second.id)
+
+    async with harbour.database.read() as connection:
+        [seen] = await holds.waiting(connection)
+    # What was read is over before anybody acts on it.
+    await leader.refused(first.id)
+    await leader.forgive()
+    await leader.scheduling.once()
+    assert seen.ready
+    term = harbour.office.term
+    await harbour.database.write(lambda c: preparing.settle(c, seen.workload_id, term=term, now=now()))
+    assert await harbour.statuses(gang) == ["RESERVED", "RESERVED"]
+
+
 async def test_a_node_that_closes_meanwhile_sends_the_gang_back(leader: Leader):
     harbour = leader.harbour
     gang = await leader.hold()
@@ -144,6 +183,17 @@ async def test_a_node_that_closes_meanwhile_sends_the_gang_back(leader: Leader):
     await leader.holds.once()
     assert await harbour.statuses(gang) == ["PENDING", "PENDING"]
     assert (await harbour.workload(gang)).reason["code"] == "hold-broken"
+
+
+async def test_a_node_that_goes_takes_the_places_of_the_whole_gang_with_it(leader: Leader):
+    harbour = leader.harbour
+    gang = await leader.hold()
+    [one, _] = await harbour.tasks(gang)
+    await harbour.drain(one.node_id)
+    await harbour.nodes_loop().once()
+    assert await harbour.statuses(gang) == ["PENDING", "PENDING"]
+    assert [await harbour.counters(node) for node in leader.nodes] == [(0, 0, 0), (0, 0, 0)]
+    assert await harbour.findings() == []
 
 
 async def test_a_workload_that_is_stopped_while_it_is_held_leaves_nothing_behind(leader: Leader):

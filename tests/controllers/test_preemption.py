@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
+from sqlalchemy import select, update
 
 from mooring.binding.binder import Binder
 from mooring.clock import now
@@ -16,6 +18,8 @@ from mooring.intake.pools import PoolAdmin
 from mooring.mirror.mirror import Mirror
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.workloads import Kind
+from mooring.store.tables import attempts
+from mooring.store.tables import holds as holds_table
 from mooring.wire.api import PoolChange
 from tests.store.harbour import Harbour
 
@@ -124,6 +128,26 @@ async def test_a_whole_gang_leaves_with_the_one_that_has_to(cluster: Cluster):
     assert await harbour.findings() == []
 
 
+async def test_a_gang_that_had_to_leave_comes_back_as_a_whole(cluster: Cluster):
+    harbour = cluster.harbour
+    await cluster.allow()
+    gang = await cluster.occupy("gang", replicas=2, gang=True)
+    urgent = await cluster.ask()
+    tasks = await harbour.tasks(gang)
+    [kept] = await harbour.tasks(urgent)
+    # One of them is slow to leave: there is room for the other, and it waits.
+    [slow] = [task for task in tasks if task.node_id == kept.node_id]
+    [quick] = [task for task in tasks if task is not slow]
+    await harbour.move(quick, T.CANCELLED)
+    await cluster.lifecycle.once()
+    await cluster.scheduling.once()
+    assert sorted(await harbour.statuses(gang)) == ["CANCELLED", "TERMINATING"]
+    await harbour.move(slow, T.CANCELLED)
+    await cluster.lifecycle.once()
+    assert [(task.status, task.attempt) for task in await harbour.tasks(gang)] == [("PENDING", 2)] * 2
+    assert await harbour.findings() == []
+
+
 async def test_a_budget_is_kept_where_others_can_leave(cluster: Cluster):
     harbour = cluster.harbour
     await cluster.allow()
@@ -144,6 +168,40 @@ async def test_equal_priority_unpreemptible_and_young_tasks_stay(cluster: Cluste
     await cluster.scheduling.once()
     assert await harbour.statuses(urgent) == ["PENDING"]
     assert (await harbour.statuses(equal), await harbour.statuses(fixed)) == (["RUNNING"], ["RUNNING"])
+
+
+async def test_a_victim_that_is_too_young_is_looked_at_again_when_it_is_old_enough(cluster: Cluster):
+    harbour = cluster.harbour
+    await cluster.allow(min_runtime_seconds=3600)
+    low = await cluster.occupy("low")
+    await cluster.occupy("also-low")
+    urgent = await cluster.ask()
+    assert await harbour.statuses(urgent) == ["PENDING"]
+    due = cluster.scheduling.room.next_time()
+    assert due is not None
+    assert timedelta(minutes=59) < due - now() <= timedelta(minutes=60)
+    assert await harbour.statuses(low) == ["RUNNING"]
+
+
+async def test_a_place_that_does_not_come_free_in_time_is_given_up_and_is_no_attempt(cluster: Cluster):
+    harbour = cluster.harbour
+    await cluster.allow()
+    low = await cluster.occupy("low")
+    await cluster.occupy("also-low")
+    urgent = await cluster.ask()
+    past = update(holds_table).values(expires_at=now() - timedelta(seconds=1))
+    await harbour.database.write(lambda c: c.execute(past))
+    await cluster.holds.once()
+    [task] = await harbour.tasks(urgent)
+    assert (task.status, task.not_before) == ("PENDING", None)
+    assert (await harbour.workload(urgent)).reason["code"] == "hold-expired"
+    assert await harbour.rows(select(attempts)) == []
+    # Those that leave for it still do, so nobody else has to; it starts when they have left.
+    await cluster.scheduling.once()
+    assert await harbour.statuses(urgent) == ["PENDING"]
+    await cluster.leave(low)
+    await cluster.scheduling.once()
+    assert await harbour.findings() == []
 
 
 async def test_a_preemptor_that_is_cancelled_gives_its_place_back(cluster: Cluster):
@@ -179,3 +237,16 @@ async def test_the_mirror_tells_who_may_leave_as_it_changes(cluster: Cluster):
     assert mirror.residents.of_workload(low) == []
     assert resident.started_at is not None
     assert resident.started_at <= now()
+
+
+async def test_who_has_devices_leaves_them_to_the_preemptor(cluster: Cluster):
+    harbour = cluster.harbour
+    await cluster.allow()
+    lab = await harbour.node("lab", slots={"gpu": 3})
+    low = await cluster.occupy("low", cpu="100m", slots={"gpu": 3})
+    urgent = await cluster.ask(cpu="100m", slots={"gpu": 2})
+    assert await harbour.statuses(urgent) == ["RESERVED"]
+    await cluster.leave(low)
+    assert await harbour.statuses(urgent) == ["SCHEDULED"]
+    assert await harbour.taken(lab) == {0: 1000, 1: 1000, 2: 0}
+    assert await harbour.findings() == []

@@ -67,6 +67,21 @@ async def test_a_node_that_would_not_be_chosen_again_has_no_score(harbour: Harbo
 
 
 @on_sqlite
+async def test_devices_are_told_of_a_dry_run_and_of_what_is_placed_and_a_full_node_would_take_its_own_again(
+    harbour: Harbour,
+):
+    await harbour.node("n1", slots={"gpu": 2})
+    questions = Questions(harbour.database)
+    containers = [{"command": ["true"], "resources": {"gpu": "0.6"}}]
+    would = await questions.dry_run(harbour.principal, request(name="w", replicas=2, containers=containers))
+    assert [task.devices for task in would.tasks] == [{"gpu": [(0, 600)]}, {"gpu": [(1, 600)]}]
+    workload_id = await harbour.submit("w", replicas=2, slots={"gpu": "0.6"})
+    await harbour.place()
+    placed = await questions.explain(workload_id)
+    assert [task.devices for task in placed.tasks] == [task.devices for task in would.tasks]
+    assert [node.node for node in placed.placed_on] == ["n1"]
+
+
 async def test_a_workload_that_is_gone_is_not_found(harbour: Harbour):
     with pytest.raises(NotFound):
         await Questions(harbour.database).explain(new_id())

@@ -7,8 +7,11 @@ from uuid import UUID
 import pytest
 
 from mooring.intake.translation import choose_pool, translate
+from mooring.model import slots
+from mooring.model.devices import DeviceDemand
 from mooring.model.errors import InvalidInput
 from mooring.model.pools import PoolPolicy
+from mooring.model.slots import SlotType
 from mooring.model.tenants import Principal, Role
 from mooring.model.workloads import Kind, OnInsufficient, Restart
 from mooring.store.pools import Pool
@@ -23,6 +26,9 @@ def pool(name: str, *runtimes: str, simulated: bool = False) -> Pool:
 
 
 POOLS = [pool("default", "process"), pool("simulated", "container", simulated=True)]
+
+
+GPU: dict[str, Any] = {"containers": [{"command": ["true"], "resources": {"gpu": "0.5"}}]}
 
 
 def translated(pools: list[Pool] = POOLS, **request: Any) -> NewWorkload:
@@ -82,6 +88,17 @@ def translated(pools: list[Pool] = POOLS, **request: Any) -> NewWorkload:
             "invalid-gang",
             id="strictly apart on one node",
         ),
+        pytest.param(
+            {"placement": {"devices": [{"models": ["A100"]}]}}, "invalid-devices", id="a model of devices and no device"
+        ),
+        pytest.param(
+            {**GPU, "placement": {"devices": [{"models": ["A100"]}, {"memory": "8Gi"}]}},
+            "invalid-devices",
+            id="one slot described twice",
+        ),
+        pytest.param(
+            {**GPU, "placement": {"devices": [{"memory": "much"}]}}, "invalid-quantity", id="no amount of memory"
+        ),
         pytest.param({"labels": {"mooring/group": "x"}}, "reserved-label", id="a label of our own"),
         pytest.param(
             {"placement": {"affinity": [{"labels": {"mooring/group": "x"}}]}}, "reserved-label", id="to our own label"
@@ -97,6 +114,24 @@ def test_what_waiting_cannot_cure_is_refused(request_body: dict[str, Any], code:
     with pytest.raises(InvalidInput) as refused:
         translated(**request_body)
     assert refused.value.code == code
+
+
+def test_models_and_memory_of_devices_are_demanded_slot_by_slot():
+    asked = {"devices": [{"models": ["A100", "H100"], "memory": "10Gi"}]}
+    assert translated(**GPU, placement=asked).constraints.devices == (
+        DeviceDemand("gpu", frozenset({"A100", "H100"}), 10 << 30),
+    )
+
+
+def test_an_amount_between_two_quanta_is_refused_and_the_quantum_named(monkeypatch: pytest.MonkeyPatch):
+    hundredths = SlotType("gpu", "milli", devices=True, quantum=10)
+    monkeypatch.setitem(slots._BY_NAME, "gpu", hundredths)
+    body: dict[str, Any] = {"containers": [{"command": ["true"], "resources": {"gpu": "0.255"}}]}
+    with pytest.raises(InvalidInput, match=re.escape("gpu: 0.255 is not a multiple of 0.01")) as refused:
+        translated(**body)
+    assert refused.value.code == "invalid-quantum"
+    body["containers"][0]["resources"] = {"gpu": "0.25"}
+    assert translated(**body).template.request == {"gpu": 250}
 
 
 def test_a_runtime_that_no_pool_offers_is_refused_with_a_hint():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
@@ -12,6 +13,7 @@ import pytest
 
 from mooring.model.constraints import Constraints, HostPort, Spread, Taint, TaskTerm
 from mooring.model.decisions import Decision, Outcome
+from mooring.model.devices import Device, DeviceShare
 from mooring.model.errors import InvalidInput
 from mooring.model.labels import equal_to
 from mooring.model.nodes import Node
@@ -274,6 +276,46 @@ def test_who_uses_the_port_leaves():
     residents = [running("a", "n", 1, constraints=taken), running("b", "n", 1)]
     work = replace(urgent(cpu=1).workload, constraints=taken)
     assert victims(scheduler([node("n").cpu(4)], residents).decide(work, NOW)) == ["a"]
+
+
+def on_device(name: str, index: int, amount: int, **other: Any) -> Resident:
+    share = DeviceShare("gpu", index, amount)
+    return replace(
+        running(name, "n", 1, devices=(share,), **other), request=parse_amounts({"cpu": 1}) | {"gpu": amount}
+    )
+
+
+def with_devices(residents: list[Resident], count: int = 2) -> Scheduler:
+    """A node with so many devices and these tasks on them."""
+    taken = Counter(dict.fromkeys(range(count), 0))
+    for resident in residents:
+        for share in resident.devices:
+            taken[share.device] += share.amount
+    devices = tuple(Device(index, taken=taken[index]) for index in range(count))
+    used = {"cpu": 1000 * len(residents), "gpu": sum(taken.values())}
+    machine = replace(
+        node("n").cpu(16).slot("gpu", count).node, used=used, tasks=len(residents), devices={"gpu": devices}
+    )
+    return Scheduler([machine], preemption=Preemption(), residents=residents, compiled=False)
+
+
+def test_who_has_the_device_leaves_though_the_amount_is_free():
+    """Half of each device is free, which no whole device is: one of the two leaves, the less important."""
+    residents = [on_device("a", 0, 500, priority=3), on_device("b", 1, 500, priority=1)]
+    decision = with_devices(residents).decide(replace(urgent().workload, request=parse_amounts({"gpu": 1})), NOW)
+    assert victims(decision) == ["b"]
+    assert decision.placements[0].devices == (DeviceShare("gpu", 1, 1000),)
+
+
+def test_the_devices_of_victims_are_given_once():
+    residents = [on_device("a", 0, 1000), on_device("b", 1, 1000, priority=5)]
+    given = with_devices(residents)
+    half = parse_amounts({"gpu": "0.5"})
+    plans = [given.decide(replace(urgent(name).workload, request=half), NOW) for name in ("one", "two", "three")]
+    assert [victims(plan) for plan in plans] == [["a"], [], ["b"]]
+    assert [plan.placements[0].devices[0].device for plan in plans] == [0, 0, 1]
+    given.preemptor.withdraw(plans[2])  # type: ignore[union-attr]
+    assert victims(given.decide(replace(urgent("four").workload, request=half), NOW)) == ["b"]
 
 
 def test_who_makes_the_spread_uneven_leaves():

@@ -15,8 +15,10 @@ from mooring.clock import now
 from mooring.model.constraints import Constraints, Spread
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.devices import DeviceShare
+from mooring.model.lifecycle import TaskStatus
 from mooring.model.pools import Binding
 from mooring.model.slots import fits
+from mooring.model.workloads import Kind
 from mooring.store import bind, workloads
 from mooring.store.engine import Connection, Database
 from mooring.store.tables import node_resources, status_history, tasks
@@ -112,6 +114,18 @@ async def test_one_node_and_enough_tasks_are_demanded_of_the_workload_as_a_whole
     enough = await decision_on(harbour, several, [node_id, other_id, node_id])
     assert len((await harbour.commit(one_node, enough, mode=mode)).bound) == 2
     assert await harbour.findings() == []
+
+
+@on_sqlite
+@pytest.mark.parametrize("mode", list(Binding))
+async def test_what_is_left_of_a_workload_may_be_fewer_than_had_to_start_together(harbour: Harbour, mode: Binding):
+    node_id = await harbour.node("n1")
+    workload_id = await harbour.submit("several", replicas=3, kind=Kind.SESSION, min_tasks=2)
+    await harbour.commit(await decision_on(harbour, workload_id, [node_id, node_id]))
+    for task in (await harbour.tasks(workload_id))[:2]:
+        await harbour.move(task, TaskStatus.RUNNING, TaskStatus.SUCCEEDED)
+    last = await decision_on(harbour, workload_id, [node_id])
+    assert (await harbour.commit(last, mode=mode)).conflicts == []
 
 
 async def demand(harbour: Harbour, workload_id: UUID, **values: Any) -> None:

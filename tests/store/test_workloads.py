@@ -65,8 +65,8 @@ async def test_tasks_that_stay_on_one_node_are_read_with_it(harbour: Harbour):
     async with harbour.database.read() as connection:
         there = await placed(connection, workload_id)
     assert there is not None
-    assert (there.single_node, list(there.occupied.values())) == (True, [2])
-    assert there.project_id == harbour.principal.project_id
+    assert (there.workload.single_node, list(there.workload.occupied.values())) == (True, [2])
+    assert there.workload.project_id == harbour.principal.project_id
     assert await harbour.findings() == []
 
 

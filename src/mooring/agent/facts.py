@@ -13,12 +13,11 @@ import psutil
 
 from mooring import __version__
 from mooring.agent.supervisor.record import boot_id
+from mooring.model.devices import MOST_DEVICES
 from mooring.model.errors import InvalidInput
 from mooring.model.quantity import to_units
 from mooring.model.slots import UNITS_PER_ONE, slot_type
 from mooring.wire.agent import DeviceFact, Facts, Heartbeat
-
-_MOST_DEVICES = 256
 
 
 def machine_facts(
@@ -97,9 +96,9 @@ def declared_devices(written: Iterable[str]) -> dict[str, list[DeviceFact]]:
         if slot in ("cpu", "memory", "storage"):
             raise InvalidInput(f"{text!r}: {slot} is not made of devices", code="invalid-device")
         whole = UNITS_PER_ONE[slot_type(slot).kind]
-        if not count.isdigit() or not 1 <= int(count) <= _MOST_DEVICES:
+        if not count.isdigit() or not 1 <= int(count) <= MOST_DEVICES:
             raise InvalidInput(
-                f"{text!r}: write SLOT=COUNT[:MODEL[:MEMORY]] with a count of 1 to {_MOST_DEVICES}",
+                f"{text!r}: write SLOT=COUNT[:MODEL[:MEMORY]] with a count of 1 to {MOST_DEVICES}",
                 code="invalid-device",
             )
         own = devices.setdefault(slot, [])

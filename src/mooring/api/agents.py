@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request, Response, WebSocket, WebSocketDisconnect
 
 from mooring.api.hub import AgentHub, AgentSession, devices_of
 from mooring.clock import now
+from mooring.model.devices import MOST_DEVICES
 from mooring.model.errors import Conflict, InvalidInput, NotAuthenticated, Unavailable
 from mooring.model.lifecycle import NodeStatus
 from mooring.model.names import check_name
@@ -24,7 +25,6 @@ _log = structlog.get_logger(__name__)
 _HELLO_SECONDS = 10.0
 _POLICY_VIOLATION = 1008
 _AMOUNT_MAX = 2**63 - 1
-_MOST_DEVICES = 256
 
 
 def router(database: Database, hub: AgentHub) -> APIRouter:
@@ -176,8 +176,8 @@ def _check_facts(facts: wire.Facts) -> None:
 
 
 def _check_devices(slot: str, named: list[wire.DeviceFact], capacity: int) -> None:
-    if not 1 <= len(named) <= _MOST_DEVICES or len({device.index for device in named}) != len(named):
-        raise InvalidInput(f"{slot}: a machine has 1 to {_MOST_DEVICES} devices with an index each")
+    if not 1 <= len(named) <= MOST_DEVICES or len({device.index for device in named}) != len(named):
+        raise InvalidInput(f"{slot}: a machine has 1 to {MOST_DEVICES} devices with an index each")
     if any(device.index < 0 or device.capacity < 1 for device in named):
         raise InvalidInput(f"{slot}: the index of a device begins at 0, its capacity at 1")
     if sum(device.capacity for device in named) != capacity:

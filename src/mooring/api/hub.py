@@ -24,6 +24,7 @@ from mooring.store import agents, attempts, events, leadership, nodes, transitio
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
 from mooring.store.ids import new_id
+from mooring.store.loading import lock_owners
 from mooring.store.narration import narrate
 from mooring.wire.agent import (
     ContainerSpec,
@@ -200,7 +201,10 @@ class AgentHub:
 
         async def work(connection: Connection) -> Applied:
             at = now()
-            own = await agents.owned(connection, session.node_id, [task.task_id for task in message.tasks])
+            told = [task.task_id for task in message.tasks]
+            # All workloads before any task or node, as everywhere; and no task moves to another node from here on.
+            await lock_owners(connection, told)
+            own = await agents.owned(connection, session.node_id, told)
             reports = [task for task in message.tasks if task.task_id in own]
             actor = f"agent:{session.node_name}"
             prepared = [task.task_id for task in reports if task.status == "PREPARED"]

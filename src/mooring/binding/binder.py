@@ -95,7 +95,8 @@ class _Terms:
 async def _in_one_transaction(decisions: Sequence[Decision], terms: _Terms, connection: Connection) -> Bound:
     await leadership.check_term(connection, terms.term)
     # All workloads before any node, as everywhere: the reasons are written after the counters.
-    await lock_workloads(connection, [decision.workload.id for decision in decisions])
+    victims = [victim.workload_id for decision in decisions for victim in decision.victims]
+    await lock_workloads(connection, [*(decision.workload.id for decision in decisions), *victims])
     at = now()
     result = await bind.bind(
         connection,
@@ -124,7 +125,9 @@ async def _in_one_transaction(decisions: Sequence[Decision], terms: _Terms, conn
         result.applied.tasks += applied.tasks
         result.applied.workloads += applied.workloads
     await attempts.record(connection, attempts.of_decisions(result.conflicts, failed), at)
-    await workloads.note_waiting(connection, _new_reasons(decisions), at)
+    dropped = {decision.workload.id for decision in result.dropped}
+    told = [decision for decision in decisions if decision.workload.id not in dropped]
+    await workloads.note_waiting(connection, _new_reasons(told), at)
     await pools.set_turns(connection, terms.turns)
     return result
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from mooring.model.attempts import Attempt, AttemptLimits, Phase, Result, judge
+from mooring.model.attempts import Attempt, AttemptLimits, AttemptRecord, Phase, Result, judge
 from mooring.model.errors import Conflict
 from mooring.model.holds import Purpose
 from mooring.model.lifecycle import TaskStatus
@@ -19,28 +19,22 @@ from mooring.store import attempts, holds, transitions, workloads
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection
 from mooring.store.holds import Waiting
+from mooring.store.loading import lock_workloads
 
 LIMITS = AttemptLimits(max_attempts=5)
 _FIRST_BACKOFF_SECONDS = 1.0
 _LONGEST_BACKOFF_SECONDS = 60.0
 
 
-async def settle(connection: Connection, waiting: Waiting, *, term: int, now: datetime) -> Applied | None:
-    """Admit a workload whose place is ready, give up one whose time is over; None while neither is so.
-
-    Whatever was decided about it meanwhile is left as it is.
-    """
-    if now >= waiting.expires_at:
-        return await _give_up(connection, waiting.workload_id, _expired(waiting), term=term, now=now)
-    if not waiting.ready:
-        return None
-    try:
-        return await holds.admit(connection, waiting.workload_id, actor="holds", now=now, term=term)
-    except Conflict as conflict:
-        if conflict.code == "hold-unknown":
-            return None
-        reason = Reason(conflict.code, conflict.message, "holds", "change")
-        return await holds.release(connection, waiting.workload_id, reason, actor="holds", now=now, term=term)
+async def settle(connection: Connection, workload_id: UUID, *, term: int, now: datetime) -> Applied | None:
+    """Admit a workload whose place is ready, give up one whose time is over; None while neither is so."""
+    await lock_workloads(connection, [workload_id])
+    for waiting in await holds.waiting(connection, workload_id):
+        if now >= waiting.expires_at:
+            return await _expire(connection, waiting, term=term, now=now)
+        if waiting.ready:
+            return await _admit(connection, workload_id, term=term, now=now)
+    return None
 
 
 async def take_reports(
@@ -56,6 +50,25 @@ async def take_reports(
     return result
 
 
+async def _expire(connection: Connection, waiting: Waiting, *, term: int, now: datetime) -> Applied:
+    if waiting.purpose is Purpose.PREPARE:
+        return await _give_up(connection, waiting.workload_id, _expired(waiting), term=term, now=now)
+    # Room that did not come free is no failure: the workload waits for it as all others do.
+    return await holds.release(connection, waiting.workload_id, _expired(waiting), actor="holds", now=now, term=term)
+
+
+async def _admit(connection: Connection, workload_id: UUID, *, term: int, now: datetime) -> Applied | None:
+    try:
+        applied = await holds.admit(connection, workload_id, actor="holds", now=now, term=term)
+    except Conflict as conflict:
+        reason = Reason(conflict.code, conflict.message, "holds", "change")
+        return await holds.release(connection, workload_id, reason, actor="holds", now=now, term=term)
+    if applied is not None and _failures(await _last(connection, workload_id)):
+        # Failures are counted anew from here.
+        await attempts.record(connection, [Attempt(workload_id, Phase.PREPARE, Result.SUCCESS)], now)
+    return applied
+
+
 async def _give_up(
     connection: Connection,
     workload_id: UUID,
@@ -66,8 +79,8 @@ async def _give_up(
     actor: str = "holds",
 ) -> Applied:
     """All tasks of the workload wait again, later after every failure; after too many it fails."""
-    last = (await attempts.last_records(connection, [workload_id])).get((workload_id, None))
-    result = judge(last and last[1], Phase.PREPARE, LIMITS, now)
+    last = await _last(connection, workload_id)
+    result = judge(last, Phase.PREPARE, LIMITS, now)
     attempt = Attempt(workload_id, Phase.PREPARE, result, reason.code, reason.message)
     await attempts.record(connection, [attempt], now)
     if result is Result.GIVE_UP:
@@ -76,12 +89,24 @@ async def _give_up(
         return await transitions.apply(
             connection, changes, actor=actor, now=now, term=term, failed={workload_id: reason}
         )
-    failures = last[1].number if last is not None and last[1].attempt.phase is Phase.PREPARE else 0
-    seconds = min(_FIRST_BACKOFF_SECONDS * 2**failures, _LONGEST_BACKOFF_SECONDS)
+    seconds = min(_FIRST_BACKOFF_SECONDS * 2 ** _failures(last), _LONGEST_BACKOFF_SECONDS)
     applied = await holds.release(connection, workload_id, reason, actor=actor, now=now, term=term)
     waiting = [change.task_id for change, _ in applied.tasks if change.new is TaskStatus.PENDING]
     await workloads.postpone(connection, waiting, now + timedelta(seconds=seconds))
     return applied
+
+
+async def _last(connection: Connection, workload_id: UUID) -> AttemptRecord | None:
+    """The last record about the workload as a whole."""
+    found = (await attempts.last_records(connection, [workload_id])).get((workload_id, None))
+    return found and found[1]
+
+
+def _failures(last: AttemptRecord | None) -> int:
+    """How often it could not be prepared, one time after the other."""
+    if last is None or last.attempt.phase is not Phase.PREPARE or last.attempt.result is Result.SUCCESS:
+        return 0
+    return last.number
 
 
 def _expired(waiting: Waiting) -> Reason:

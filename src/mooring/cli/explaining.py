@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mooring.cli.output import Cell, Column, Format, Styled, show_fields, show_json, show_line, show_table
-from mooring.cli.words import plural, reason_text, status_style, status_text
+from mooring.cli.words import devices, plural, reason_text, status_style, status_text
 
 if TYPE_CHECKING:
     from mooring.wire.explanation import Explanation, ScoredNode, TaskPlace
@@ -54,8 +55,10 @@ def show_explanation(explanation: Explanation, output: Format) -> None:
     if explanation.tasks:
         _under("Tasks would go to" if explanation.id is None and explanation.outcome == "placed" else "Tasks")
         shown = explanation.tasks if output is Format.WIDE else explanation.tasks[:_TASKS_SHOWN]
-        ports = Format.WIDE if any(task.ports for task in shown) else Format.TABLE
-        show_table(_TASKS, [_task(task, explanation) for task in shown], ports)
+        # Columns that no task fills are left out.
+        given = {"PORTS": any(task.ports for task in shown), "DEVICES": any(task.devices for task in shown)}
+        filled = [replace(column, wide=not given.get(column.title, True)) for column in _TASKS]
+        show_table(filled, [_task(task, explanation) for task in shown])
         if len(shown) < len(explanation.tasks):
             show_line(f"and {plural(len(explanation.tasks) - len(shown), 'more task')} (-o wide shows all)")
 
@@ -66,7 +69,8 @@ _TASKS = (
     Column("STATUS"),
     Column("NODE"),
     Column("SCORE", number=True),
-    Column("PORTS", wide=True),
+    Column("PORTS"),
+    Column("DEVICES"),
 )
 _CURES = {"release": "others leaving", "change": "a change", "never": "nothing"}
 
@@ -108,6 +112,7 @@ def _task(task: TaskPlace, explanation: Explanation) -> list[Cell]:
         task.node or "",
         "" if task.score is None else _points(task.score),
         ", ".join(map(str, task.ports)),
+        devices(task.devices),
     ]
 
 

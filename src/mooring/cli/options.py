@@ -35,6 +35,14 @@ NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node's name
 CpuOption = Annotated[str | None, typer.Option(metavar="CORES", help="Processor cores: 2, 0.5 or 500m.")]
 MemoryOption = Annotated[str | None, typer.Option(metavar="BYTES", help="Main memory: 512Mi, 2Gi.")]
 GpuOption = Annotated[str | None, typer.Option(metavar="DEVICES", help="Graphics processors: 1, or 0.5 of one.")]
+GpuModelOption = Annotated[
+    list[str] | None,
+    typer.Option("--gpu-model", metavar="MODEL", help="Only graphics processors of this model; again for another."),
+]
+GpuMemoryOption = Annotated[
+    str | None,
+    typer.Option("--gpu-memory", metavar="BYTES", help="Device memory of its share of each graphics processor: 10Gi."),
+]
 StorageOption = Annotated[str | None, typer.Option(metavar="BYTES", help="Disk space: 10Gi.")]
 SlotOption = Annotated[
     list[str] | None, typer.Option("--slot", metavar="NAME=AMOUNT", help="Any other resource; may be repeated.")

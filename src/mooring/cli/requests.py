@@ -78,9 +78,11 @@ def placement(
     tolerate: Iterable[str] | None,
     ports: int,
     spread_over: Iterable[str] | None = None,
+    gpu_models: list[str] | None = None,
+    gpu_memory: str | None = None,
 ) -> PlacementRequest | None:
     """What was said about the place; None if nothing was."""
-    from mooring.wire.placement import PlacementRequest, SpreadRequest, TolerationRequest
+    from mooring.wire.placement import DevicesRequest, PlacementRequest, SpreadRequest, TolerationRequest
 
     tolerations = []
     for text in tolerate or ():
@@ -92,6 +94,7 @@ def placement(
         "tolerations": tolerations,
         "ports": ports,
         "spread": [build(SpreadRequest, topology_key=key) for key in spread_over or ()],
+        "devices": [build(DevicesRequest, models=gpu_models, memory=gpu_memory)] if gpu_models or gpu_memory else [],
     }
     return build(PlacementRequest, **fields) if any(fields.values()) else None
 

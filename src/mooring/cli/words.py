@@ -73,6 +73,19 @@ def rounded(slot: str, amount: str) -> str:
     return f"{value:.3g}{unit}" if abs(value) < 1000 else f"{value:.0f}{unit}"
 
 
+def devices(by_slot: Mapping[str, Iterable[tuple[int, int]]]) -> str:
+    """`gpu 0, gpu 2 (0.5)`: a share of a device with how much of it."""
+    from mooring.model.slots import UNITS_PER_ONE, slot_type
+
+    words = []
+    for slot, shares in by_slot.items():
+        kind = slot_type(slot)
+        for index, amount in shares:
+            whole = amount == UNITS_PER_ONE[kind.kind]
+            words.append(f"{slot} {index}" if whole else f"{slot} {index} ({kind.format(amount)})")
+    return ", ".join(words)
+
+
 def pairs(values: Mapping[str, str]) -> str:
     return ",".join(f"{name}={value}" for name, value in values.items()) or NOTHING
 

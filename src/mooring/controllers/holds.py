@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
+from uuid import UUID
 
 from mooring.binding import preparing
 from mooring.clock import now
@@ -11,7 +12,6 @@ from mooring.coordination.leadership import Office
 from mooring.store import holds, leadership
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database
-from mooring.store.holds import Waiting
 from mooring.store.narration import narrate
 
 
@@ -34,12 +34,12 @@ class HoldsLoop:
             waiting = await holds.waiting(connection)
         for held in waiting:
             if held.ready or now() >= held.expires_at:
-                applied = await self._database.write(partial(self._settle, held))
+                applied = await self._database.write(partial(self._settle, held.workload_id))
                 if applied is not None:
                     narrate(applied)
         self._next_end = min((held.expires_at for held in waiting if held.expires_at > now()), default=None)
         return False
 
-    async def _settle(self, held: Waiting, connection: Connection) -> Applied | None:
+    async def _settle(self, workload_id: UUID, connection: Connection) -> Applied | None:
         await leadership.check_term(connection, self._office.term)
-        return await preparing.settle(connection, held, term=self._office.term, now=now())
+        return await preparing.settle(connection, workload_id, term=self._office.term, now=now())

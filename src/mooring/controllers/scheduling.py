@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import datetime, timedelta
 from time import monotonic, perf_counter
 from typing import TypeVar
 from uuid import UUID
@@ -147,8 +147,10 @@ class SchedulingLoop:
             placed.append((None, self.room.park(_counted_in_metrics(Pass(tuple(wrong))), None, at)))
         for scheduler, workloads in by_scheduler.items():
             result = _counted_in_metrics(scheduler.place(workloads, at))
-            eager = self._mirror.pools[workloads[0].pool].policy.preemption is not None
-            placed.append((scheduler, self.room.park(result, scheduler.profile, at, eager=eager)))
+            rules = self._mirror.pools[workloads[0].pool].policy.preemption
+            again = timedelta(seconds=rules.min_runtime_seconds) if rules and rules.min_runtime_seconds else None
+            parked = self.room.park(result, scheduler.profile, at, eager=rules is not None, again=again)
+            placed.append((scheduler, parked))
         return placed
 
     def _explain(self, placed: Sequence[tuple[Scheduler | None, Pass]]) -> list[Decision]:

@@ -9,6 +9,7 @@ from mooring.model.lifecycle import TaskStatus
 from mooring.store import holds, leadership, nodes, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
+from mooring.store.loading import lock_owners
 from mooring.store.narration import narrate
 
 _NEXT = {
@@ -33,6 +34,9 @@ class SimulationLoop:
         async def work(connection: Connection) -> Applied:
             await leadership.check_term(connection, self._office.term)
             held = [task_id for task_id, status in due[:_MOST_AT_ONCE] if status is TaskStatus.RESERVED]
+            if held:
+                # All workloads before any task, as everywhere.
+                await lock_owners(connection, [task_id for task_id, _ in due[:_MOST_AT_ONCE]])
             await holds.note_prepared(connection, held, now())
             changes = [Change(task_id, _NEXT[status]) for task_id, status in due[:_MOST_AT_ONCE] if status in _NEXT]
             return await transitions.apply(connection, changes, actor="simulation", now=now(), term=self._office.term)

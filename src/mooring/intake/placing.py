@@ -16,8 +16,11 @@ from mooring.model.constraints import (
     TaskTerm,
     Toleration,
 )
+from mooring.model.devices import DeviceDemand
 from mooring.model.labels import Operator, Requirement, Selector, equal_to
+from mooring.model.slots import slot_type
 from mooring.wire.placement import (
+    DevicesRequest,
     PlacementRequest,
     RequirementRequest,
     SpreadRequest,
@@ -56,12 +59,17 @@ def constraints_of(
         spread=tuple(_spread(term, labels) for term in asked.spread),
         host_ports=tuple(HostPort(p.port, p.protocol) for p in asked.host_ports),
         ports_wanted=asked.ports,
+        devices=tuple(_demand(devices) for devices in asked.devices),
         designated=frozenset(asked.nodes),
     )
 
 
 def taints_of(asked: Sequence[TaintRequest]) -> tuple[Taint, ...]:
     return tuple(Taint(taint.key, taint.value, Effect(taint.effect)) for taint in asked)
+
+
+def _demand(asked: DevicesRequest) -> DeviceDemand:
+    return DeviceDemand(asked.slot, frozenset(asked.models), slot_type("memory").parse(asked.memory))
 
 
 def _requirements(asked: Sequence[RequirementRequest]) -> tuple[Requirement, ...]:

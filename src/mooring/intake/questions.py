@@ -13,6 +13,7 @@ from mooring.intake.translation import translate
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
 from mooring.model.decisions import SCORE_ONE
+from mooring.model.devices import by_slot
 from mooring.model.errors import NotFound
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Task, Workload
@@ -62,7 +63,7 @@ class Questions:
             if waiting is not None:
                 explained = await self._ask(partial(scheduler.explain, waiting, now()))
             elif there is not None:
-                explained = await self._ask(partial(scheduler.explain_placed, there))
+                explained = await self._ask(partial(scheduler.explain_placed, there.workload, devices=there.devices))
             else:
                 return _ended(row, tasks)
         return _shown(row, tasks, explained)
@@ -149,6 +150,7 @@ def _tried(workload: Workload, pool: Pool, explained: Explained) -> Explanation:
             status="PLACED" if place else "PENDING",
             score=place.score / SCORE_ONE if place else None,
             ports=list(place.ports) if place else [],
+            devices=by_slot(place.devices) if place else {},
         )
         for task in workload.tasks
     ]
@@ -181,4 +183,5 @@ def _ended(row: WorkloadRow, tasks: Sequence[TaskRow]) -> Explanation:
 
 def _place(task: TaskRow) -> TaskPlace:
     score = None if task.score is None else task.score / SCORE_ONE
-    return TaskPlace(index=task.task_index, node=task.node_name, status=task.status, score=score)
+    devices = {slot: list(shares) for slot, shares in (task.devices or {}).items()}
+    return TaskPlace(index=task.task_index, node=task.node_name, status=task.status, score=score, devices=devices)

@@ -8,9 +8,10 @@ from uuid import UUID
 from mooring.intake.placing import constraints_of
 from mooring.intake.together import check_together, group_of_request
 from mooring.model.constraints import check_constraints
+from mooring.model.devices import DeviceDemand
 from mooring.model.errors import InvalidInput
 from mooring.model.groups import Direction, grouped
-from mooring.model.slots import parse_amounts
+from mooring.model.slots import Amounts, parse_amounts
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Container, Kind, OnInsufficient, Restart, TaskTemplate
 from mooring.store.ids import new_id
@@ -35,6 +36,7 @@ def translate(request: WorkloadRequest, principal: Principal, pools: Sequence[Po
         images=[container.image for container in template.containers if container.image is not None],
     )
     check_constraints(constraints)
+    _check_devices(constraints.devices, template.request)
     check_together(request)
     group = group_of_request(request, constraints)
     if group is not None:
@@ -132,6 +134,21 @@ def _template(request: WorkloadRequest, kind: Kind) -> TaskTemplate:
         if amount * request.replicas > 2**63 - 1:
             raise InvalidInput(f"{slot}: {request.replicas} tasks of this size are too much", code="quantity-too-large")
     return template
+
+
+def _check_devices(demands: Sequence[DeviceDemand], request: Amounts) -> None:
+    """InvalidInput for a demand on devices that could have no effect."""
+    described: set[str] = set()
+    for demand in demands:
+        if not request.get(demand.slot):
+            raise InvalidInput(
+                f"devices: it says which {demand.slot} devices it needs, and asks for none; "
+                f"say how many in `resources`",
+                code="invalid-devices",
+            )
+        if demand.slot in described:
+            raise InvalidInput(f"devices: {demand.slot} is described twice", code="invalid-devices")
+        described.add(demand.slot)
 
 
 def _made_up_name(template: TaskTemplate, workload_id: UUID) -> str:

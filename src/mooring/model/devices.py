@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 WHOLE = 1000
 """A whole device in the base unit of slots that are counted in thousandths."""
+MOST_DEVICES = 256
+"""Behind one slot of a node: each has a row of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,19 @@ class DeviceShare(NamedTuple):
     slot: str
     device: int
     amount: int
+
+
+def by_slot(shares: Iterable[DeviceShare]) -> dict[str, list[tuple[int, int]]]:
+    """Per slot the devices, index and amount: how a task's devices are stored and shown."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for share in shares:
+        found.setdefault(share.slot, []).append((share.device, share.amount))
+    return found
+
+
+def shares_of(devices: Mapping[str, Sequence[tuple[int, int]]] | None) -> list[DeviceShare]:
+    """What `by_slot` made, read back."""
+    return [DeviceShare(slot, index, amount) for slot, shares in (devices or {}).items() for index, amount in shares]
 
 
 @dataclass(frozen=True, slots=True)

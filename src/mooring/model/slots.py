@@ -34,8 +34,13 @@ class SlotType:
     """Amounts are multiples of this many base units."""
 
     def parse(self, text: str | int) -> int:
-        """Base units of a written amount; a value that the unit cannot hold exactly is an error."""
-        return to_units(text, UNITS_PER_ONE[self.kind], what=self.name)
+        """Base units of a written amount; one that the unit or the quantum cannot hold exactly is an error."""
+        units = to_units(text, UNITS_PER_ONE[self.kind], what=self.name)
+        if units % self.quantum:
+            raise InvalidInput(
+                f"{self.name}: {text} is not a multiple of {self.format(self.quantum)}", code="invalid-quantum"
+            )
+        return units
 
     def format(self, units: int) -> str:
         return format_binary(units) if self.kind == "bytes" else format_decimal(units, UNITS_PER_ONE[self.kind])

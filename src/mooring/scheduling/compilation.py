@@ -48,7 +48,7 @@ def fill_cache(nicer_by: int) -> None:
     """What the other process does: compile into the cache. It ends with the process that waits for it."""
     threading.Thread(target=_end_with_standard_input, daemon=True).start()
     os.nice(nicer_by)
-    from mooring.scheduling import engine, kernels
+    from mooring.scheduling import kernels, warming
 
     if kernels.CACHE_FOLDER is None:
         return
@@ -56,23 +56,23 @@ def fill_cache(nicer_by: int) -> None:
     with (Path(kernels.CACHE_FOLDER) / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not kernels.cache_is_filled():
-            engine.warm_up()
+            warming.warm_up()
             kernels.mark_cache_filled()
 
 
 def _compile(urgent: bool) -> None:
     try:
         # Imported here, since the compiler itself takes a while to import.
-        from mooring.scheduling import engine, kernels
+        from mooring.scheduling import kernels, warming
 
         if kernels.CACHE_FOLDER is not None and not kernels.cache_is_filled():
             _fill_cache_apart(0 if urgent else _NICER_BY)
         try:
-            engine.warm_up()
+            warming.warm_up()
         except OSError:
             # The cache cannot be written any more: what is compiled is for this process alone.
             kernels.leave_cache()
-            engine.warm_up()
+            warming.warm_up()
         kernels.mark_cache_filled()
     except BaseException as error:
         _failure.append(error)

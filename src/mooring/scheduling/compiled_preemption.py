@@ -12,13 +12,13 @@ from uuid import UUID
 import numpy as np
 
 from mooring.model.decisions import Decision, Outcome, Placement
-from mooring.model.preemption import Preemption, Resident, Victim
-from mooring.model.workloads import LONG_AGO, Workload
+from mooring.model.preemption import Resident, Victim
+from mooring.model.workloads import Workload
 from mooring.scheduling import kernels
+from mooring.scheduling.displacement import LOWEST_PRIORITY
 from mooring.scheduling.engine import Engine, kernels_log
 from mooring.scheduling.preemption import Preemptor
-from mooring.scheduling.residents import NOT_STARTED, Residents, start_of
-from mooring.scheduling.victims import LOWEST_PRIORITY
+from mooring.scheduling.residents import NOT_STARTED, start_of
 
 _KINDS = 64
 """Kinds of preemptors whose costs are kept."""
@@ -242,14 +242,3 @@ class CompiledPreemptor:
             kinds.add(kind)
             part.append((workload, code))
         yield part
-
-
-def warm_up_preemption(engine: Engine) -> None:
-    """Compile the kernels of preemption, or load them as compiled before."""
-    preemptor = Preemptor(engine.cluster, engine.profile, Residents(), Preemption())
-    compiled = CompiledPreemptor(engine, preemptor)
-    compiled.sync()
-    workload = Workload(name="any", request={"cpu": 1})
-    code = compiled.code_of(workload)
-    assert code is not None
-    compiled.plan([(workload, code)], LONG_AGO)

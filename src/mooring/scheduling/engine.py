@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from mooring.model.constraints import Constraints
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.devices import WHOLE, DeviceShare
-from mooring.model.nodes import Node
 from mooring.model.workloads import Workload
 from mooring.scheduling import kernels
 from mooring.scheduling.columns import Cluster, Rows
@@ -25,7 +24,7 @@ from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
 from mooring.scheduling.lowering import DEVICE_SLOT, LoweredProfile, StaticKey, lower_profile
 from mooring.scheduling.mixes import Mixes
 from mooring.scheduling.plugins import PluginFailed
-from mooring.scheduling.profiles import Profile, Registry
+from mooring.scheduling.profiles import Profile
 from mooring.scheduling.shapes import Shape, of_all, shape_of
 from mooring.scheduling.topology import Topology
 
@@ -597,20 +596,3 @@ def kernels_log(nodes: kernels.Nodes, rows: Rows) -> None:
 
 def _doubled(array: NDArray[_Kind]) -> NDArray[_Kind]:
     return np.concatenate((array, np.zeros_like(array)))
-
-
-def warm_up() -> None:
-    """Compile the kernels, or load them as compiled before."""
-    cluster = Cluster([Node(name="any", allocatable={"cpu": 1000})])
-    engine = Engine(cluster, Registry().profile())
-    engine.sync()
-    batch = Batch()
-    workload = Workload(name="any", request={"cpu": 1})
-    code = engine.code_of(workload)
-    assert code is not None
-    batch.add(workload, code, 1)
-    engine.place(batch)
-    # Imported here, since it builds on this module.
-    from mooring.scheduling.compiled_preemption import warm_up_preemption
-
-    warm_up_preemption(engine)

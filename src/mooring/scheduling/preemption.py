@@ -13,47 +13,18 @@ from uuid import UUID
 
 import numpy as np
 
-from mooring.model.constraints import Constraints
 from mooring.model.decisions import Decision, Outcome, Placement
-from mooring.model.preemption import Budgets, Preemption, Resident, Victim, VictimScope
+from mooring.model.preemption import Victim
 from mooring.model.workloads import Task, Workload
-from mooring.scheduling.columns import Cluster
+from mooring.scheduling.displacement import Standing
 from mooring.scheduling.evaluation import Evaluation
 from mooring.scheduling.explanation import forget
-from mooring.scheduling.profiles import Profile
-from mooring.scheduling.residents import Residents, shown_constraints
 from mooring.scheduling.shapes import shape_of
-from mooring.scheduling.victims import Candidate, Known, Place, Search, curable
-
-_KINDS_KEPT = 64
+from mooring.scheduling.victims import Candidate, Place, Search, curable
 
 
-class Preemptor:
+class Preemptor(Standing):
     """Plans by one pool's rules. What it plans counts at once: the place is taken, and the victims are spoken for."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        profile: Profile,
-        residents: Residents,
-        rules: Preemption,
-        budgets: Budgets | None = None,
-    ) -> None:
-        self.cluster = cluster
-        self.profile = profile
-        self.residents = residents
-        self.rules = rules
-        self.allowed: dict[UUID, int] = {}
-        """How many more tasks of a workload may be disturbed, what was planned subtracted."""
-        self._known: dict[tuple[object, ...], Known] = {}
-        self.tell_budgets(budgets or Budgets())
-
-    def tell_budgets(self, budgets: Budgets) -> None:
-        """How many tasks may be disturbed from now on; plans made before are no longer subtracted."""
-        for workload_id in self.allowed.keys() | budgets.allowed.keys():
-            if self.allowed.get(workload_id) != budgets.allowed.get(workload_id):
-                self.residents.note_workload(workload_id)
-        self.allowed = dict(budgets.allowed)
 
     def may_preempt(self, workload: Workload) -> bool:
         """Not one that never does, and not while tasks still leave for it on a node where it may run."""
@@ -96,34 +67,6 @@ class Preemptor:
     def accept(self, workload: Workload, victims: Sequence[Victim]) -> None:
         """The victims are spoken for: they still occupy what they have, and only this workload counts on it."""
         self._mark(victims, None, workload.id)
-
-    def owner(self, one: Resident | Workload) -> UUID | None:
-        """Whose tasks may have to leave for whose: those with the same answer."""
-        match self.rules.scope:
-            case VictimScope.USER:
-                return one.user_id
-            case VictimScope.PROJECT:
-                return one.project_id
-            case VictimScope.DOMAIN:
-                return one.domain_id
-            case VictimScope.POOL:
-                return None
-
-    def told_constraints(self, resident: Resident, row: int) -> Constraints | None:
-        """What the cluster counts of a task for others to ask about; None where it was not told of it."""
-        for constraints in (shown_constraints(resident), resident.constraints):
-            if self.cluster.placed.has(row, constraints, leaving=resident.leaving_for is not None):
-                return constraints
-        return None
-
-    def known(self, key: tuple[object, ...], now: datetime) -> Known:
-        """What is kept about nodes for workloads that are alike."""
-        known = self._known.get(key)
-        if known is None or (known.now != now and self.rules.min_runtime_seconds):
-            if len(self._known) >= _KINDS_KEPT:
-                self._known.clear()
-            known = self._known[key] = Known(now)
-        return known
 
     def _carry_out(
         self, workload: Workload, tasks: Sequence[Task], places: Sequence[Place], victims: Sequence[Victim]

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple
 from uuid import UUID
 
 import numpy as np
@@ -20,7 +20,8 @@ from mooring.model.devices import DeviceShare
 from mooring.model.preemption import Resident, Victim
 from mooring.model.slots import Amounts
 from mooring.model.workloads import Workload
-from mooring.scheduling.columns import Cluster, Demand, Mask, Rows
+from mooring.scheduling.columns import Demand, Mask, Rows
+from mooring.scheduling.displacement import LOWEST_PRIORITY, NOBODY_LEAVES, Cost, Known, Option, Standing, Unit
 from mooring.scheduling.evaluation import Evaluation
 from mooring.scheduling.filters.devices import DevicesFilter
 from mooring.scheduling.filters.host_ports import HostPortsFilter
@@ -30,36 +31,16 @@ from mooring.scheduling.filters.task_anti_affinity import TaskAntiAffinityFilter
 from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
 from mooring.scheduling.filters.topology_spread import TopologySpreadFilter
 from mooring.scheduling.plugins import ask_filter, ask_why
-from mooring.scheduling.residents import NOT_STARTED, Residents, importance, start_of
+from mooring.scheduling.residents import importance, start_of
 from mooring.scheduling.selection import own_tasks, select
 from mooring.scheduling.shapes import shape_of
 from mooring.scheduling.trial import Trial
-
-if TYPE_CHECKING:
-    from mooring.scheduling.preemption import Preemptor
 
 _COUNTING = (ResourcesFilter, TasksPerNodeFilter)
 """They ask about nothing but what tasks occupy on the node."""
 _EASING = (DevicesFilter, HostPortsFilter, LicenceFilter, TaskAntiAffinityFilter, TopologySpreadFilter)
 """A node that passes them passes them, too, when tasks leave it."""
 _NOBODY: frozenset[UUID] = frozenset()
-
-LOWEST_PRIORITY = -(1 << 31)
-"""Sums of priorities count from here, so that no victim makes a sum smaller."""
-
-
-class Cost(NamedTuple):
-    """What the victims on a node are worth; the smallest is chosen, by name among equals."""
-
-    violations: int
-    highest: int
-    total: int
-    victims: int
-    age: int
-    """The later the longest-running of the highest priority started, the smaller."""
-
-
-NOBODY_LEAVES = Cost(0, 2 * LOWEST_PRIORITY, 0, 0, -NOT_STARTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +53,6 @@ class Candidate:
     cost: Cost
 
 
-class _Unit(NamedTuple):
-    """Tasks that leave together: one, or all of a workload that lives or dies as a whole; the most important first."""
-
-    residents: tuple[Resident, ...]
-    violating: frozenset[UUID]
-    """Those whose loss breaks a budget."""
-
-    @property
-    def order(self) -> tuple[bool, tuple[int, int, int]]:
-        """Who is given back first."""
-        return not self.violating, importance(self.residents[0])
-
-
 @dataclass(frozen=True, slots=True)
 class _Sight:
     """Those on a row who leave already, and those who may have to."""
@@ -93,7 +61,7 @@ class _Sight:
     node_id: UUID | None
     """Only what is on this node is moved; None: units are moved with all that they have elsewhere."""
     leaving: list[Resident]
-    units: list[_Unit]
+    units: list[Unit]
 
     @property
     def present(self) -> list[Resident]:
@@ -106,10 +74,6 @@ class _Sight:
         return [resident for resident in residents if resident.node_id == self.node_id]
 
 
-Option: TypeAlias = tuple[Cost, tuple[_Unit, ...]]
-"""Who has to leave a row, and what they are worth."""
-
-
 class Place(NamedTuple):
     """Where a task goes, with the ports and devices that it was given there."""
 
@@ -119,38 +83,18 @@ class Place(NamedTuple):
     score: int = 0
 
 
-class Known:
-    """What leaving tasks would make of the rows, as long as nothing changes there."""
-
-    def __init__(self, now: datetime) -> None:
-        self.now = now
-        self.by_row: dict[int, Option | None] = {}
-        self._seen = self._residents_seen = -1
-
-    def forget_stale(self, cluster: Cluster, residents: Residents) -> None:
-        rows, nodes = cluster.changes.since(self._seen), residents.changed_since(self._residents_seen)
-        if rows is None or nodes is None:
-            self.by_row.clear()
-            return
-        for row in (*rows.tolist(), *map(cluster.row_of, nodes)):
-            self.by_row.pop(row, None)
-
-    def mark_seen(self, cluster: Cluster, residents: Residents) -> None:
-        self._seen, self._residents_seen = cluster.changes.revision, residents.revision
-
-
 class Search:
     """One workload's search for places, on a trial of the cluster."""
 
-    def __init__(self, preemptor: Preemptor, workload: Workload, now: datetime) -> None:
-        self._preemptor = preemptor
-        self._cluster = preemptor.cluster
-        self._residents = preemptor.residents
+    def __init__(self, standing: Standing, workload: Workload, now: datetime) -> None:
+        self._standing = standing
+        self._cluster = standing.cluster
+        self._residents = standing.residents
         self._workload = workload
         self._now = now
-        self._owner = preemptor.owner(workload)
-        self._started_by = now - timedelta(seconds=preemptor.rules.min_runtime_seconds)
-        self._evaluation = Evaluation(shape_of(workload, self._cluster), self._cluster, preemptor.profile)
+        self._owner = standing.owner(workload)
+        self._started_by = now - timedelta(seconds=standing.rules.min_runtime_seconds)
+        self._evaluation = Evaluation(shape_of(workload, self._cluster), self._cluster, standing.profile)
         asked = [plugin for plugin in self._evaluation.active.filters if plugin.depends_on != "static"]
         self._counting = [plugin for plugin in asked if isinstance(plugin, _COUNTING)]
         self._others = [plugin for plugin in asked if not isinstance(plugin, _COUNTING)]
@@ -160,7 +104,7 @@ class Search:
         """How many tasks have to fit on one node."""
         self._gone: dict[UUID, Constraints | None] = {}
         """The tasks that are thought away, each with what the cluster had counted of it."""
-        self._units: list[_Unit] = []
+        self._units: list[Unit] = []
         self._victims: dict[UUID, Victim] = {}
         self.trial = Trial(self._cluster)
         self.needs_others = False
@@ -198,7 +142,7 @@ class Search:
         options = sorted(self._options().items(), key=lambda option: (option[1][0], -cluster.precedence[option[0]]))
         return [Candidate(row, cluster.node(row).name, tuple(_victims(units)), cost) for row, (cost, units) in options]
 
-    def _best(self) -> tuple[int, tuple[_Unit, ...]] | None:
+    def _best(self) -> tuple[int, tuple[Unit, ...]] | None:
         """The row whose victims are worth the least."""
         options, precedence = self._options(), self._cluster.precedence
         if not options:
@@ -213,8 +157,8 @@ class Search:
         if workload.max_per_node is not None:
             rows = rows[self._own[rows] + self._at_once <= workload.max_per_node]
         alike = (self._evaluation.shape, workload.priority, self._owner, self._at_once)
-        known = self._preemptor.known(alike, self._now)
-        if self._units and self._preemptor.allowed:
+        known = self._standing.known(alike, self._now)
+        if self._units and self._standing.allowed:
             # What this plan has spent of the budgets is not known to others.
             known = Known(self._now)
         known.forget_stale(cluster, residents)
@@ -237,10 +181,12 @@ class Search:
         return options
 
     def _anybody_asked_about(self, row: int) -> bool:
-        """Whether somebody on a row is counted for anything that others may ask about."""
+        """Whether somebody on a row is counted for anything that others may ask about, or has devices that it wants."""
         placed = self._cluster.placed
         for resident in self._residents.on(self._cluster.node(row).id):
-            told = self._preemptor.told_constraints(resident, row)
+            if resident.devices and self._evaluation.wants_devices:
+                return True
+            told = self._standing.told_constraints(resident, row)
             if told is not None and placed.is_asked_about(told, leaving=resident.leaving_for is not None):
                 return True
         return False
@@ -257,7 +203,7 @@ class Search:
         try:
             self._think_away(trial, [resident for sight in sights for resident in sight.present], counted=counted)
             sights = self._fitting(sights, True, counted=counted)
-            victims: dict[int, list[_Unit]] = {sight.row: [] for sight in sights}
+            victims: dict[int, list[Unit]] = {sight.row: [] for sight in sights}
             for rank in range(max((len(sight.units) for sight in sights), default=0)):
                 asked = [sight for sight in sights if rank < len(sight.units)]
                 back = [resident for sight in asked for resident in sight.moved(rank)]
@@ -284,7 +230,7 @@ class Search:
             units.sort(key=lambda unit: unit.order)
         return _Sight(row, node_id if counted else None, leaving, units)
 
-    def _units_on(self, here: Iterable[Resident]) -> list[_Unit]:
+    def _units_on(self, here: Iterable[Resident]) -> list[Unit]:
         """Who may have to leave one node. Budgets are spent from the most important on."""
         units: list[tuple[Resident, ...]] = []
         seen: set[UUID] = set()
@@ -300,15 +246,15 @@ class Search:
         units.sort(key=lambda unit: importance(unit[0]))
         spent = Counter(resident.workload_id for unit in self._units for resident in unit.residents)
         violating: set[UUID] = set()
-        for resident in (resident for unit in units for resident in unit) if self._preemptor.allowed else ():
-            allowed = self._preemptor.allowed.get(resident.workload_id)
+        for resident in (resident for unit in units for resident in unit) if self._standing.allowed else ():
+            allowed = self._standing.allowed.get(resident.workload_id)
             if allowed is not None:
                 spent[resident.workload_id] += 1
                 if spent[resident.workload_id] > allowed:
                     violating.add(resident.task_id)
         if not violating:
-            return [_Unit(unit, _NOBODY) for unit in units]
-        return [_Unit(unit, frozenset(each.task_id for each in unit) & violating) for unit in units]
+            return [Unit(unit, _NOBODY) for unit in units]
+        return [Unit(unit, frozenset(each.task_id for each in unit) & violating) for unit in units]
 
     def _may_leave(self, resident: Resident) -> bool:
         return (
@@ -316,7 +262,7 @@ class Search:
             and resident.leaving_for is None
             and resident.priority < self._workload.priority
             and (resident.started_at is None or resident.started_at <= self._started_by)
-            and (self._owner is None or self._preemptor.owner(resident) == self._owner)
+            and (self._owner is None or self._standing.owner(resident) == self._owner)
             and resident.task_id not in self._gone
         )
 
@@ -368,7 +314,7 @@ class Search:
         self._own[row] += 1
         return self._assume(self.trial, row, selection.scores[0])
 
-    def _take(self, row: int, units: Sequence[_Unit]) -> list[Place]:
+    def _take(self, row: int, units: Sequence[Unit]) -> list[Place]:
         """Choose a row: who has to leave is gone for the rest of the search."""
         self.needs_others = True
         here = self._residents.on(self._cluster.node(row).id)
@@ -405,7 +351,7 @@ class Search:
         for resident in residents:
             row = self._cluster.row_of(resident.node_id)
             if row is not None:
-                constraints = self._gone[resident.task_id] = self._preemptor.told_constraints(resident, row)
+                constraints = self._gone[resident.task_id] = self._standing.told_constraints(resident, row)
                 leaving = resident.leaving_for is not None
                 trial.forget(*self._counted(resident, row), constraints, (resident.devices,), leaving=leaving)
 
@@ -430,7 +376,7 @@ class Search:
         return np.array([row], dtype=np.intp), self._cluster.demand(tuple(sorted(resident.request.items())))
 
 
-def _cost(units: Sequence[_Unit]) -> Cost:
+def _cost(units: Sequence[Unit]) -> Cost:
     residents = [resident for unit in units for resident in unit.residents]
     if not residents:
         return NOBODY_LEAVES
@@ -444,7 +390,7 @@ def _cost(units: Sequence[_Unit]) -> Cost:
     )
 
 
-def _victims(units: Iterable[_Unit]) -> list[Victim]:
+def _victims(units: Iterable[Unit]) -> list[Victim]:
     """The most important first."""
     leaving = [(resident, resident.task_id in unit.violating) for unit in units for resident in unit.residents]
     leaving.sort(key=lambda each: importance(each[0]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from itertools import islice
 from uuid import UUID
@@ -156,10 +156,19 @@ class WaitingRoom:
                 self._unexplained[group] = None
         return taken + others
 
-    def park(self, result: Pass, profile: Profile | None, now: datetime, *, eager: bool = False) -> Pass:
+    def park(
+        self,
+        result: Pass,
+        profile: Profile | None,
+        now: datetime,
+        *,
+        eager: bool = False,
+        again: timedelta | None = None,
+    ) -> Pass:
         """Take back what a pass could not place; the rest of the pass comes back, its reasons still to be said.
 
-        `eager`: work that may make room for itself is worth a try after every change in its pool.
+        `eager`: work that may make room for itself is worth a try after every change in its pool, and `again` after
+        this time, when those whom it may displace have run for long enough.
         """
         if self._out:
             self._let_go(decision for decision in result.decisions if decision.outcome is not Outcome.WAITING)
@@ -175,6 +184,8 @@ class WaitingRoom:
             else:
                 self.forget(workload.id)
             backs_off = self._remember_time(workload, now)
+            if again is not None and position in parked and not backs_off:
+                self._hand_out_at(workload, now + again)
             if workload.gates:
                 self._gated[workload.id] = workload.gates
             elif position not in parked and not backs_off:
@@ -267,9 +278,12 @@ class WaitingRoom:
         times = [task.not_before for task in workload.tasks if task.not_before is not None and task.not_before > now]
         if not times:
             return False
-        self._later[workload.id] = (min(times), workload)
-        heappush(self._times, (min(times), workload.id))
+        self._hand_out_at(workload, min(times))
         return True
+
+    def _hand_out_at(self, workload: Workload, time: datetime) -> None:
+        self._later[workload.id] = (time, workload)
+        heappush(self._times, (time, workload.id))
 
     def _note_new_owners(self) -> None:
         """Users who got a node of their own are no longer like all others to placement."""

@@ -9,7 +9,8 @@ from uuid import UUID
 from sqlalchemy import Select, and_, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.devices import WHOLE, Device
+from mooring.model.devices import MOST_DEVICES, WHOLE, Device
+from mooring.model.errors import InvalidInput
 from mooring.model.slots import Amounts, slot_type
 from mooring.store.sets import among
 from mooring.store.tables import node_devices
@@ -54,6 +55,11 @@ async def set_devices(connection: AsyncConnection, node_id: UUID, devices: Mappi
 
 def completed(devices: Mapping[str, Sequence[Device]], capacity: Amounts) -> dict[str, Sequence[Device]]:
     """A node's devices by slot: those that were named, and whole ones numbered from 0 where none were."""
+    for slot, amount in capacity.items():
+        if slot_type(slot).devices and amount > MOST_DEVICES * WHOLE:
+            raise InvalidInput(
+                f"{slot}: a node has at most {MOST_DEVICES} devices, not {amount // WHOLE:,}", code="too-many-devices"
+            )
     return {
         slot: devices.get(slot) or [Device(index) for index in range(amount // WHOLE)]
         for slot, amount in capacity.items()

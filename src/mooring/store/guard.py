@@ -257,8 +257,10 @@ class Guard:
             return "all tasks of the workload have to be on one node"
         if workload.min_tasks is not None:
             together = sum(own.values()) + sum(share.tasks.values())
-            if together < workload.min_tasks:
-                return f"{workload.min_tasks} tasks start together or none; there are {together}"
+            # Fewer may be left of it: some have done their work, or it was scaled down.
+            least = min(workload.min_tasks, sum(own.values()) + self._loaded.pending(workload.id))
+            if together < least:
+                return f"{least} tasks start together or none; there are {together}"
         return None
 
     def _count_in(self, workload: LoadedWorkload, share: _Share) -> None:

@@ -44,10 +44,10 @@ class Waiting:
     ready: bool
 
 
-async def waiting(connection: AsyncConnection) -> list[Waiting]:
-    """Every workload with a hold, in the order in which they were held."""
+async def waiting(connection: AsyncConnection, workload_id: UUID | None = None) -> list[Waiting]:
+    """Every workload with a hold, in the order in which they were held; or the given one, if it has any."""
     unprepared = func.count().filter(tasks.c.prepared_at.is_(None))
-    rows = await connection.execute(
+    query = (
         select(
             holds.c.workload_id,
             func.max(holds.c.purpose).label("purpose"),
@@ -58,6 +58,9 @@ async def waiting(connection: AsyncConnection) -> list[Waiting]:
         .group_by(holds.c.workload_id)
         .order_by(func.min(holds.c.created_at), holds.c.workload_id)
     )
+    if workload_id is not None:
+        query = query.where(holds.c.workload_id == workload_id)
+    rows = await connection.execute(query)
     return [
         Waiting(r.workload_id, Purpose(r.purpose), r.expires_at, r.purpose != Purpose.PREPARE or not r.unprepared)
         for r in rows

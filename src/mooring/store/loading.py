@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
@@ -100,6 +100,11 @@ class Loaded:
     locked_nodes: set[UUID] = field(default_factory=set)
     """Nodes whose rows the caller has locked as well."""
 
+    def pending(self, workload_id: UUID) -> int:
+        """How many tasks of a workload wait for a node."""
+        waiting = TaskStatus.PENDING
+        return sum(t.current and t.status is waiting for t in self.tasks.values() if t.workload_id == workload_id)
+
 
 async def load(
     connection: AsyncConnection, *, tasks_of: Sequence[UUID] = (), workload_ids: Iterable[UUID] = ()
@@ -124,6 +129,11 @@ async def lock_workloads(connection: AsyncConnection, ids: Iterable[UUID]) -> di
     }
 
 
+async def lock_owners(connection: AsyncConnection, task_ids: Collection[UUID]) -> None:
+    """The workloads of these tasks, locked as `lock_workloads` does."""
+    await lock_workloads(connection, await _owners(connection, list(task_ids)))
+
+
 async def lock_nodes(connection: AsyncConnection, ids: Iterable[UUID]) -> None:
     """Whoever moves the counters of nodes holds the nodes' rows, taken in the order of their ids."""
     rows = [(id,) for id in ids]
@@ -133,7 +143,7 @@ async def lock_nodes(connection: AsyncConnection, ids: Iterable[UUID]) -> None:
 
 async def load_ended(connection: AsyncConnection, task_ids: Sequence[UUID]) -> list[LoadedTask]:
     """These tasks, whatever became of them, with their workloads locked."""
-    await lock_workloads(connection, await _owners(connection, task_ids))
+    await lock_owners(connection, task_ids)
     rows = await _THESE.read(connection, [(id,) for id in dict.fromkeys(task_ids)]) if task_ids else ()
     return [_task(as_uuid(row[-1]), row) for row in sorted(rows, key=itemgetter(0))]
 

@@ -9,7 +9,7 @@ from sqlalchemy import and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.constraints import Constraints
-from mooring.model.devices import DeviceShare
+from mooring.model.devices import shares_of
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.preemption import Budgets, Resident
 from mooring.model.workloads import Kind
@@ -85,8 +85,6 @@ def _resident(row: AnyRow, constraints: Mapping[UUID, Constraints]) -> Resident:
         started_at=row.started_at,
         whole=row.whole,
         leaving_for=row.preempted_by if row.status == TaskStatus.TERMINATING else None,
-        devices=tuple(
-            DeviceShare(slot, index, amount) for slot, shares in (row.devices or {}).items() for index, amount in shares
-        ),
+        devices=tuple(shares_of(row.devices)),
         ports=tuple((protocol, port) for protocol, port in row.ports or ()),
     )

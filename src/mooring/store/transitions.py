@@ -107,7 +107,7 @@ async def apply(
     applied = Applied()
     written: dict[UUID, _Written] = {}
     moves = Moves()
-    for change in changes:
+    for change in _with_all_holds(changes, loaded):
         task = loaded.tasks.get(change.task_id)
         if task is None or change.new not in lifecycle.TASK_EDGES[task.status]:
             continue
@@ -132,6 +132,26 @@ async def apply(
         await journal.write(writes)
     moves.check()
     return applied
+
+
+def _with_all_holds(changes: Sequence[Change], loaded: Loaded) -> Sequence[Change]:
+    """A place is kept for a workload as a whole: where one hold of it is given up, all are."""
+    broken = {
+        task.workload_id: change.reason
+        for change in changes
+        if change.new is TaskStatus.PENDING
+        and (task := loaded.tasks.get(change.task_id)) is not None
+        and task.status is TaskStatus.RESERVED
+    }
+    if not broken:
+        return changes
+    known = {change.task_id for change in changes}
+    others = (
+        Change(task.id, TaskStatus.PENDING, broken[task.workload_id])
+        for task in loaded.tasks.values()
+        if task.workload_id in broken and task.status is TaskStatus.RESERVED and task.id not in known
+    )
+    return [*changes, *others]
 
 
 async def free_lost(connection: AsyncConnection, task_ids: Sequence[UUID], now: datetime) -> int:

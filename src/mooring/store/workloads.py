@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, or_, select, update
+from sqlalchemy import and_, bindparam, not_, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.constraints import Constraints
@@ -396,6 +396,12 @@ class Ended:
 
 
 async def ended_replicas(connection: AsyncConnection, limit: int = 1000) -> list[Ended]:
+    """What starts together waits again together: its victims are replaced when the last of them has left."""
+    sibling = tasks.alias()
+    still_leaving = select(sibling.c.id).where(
+        sibling.c.workload_id == workloads.c.id, sibling.c.requeue, sibling.c.status == TaskStatus.TERMINATING
+    )
+    together = or_(workloads.c.gang, workloads.c.single_node, workloads.c.min_tasks.is_not(None))
     rows = await connection.execute(
         select(
             tasks.c.id,
@@ -411,6 +417,7 @@ async def ended_replicas(connection: AsyncConnection, limit: int = 1000) -> list
             tasks.c.current,
             tasks.c.status.in_([s for s in TaskStatus if is_end(s)]),
             or_(workloads.c.kind == Kind.DEPLOYMENT, tasks.c.requeue),
+            not_(and_(tasks.c.requeue, together, still_leaving.exists())),
             workloads.c.ended_at.is_(None),
             workloads.c.stopping.is_(False),
         )

@@ -47,6 +47,8 @@ class TaskPlace(Answer):
     score: float | None
     """What its node was, or would be, chosen with."""
     ports: list[int] = []
+    devices: dict[str, list[tuple[int, int]]] = {}
+    """Per slot the devices of its node that are, or would be, its own: index and amount in base units."""
 
 
 class Explanation(Answer):

@@ -8,12 +8,13 @@ from pydantic import Field, StringConstraints
 
 from mooring.model.groups import LONGEST_NAME
 from mooring.model.names import NAME_PATTERN
-from mooring.wire.fields import INT32_MAX, LabelName, Name, Request
+from mooring.wire.fields import INT32_MAX, LabelName, Name, Quantity, Request, SlotName
 
 _MANY = 32
 Weight = Annotated[int, Field(ge=1, le=100)]
 TopologyKey = LabelName
 LabelValue = Annotated[str, StringConstraints(max_length=255, pattern=r"^[^\x00]*$")]
+DeviceModel = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00]*$")]
 
 
 class RequirementRequest(Request):
@@ -71,6 +72,16 @@ class HostPortRequest(Request):
     protocol: Literal["TCP", "UDP", "SCTP"] = "TCP"
 
 
+class DevicesRequest(Request):
+    """What each device that a task is given of a slot must be, beyond the amount."""
+
+    slot: SlotName = "gpu"
+    models: Annotated[list[DeviceModel], Field(max_length=_MANY)] = []
+    """Any of them; none named: any model."""
+    memory: Quantity = 0
+    """Device memory that comes with its share of each device: half a device brings half of its memory."""
+
+
 class GroupRequest(Request):
     """Workloads of the same user that name it are members: apart or together on nodes, by wish or strictly."""
 
@@ -92,5 +103,6 @@ class PlacementRequest(Request):
     host_ports: Annotated[list[HostPortRequest], Field(max_length=_MANY)] = []
     ports: Annotated[int, Field(ge=0, le=_MANY)] = 0
     """How many ports of the node's range each task needs; their numbers come in its environment (MOORING_PORTS)."""
+    devices: Annotated[list[DevicesRequest], Field(max_length=_MANY)] = []
     nodes: Annotated[list[Name], Field(max_length=_MANY)] = []
     """Preferred before every score."""

@@ -136,7 +136,8 @@ def show(name: NodeArgument, output: OutputOption = Format.TABLE, server: Server
             ("runtimes", ", ".join(node.runtimes)),
             ("owner", node.owner or ""),
             ("labels", pairs(node.labels)),
-            ("enforces", pairs(node.enforces)),
+            ("enforced", _limits(node, advice=False)),
+            ("advice only", _limits(node, advice=True)),
             ("tasks", str(node.tasks)),
             ("load", _load(node)),
             ("seen", f"{age(node.last_seen_at)} ago" if node.last_seen_at else ""),
@@ -162,6 +163,15 @@ def show(name: NodeArgument, output: OutputOption = Format.TABLE, server: Server
     if devices:
         print()
         show_table([Column("DEVICE"), Column("INDEX", number=True), Column("MODEL"), *_DEVICE_COLUMNS], devices)
+
+
+_ADVICE = {"environment": "named in the environment of the task", "none": "counted in placement"}
+
+
+def _limits(node: NodeView, *, advice: bool) -> str:
+    """What keeps tasks to what they asked for, by resource; or which of it they are only told."""
+    words = [f"{slot} ({_ADVICE.get(how, how)})" for slot, how in node.enforces.items() if (how in _ADVICE) is advice]
+    return ", ".join(words)
 
 
 def _of_device(slot: str, device: DeviceView) -> list[Cell]:
@@ -226,7 +236,9 @@ def _status(node: NodeView) -> Styled:
 
 def _free(node: NodeView, slot: str) -> str:
     view = node.slots.get(slot)
-    return f"{rounded(slot, view.free)}/{rounded(slot, view.allocatable)}" if view else ""
+    if view is None or view.allocatable == "0":
+        return ""
+    return f"{rounded(slot, view.free)}/{rounded(slot, view.allocatable)}"
 
 
 def _load(node: NodeView) -> str:

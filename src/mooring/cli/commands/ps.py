@@ -13,6 +13,7 @@ from mooring.cli.words import (
     age,
     amounts,
     command_text,
+    devices,
     instant,
     pairs,
     reason_text,
@@ -86,7 +87,9 @@ def status(name: WorkloadArgument, output: OutputOption = Format.TABLE, server: 
     if detail.tasks:
         print()
         shown_tasks = [task for task in detail.tasks if task.current or output is Format.WIDE]
-        show_table(_TASK_COLUMNS, [_task_row(task, detail) for task in shown_tasks], output)
+        given = any(task.devices for task in shown_tasks)
+        columns = [replace(c, wide=not given) if c.title == "DEVICES" else c for c in _TASK_COLUMNS]
+        show_table(columns, [_task_row(task, detail) for task in shown_tasks], output)
 
 
 def _all_pages(
@@ -190,6 +193,7 @@ _TASK_COLUMNS = (
     Column("TASK", number=True),
     Column("STATUS"),
     Column("NODE"),
+    Column("DEVICES"),
     Column("ATTEMPT", number=True),
     Column("RESTARTS", number=True),
     Column("EXIT", number=True),
@@ -207,6 +211,7 @@ def _task_row(task: TaskView, detail: WorkloadDetail) -> list[Cell]:
         str(task.index),
         Styled(status_text(task.status, simulated=detail.simulated), status_style(task.status)),
         task.node or "",
+        devices(task.devices),
         str(task.attempt),
         str(task.restarts),
         "" if task.exit_code is None else str(task.exit_code),

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mooring.model.devices import DeviceShare, shares_of
 from mooring.model.lifecycle import OCCUPYING
 from mooring.model.workloads import Kind, Workload
 from mooring.store.tables import pools, tasks, workloads
 from mooring.store.workloads import constraints_of
 
 
-async def placed(connection: AsyncConnection, workload_id: UUID) -> Workload | None:
+class Placed(NamedTuple):
+    workload: Workload
+    devices: Mapping[UUID, Sequence[DeviceShare]]
+    """Per node what its tasks there have of the devices."""
+
+
+async def placed(connection: AsyncConnection, workload_id: UUID) -> Placed | None:
     """None if no task of it is on a node."""
     on_nodes = await connection.execute(
-        select(tasks.c.node_id).where(
+        select(tasks.c.node_id, tasks.c.devices).where(
             tasks.c.workload_id == workload_id,
             tasks.c.status.in_(list(OCCUPYING)),
             tasks.c.node_id.is_not(None),
         )
     )
-    occupied = Counter(on_nodes.scalars())
+    occupied: Counter[UUID] = Counter()
+    devices: dict[UUID, list[DeviceShare]] = defaultdict(list)
+    for task in on_nodes:
+        occupied[task.node_id] += 1
+        devices[task.node_id] += shares_of(task.devices)
     if not occupied:
         return None
     row = (
@@ -33,7 +46,7 @@ async def placed(connection: AsyncConnection, workload_id: UUID) -> Workload | N
             .where(workloads.c.id == workload_id)
         )
     ).one()
-    return Workload(
+    workload = Workload(
         id=row.id,
         name=row.name,
         kind=Kind(row.kind),
@@ -52,3 +65,4 @@ async def placed(connection: AsyncConnection, workload_id: UUID) -> Workload | N
         occupied=dict(occupied),
         constraints=(await constraints_of(connection, [workload_id]))[workload_id],
     )
+    return Placed(workload, devices)

@@ -1,0 +1,202 @@
+"""A store with a leader, to whom anything may happen: what all such histories share, and what always holds."""
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, run_state_machine_as_test
+from sqlalchemy import select, update
+
+from mooring.binding.binder import Binder
+from mooring.clock import now
+from mooring.controllers import scheduling as scheduling_loop
+from mooring.controllers.scheduling import SchedulingLoop
+from mooring.intake.nodes import NodeAdmin
+from mooring.mirror import mirror as mirror_module
+from mooring.mirror.mirror import Mirror
+from mooring.model.errors import Conflict
+from mooring.model.lifecycle import AGENT_REPORTS, TaskStatus, is_end
+from mooring.model.workloads import Kind
+from mooring.store import transitions
+from mooring.store.changes import Change
+from mooring.store.engine import Connection, Database
+from mooring.store.ledger import Finding
+from mooring.store.tables import nodes as nodes_table
+from mooring.store.tables import tasks
+from tests.mirror.compare import differences
+from tests.properties import proofs
+from tests.servers import PostgresServer
+from tests.store.harbour import LONG_AGO, Harbour
+
+R = TypeVar("R")
+T = TaskStatus
+MOST_NODES, MOST_WORKLOADS = 4, 6
+PICK = st.integers(0, 11)
+# After every backoff.
+LATER = timedelta(hours=1)
+Steps = list[tuple[TaskStatus, bool]]
+# What agents say of a task, with `gone`: step by step, or several steps at once when it was short.
+REPORTS: list[Steps] = [
+    [(T.PREPARING, False)],
+    [(T.RUNNING, False)],
+    [(T.RUNNING, False), (T.SUCCEEDED, True)],
+    [(T.PREPARING, False), (T.RUNNING, False), (T.FAILED, True)],
+    [(T.SUCCEEDED, True)],
+    [(T.FAILED, True)],
+    [(T.CANCELLED, True)],
+    [(T.CANCELLED, True), (T.CANCELLED, True)],
+]
+HEALTH = ["well", "ill", "silent"]
+ADMIN = ["drain", "resume", "remove", "remove by force"]
+ANYTHING = st.lists(st.tuples(st.sampled_from(sorted(AGENT_REPORTS)), st.booleans()), min_size=1, max_size=3)
+
+
+class Machine(RuleBasedStateMachine):
+    """What may happen; those who derive from it say how often, by their rules."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self.numbers = count(1)
+        self.node_ids: list[UUID] = []
+        self.workload_ids: list[UUID] = []
+        self.do(self._open(url))
+
+    def do(self, work: Awaitable[R]) -> R:
+        async def run() -> R:
+            return await work
+
+        return self.runner.run(run())
+
+    async def _open(self, url: str) -> None:
+        self.harbour = await Harbour.open(Database(url))
+        self.mirror = Mirror(self.harbour.database)
+        self.loop = self.new_loop(self.mirror)
+        await self.loop.start()
+
+    def new_loop(self, mirror: Mirror) -> SchedulingLoop:
+        """Its timer is always due: what it finds that no change had woken would be a cure that was missed."""
+        return SchedulingLoop(mirror, Binder(self.harbour.database), self.harbour.office, reconcile_interval=0)
+
+    def teardown(self) -> None:
+        self.do(proofs.check_edges(self.harbour))
+        self.loop.close()
+        self.do(self.harbour.database.close())
+        self.runner.close()
+
+    # --- tenants ---
+
+    def stop(self, pick: int, remove: bool) -> None:
+        self.do(self.harbour.stop(self.workload_ids[pick % len(self.workload_ids)], remove=remove))
+
+    def scale(self, pick: int, replicas: int) -> None:
+        workload_id = self.workload_ids[pick % len(self.workload_ids)]
+        workload = self.do(self.harbour.workload(workload_id))
+        if workload.kind == Kind.DEPLOYMENT and workload.ended_at is None and not workload.stopping:
+            self.do(self.harbour.scale(workload_id, max(replicas, workload.min_tasks or 1)))
+
+    # --- the leader ---
+
+    def replace_what_ended(self) -> None:
+        self.do(self.harbour.replace_ended())
+
+    # --- nodes and their agents ---
+
+    def node_is(self, pick: int, how: str) -> None:
+        """A node that answers again after it was lost returns."""
+        if not self.node_ids:
+            return
+        node_id = self.node_ids[pick % len(self.node_ids)]
+        if how == "silent":
+            silent = update(nodes_table).where(nodes_table.c.id == node_id).values(last_seen_at=LONG_AGO)
+            self.do(self.harbour.database.write(lambda c: c.execute(silent)))
+            self._look_at_nodes()
+        else:
+            self.do(self.harbour.beat(node_id, now(), problem="disk full" if how == "ill" else None, cpu_percent=12.5))
+
+    def admin_does(self, pick: int, what: str) -> None:
+        if not self.node_ids:
+            return
+        node_id = self.node_ids[pick % len(self.node_ids)]
+        if what in ("drain", "resume"):
+            self.do(self.harbour.drain(node_id, what == "drain"))
+            self._look_at_nodes()
+            return
+        name = self.do(self.harbour.node_row(node_id)).name
+        admin = NodeAdmin(self.harbour.database, simulation_allowed=False)
+        try:
+            self.do(admin.remove(self.harbour.principal, name, what == "remove by force"))
+        except Conflict:
+            assert what == "remove"
+        else:
+            self.node_ids.remove(node_id)
+
+    def _look_at_nodes(self) -> None:
+        loop = self.harbour.nodes_loop(3600)
+        loop._next_look_at = LONG_AGO
+        self.do(loop.once())
+
+    async def charged(self) -> list[UUID]:
+        query = select(tasks.c.id).where(tasks.c.node_id.is_not(None), tasks.c.freed_at.is_(None))
+        return [row.id for row in await self.harbour.rows(query.order_by(tasks.c.id))]
+
+    async def tell(self, steps: list[tuple[UUID, TaskStatus, bool]]) -> None:
+        """As the server takes a report in: an end counts when nothing is left on the node."""
+
+        async def work(connection: Connection) -> None:
+            changes = [
+                Change(task_id, status, freed=gone) for task_id, status, gone in steps if gone or not is_end(status)
+            ]
+            await transitions.apply(connection, changes, actor="agent:n", now=now())
+            await transitions.free_lost(connection, [task_id for task_id, _, gone in steps if gone], now())
+
+        await self.harbour.database.write(work)
+
+    # --- what always holds ---
+
+    @invariant()
+    def ledger_counters_and_json_agree_within_capacity(self) -> None:
+        assert self.findings() == []
+
+    def findings(self) -> list[Finding]:
+        return self.do(self.harbour.findings())
+
+    @invariant()
+    def the_mirror_follows(self) -> None:
+        self.do(self.mirror.follow())
+        assert self.do(differences(self.mirror, self.harbour.database)) == []
+
+
+def run(make: Callable[[], Machine], monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
+    monkeypatch.setattr(mirror_module, "_LOAD_SECONDS", 0)
+    # Nothing depends on how long a step took: every backoff is over at the next turn.
+    monkeypatch.setattr(scheduling_loop, "now", lambda: now() + LATER)
+    factory: Any = make
+    # A failure is shown as it was found: to shrink it would take longer than a test may.
+    phases = (Phase.explicit, Phase.reuse, Phase.generate)
+    own = settings(deadline=None, suppress_health_check=list(HealthCheck), phases=phases, print_blob=True, **more)
+    run_state_machine_as_test(factory, settings=own)
+
+
+def on_sqlite(kind: type[Machine], template: Path, folder: Path) -> Callable[[], Machine]:
+    """Makes machines, each with a database of its own."""
+    numbers = count()
+
+    def make() -> Machine:
+        file = folder / f"{next(numbers)}.db"
+        shutil.copy(template, file)
+        return kind(f"sqlite+aiosqlite:///{file}")
+
+    return make
+
+
+def on_postgresql(kind: type[Machine], server: PostgresServer, template: str) -> Callable[[], Machine]:
+    return lambda: kind(server.url(server.create_database(template=template)))

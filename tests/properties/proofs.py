@@ -1,0 +1,236 @@
+"""Questions to a store after a step: what must hold is looked up in its rows, without the code that wrote them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import select
+
+from mooring.model.constraints import Constraints
+from mooring.model.lifecycle import OCCUPYING, ON_THE_WAY_OUT, TaskStatus, is_end, is_legal
+from mooring.model.workloads import Kind
+from mooring.store import tables
+from mooring.store.constraints import decode_constraints, decode_taints
+from mooring.store.tables import (
+    device_allocations,
+    node_devices,
+    node_resources,
+    nodes,
+    resource_allocations,
+    status_history,
+    tasks,
+    workloads,
+)
+from mooring.store.types import AnyRow
+from tests.store.harbour import Harbour
+
+T = TaskStatus
+_BOOKS = (
+    "attempts",
+    "device_allocations",
+    "events",
+    "holds",
+    "node_devices",
+    "node_resources",
+    "port_allocations",
+    "resource_allocations",
+    "status_history",
+    "tasks",
+    "workloads",
+)
+
+
+async def books(harbour: Harbour) -> dict[str, list[tuple[Any, ...]]]:
+    """All that commits write, so that two moments can be compared."""
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    for name in _BOOKS:
+        table = tables.metadata.tables[name]
+        rows = await harbour.rows(select(table).order_by(*table.primary_key.columns))
+        found[name] = [tuple(row) for row in rows]
+    return found
+
+
+class Excess(NamedTuple):
+    """What is above the capacity of a slot or device: of all that stays, and of what is really there."""
+
+    staying: int
+    there: int
+
+
+async def excesses(harbour: Harbour) -> dict[tuple[UUID, str, int | None], Excess]:
+    """Per slot and per device of a node what is too much there; none but a machine that shrank may make it so.
+
+    What is held may count on what victims leave; what is not held any more may not.
+    """
+    found: dict[tuple[UUID, str, int | None], Excess] = {}
+    for row in await harbour.rows(select(node_resources)):
+        assert min(row.held, row.reserved, row.used, row.leaving) >= 0
+        there = row.reserved + row.used
+        _note(found, (row.node_id, row.slot_name, None), row.allocatable, there + row.held - row.leaving, there)
+    staying: Counter[tuple[UUID, str, int]] = Counter()
+    there_now: Counter[tuple[UUID, str, int]] = Counter()
+    given = select(device_allocations, tasks.c.status, tasks.c.preempted_by).join(
+        tasks, tasks.c.id == device_allocations.c.task_id
+    )
+    for row in await harbour.rows(given.where(device_allocations.c.freed_at.is_(None))):
+        device = (row.node_id, row.slot_name, row.device_index)
+        staying[device] += row.amount if row.preempted_by is None else 0
+        there_now[device] += row.amount if row.status != T.RESERVED else 0
+    for row in await harbour.rows(select(node_devices)):
+        device = (row.node_id, row.slot_name, row.device_index)
+        _note(found, device, row.capacity, staying[device], there_now[device])
+    return found
+
+
+def _note(
+    found: dict[tuple[UUID, str, int | None], Excess],
+    key: tuple[UUID, str, int | None],
+    capacity: int,
+    staying: int,
+    there: int,
+) -> None:
+    excess = Excess(max(0, staying - capacity), max(0, there - capacity))
+    if any(excess):
+        found[key] = excess
+
+
+async def check_edges(harbour: Harbour) -> None:
+    """Each change of a task's status was legal and left one row of history and one event, up to the present one."""
+    told: dict[UUID, list[str]] = defaultdict(list)
+    statuses = {status.value for status in TaskStatus}
+    feed = select(tables.events).where(tables.events.c.noun == "task").order_by(tables.events.c.revision)
+    for row in await harbour.rows(feed):
+        if row.kind in statuses:
+            told[row.object_id].append(row.kind)
+    ways: dict[UUID, list[str]] = defaultdict(lambda: ["PENDING"])
+    history = select(status_history).where(status_history.c.noun == "task").order_by(status_history.c.id)
+    for row in await harbour.rows(history):
+        way = ways[row.object_id]
+        assert row.old_status == way[-1]
+        assert is_legal(TaskStatus(row.old_status), TaskStatus(row.new_status))
+        way.append(row.new_status)
+    for task in await harbour.rows(select(tasks)):
+        assert ways[task.id][-1] == task.status
+        assert ways[task.id][1:] == told[task.id]
+
+
+class Placed(NamedTuple):
+    """A task that occupies a node, with its workload's demands."""
+
+    task: AnyRow
+    workload: AnyRow
+    constraints: Constraints
+
+
+@dataclass(frozen=True)
+class Placements:
+    """Who is where now."""
+
+    nodes: Mapping[UUID, AnyRow]
+    placed: Mapping[UUID, Placed]
+
+    @classmethod
+    async def read(cls, harbour: Harbour) -> Placements:
+        machines = {row.id: row for row in await harbour.rows(select(nodes))}
+        owners = {row.id: row for row in await harbour.rows(select(workloads))}
+        demands = {id: decode_constraints(row.constraints) for id, row in owners.items()}
+        occupying = select(tasks).where(tasks.c.status.in_(list(OCCUPYING))).order_by(tasks.c.id)
+        placed = {
+            task.id: Placed(task, owners[task.workload_id], demands[task.workload_id])
+            for task in await harbour.rows(occupying)
+        }
+        return cls(machines, placed)
+
+    def check(self, new: Iterable[UUID]) -> None:
+        """The demands of tasks that have just been placed hold, each beside all the others."""
+        for one in (self.placed[task_id] for task_id in new if task_id in self.placed):
+            node = self.nodes[one.task.node_id]
+            assert node.status == "READY"
+            assert node.schedulable
+            for taint in decode_taints(node.taints):
+                assert any(toleration.tolerates(taint) for toleration in one.constraints.tolerations)
+            for key, value in one.constraints.node_selector:
+                assert node.labels.get(key) == value
+            self._check_ports(one)
+            self._check_apart(one)
+            self._check_spread(one)
+
+    def _beside(self, one: Placed) -> list[Placed]:
+        """Who is on the same node and stays there."""
+        return [
+            other
+            for other in self.placed.values()
+            if other is not one and other.task.node_id == one.task.node_id and other.task.preempted_by is None
+        ]
+
+    def _check_ports(self, one: Placed) -> None:
+        taken = {(port.protocol, port.port) for port in one.constraints.host_ports}
+        for other in self._beside(one):
+            assert taken.isdisjoint((port.protocol, port.port) for port in other.constraints.host_ports)
+
+    def _check_apart(self, one: Placed) -> None:
+        for other in self._beside(one):
+            for here, there in ((one, other), (other, one)):
+                for term in here.constraints.anti_affinity:
+                    assert term.topology_key == "node"
+                    assert term.selector is not None
+                    assert not term.selector.matches(dict(there.constraints.labels))
+
+    def _check_spread(self, one: Placed) -> None:
+        for rule in one.constraints.spread:
+            key, selector = rule.topology_key, rule.selector
+            assert selector is not None
+            counts = {node.labels[key]: 0 for node in self.nodes.values() if key in node.labels}
+            for other in self.placed.values():
+                labels = self.nodes[other.task.node_id].labels
+                if other.task.status != T.TERMINATING and selector.matches(dict(other.constraints.labels)):
+                    counts[labels[key]] += 1
+            own = counts[self.nodes[one.task.node_id].labels[key]]
+            assert own - min(counts.values()) <= rule.max_skew
+
+
+async def check_together(harbour: Harbour, new: Iterable[UUID]) -> None:
+    """Gangs of jobs are placed wholly or not at all, `single_node` means one node, and enough start together."""
+    own: dict[UUID, list[AnyRow]] = defaultdict(list)
+    for task in await harbour.rows(select(tasks).order_by(tasks.c.id)):
+        own[task.workload_id].append(task)
+    started = set(new)
+    for workload in await harbour.rows(select(workloads)):
+        occupying = [task for task in own[workload.id] if task.status in OCCUPYING]
+        if workload.single_node:
+            assert len({task.node_id for task in occupying}) <= 1
+        if workload.min_tasks is not None and started & {task.id for task in occupying}:
+            assert len(occupying) >= workload.min_tasks
+        if workload.gang and workload.kind == Kind.SESSION and workload.status not in ON_THE_WAY_OUT:
+            wait = [_waits(task) for task in own[workload.id] if task.current and task.status != T.SUCCEEDED]
+            assert len(set(wait)) <= 1, [task.status for task in own[workload.id]]
+
+
+def _waits(task: AnyRow) -> bool:
+    """Whether it has no place, or leaves the one that it has to wait again."""
+    status = TaskStatus(task.status)
+    return status is T.PENDING or (task.requeue and (status is T.TERMINATING or is_end(status)))
+
+
+async def check_devices(harbour: Harbour) -> None:
+    """Every task has as much of its devices as it asked for, each of them once; ledger, counters and JSON agree."""
+    shares: dict[UUID, list[tuple[int, int]]] = defaultdict(list)
+    taken: Counter[tuple[UUID, int]] = Counter()
+    for row in await harbour.rows(select(device_allocations).where(device_allocations.c.freed_at.is_(None))):
+        shares[row.task_id].append((row.device_index, row.amount))
+        taken[row.node_id, row.device_index] += row.amount
+    copies = {row.id: row.devices for row in await harbour.rows(select(tasks)) if row.devices is not None}
+    assert {id: {"gpu": sorted(map(list, own))} for id, own in shares.items()} == {
+        id: {slot: sorted(own) for slot, own in copy.items()} for id, copy in copies.items()
+    }
+    ledger = resource_allocations.c
+    asked = select(resource_allocations).where(ledger.slot_name == "gpu", ledger.freed_at.is_(None))
+    for row in await harbour.rows(asked):
+        assert sum(amount for _, amount in shares[row.task_id]) == row.held + row.reserved + row.used
+    counted = {(row.node_id, row.device_index): row.taken for row in await harbour.rows(select(node_devices))}
+    assert counted == {device: taken[device] for device in counted}
+    assert taken.keys() <= counted.keys()

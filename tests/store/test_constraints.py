@@ -1,0 +1,40 @@
+"""Constraints as JSON columns lose nothing."""
+
+import json
+
+import pytest
+
+from mooring.model.constraints import Constraints, HostPort, Spread, Toleration
+from mooring.model.devices import DeviceDemand
+from mooring.model.labels import equal_to
+from mooring.store.constraints import decode_constraints, encode_constraints
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        pytest.param(Constraints(), id="none"),
+        pytest.param(
+            Constraints(devices=(DeviceDemand("gpu", frozenset({"A100", "H100"}), 8 << 30), DeviceDemand("fpga"))),
+            id="devices",
+        ),
+        pytest.param(
+            Constraints(
+                tolerations=(Toleration("dedicated", exists=True),),
+                spread=(Spread("zone", 1, equal_to({"app": "web"})),),
+                host_ports=(HostPort(80),),
+            ),
+            id="of other kinds",
+        ),
+    ],
+)
+def test_what_was_demanded_is_read_back(constraints: Constraints):
+    encoded = json.loads(json.dumps(encode_constraints(constraints)))
+    assert decode_constraints(encoded) == constraints
+
+
+def test_only_what_is_demanded_is_written():
+    assert encode_constraints(Constraints()) == {}
+    assert encode_constraints(Constraints(devices=(DeviceDemand("gpu", frozenset({"T4"})),))) == {
+        "devices": ({"slot": "gpu", "models": ["T4"], "memory": 0},)
+    }

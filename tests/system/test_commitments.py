@@ -1,0 +1,182 @@
+"""Places that are kept before anything starts, and work that makes room for other work, with real agents."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psutil
+
+from mooring.client import Client
+from mooring.model.errors import MooringError
+from mooring.wire.api import JoinTokenRequest, PoolChange, PreemptionChange, UserRequest, WorkloadRequest
+from tests.system.conftest import Servers
+from tests.system.servers import NodeAgent, Server, eventually
+
+PASSWORD = "a-password-of-somebody"
+
+
+def test_a_gang_starts_on_two_nodes_only_when_both_agents_are_ready(servers: Servers) -> None:
+    server, agents = _two_nodes(servers, hold_seconds=1)
+    with server.client() as client:
+        with _paused(agents["second"]):
+            client.submit(_gang("first-gang"))
+            # Its place expires, and it waits again: the other node has started nothing meanwhile.
+            eventually(lambda: _failures(client, "first-gang").get("prepare") == "hold-expired")
+            assert "RUNNING" not in {row.new_status for row in client.history("first-gang").history}
+            assert not _processes_of("first-gang")
+        _runs(client, "first-gang", {"first", "second"})
+        assert len(eventually(lambda: _processes_of("first-gang"))) == 2
+        statuses = [row.new_status for row in client.history("first-gang").history if row.noun == "workload"]
+        assert statuses.count("RUNNING") == 1
+        assert statuses.index("RESERVED") < statuses.index("RUNNING")
+
+
+def test_a_killed_server_finds_the_places_that_were_kept(servers: Servers) -> None:
+    server, agents = _two_nodes(servers, hold_seconds=60)
+    with server.client() as client:
+        with _paused(agents["second"]):
+            client.submit(_gang("kept"))
+            eventually(lambda: client.workload("kept").status == "RESERVED")
+            _kill_and_start(server)
+            assert client.workload("kept").status == "RESERVED"
+        _runs(client, "kept", {"first", "second"})
+        assert _failures(client, "kept") == {}
+        client.remove("kept")
+
+        client.change_pool("default", PoolChange(hold_seconds=1))
+        with _paused(agents["second"]):
+            client.submit(_gang("swept"))
+            eventually(lambda: client.workload("swept").status == "RESERVED")
+            _kill_and_start(server)
+            eventually(lambda: _failures(client, "swept").get("prepare") == "hold-expired")
+        _runs(client, "swept", {"first", "second"})
+
+
+def test_work_makes_room_for_other_work_and_runs_again_after_it(servers: Servers) -> None:
+    server = servers.start("--no-agent")
+    gate = servers.folder / "gate"
+    with server.client() as admin:
+        _join(servers, server, "lab", "--device", "gpu=2")
+        for name in ("ada", "bob"):
+            admin.create_user(UserRequest(username=name, password=PASSWORD, project=f"of-{name}"))
+        admin.change_pool("default", PoolChange(preemption=PreemptionChange()))
+    with server.client("ada", PASSWORD) as ada, server.client("bob", PASSWORD) as bob:
+        script = "trap 'echo bye > bye; exit 0' TERM; echo $$; while :; do sleep 0.05; done"
+        ada.submit(_request("patient", script, gpu="2", priority=5))
+        first = int(eventually(lambda: _output(ada, "patient")))
+
+        bob.submit(_request("polite", "true", gpu="1", priority=50, preempts=False))
+        urgent = f"echo $$; while [ ! -e {gate} ]; do sleep 0.05; done"
+        bob.submit(_request("secret-plan", urgent, gpu="1", priority=50))
+        eventually(lambda: _output(bob, "secret-plan"))
+        # Asked to leave, and given the time to do so in order.
+        assert not psutil.pid_exists(first)
+        assert len(list((servers.folder / "lab").rglob("bye"))) == 1
+        waiting = ada.workload("patient")
+        assert waiting.status == "PENDING"
+        told = waiting.model_dump_json() + ada.history("patient").model_dump_json()
+        assert "Makes room for a workload of priority 50" in told
+        assert "bob" not in told
+        assert "secret-plan" not in told
+        # The other device is free for who does not make others leave.
+        assert bob.wait("polite", timeout_seconds=25).status == "SUCCEEDED"
+
+        gate.touch()
+        assert bob.wait("secret-plan", timeout_seconds=25).status == "SUCCEEDED"
+        second = int(eventually(lambda: _output(ada, "patient")))
+        assert psutil.pid_exists(second)
+        assert [(t.attempt, t.status) for t in ada.workload("patient").tasks] == [(1, "CANCELLED"), (2, "RUNNING")]
+
+
+def test_who_may_not_have_to_leave_stays_and_a_budget_turns_the_choice(servers: Servers) -> None:
+    server = servers.start("--no-agent")
+    mooring = servers.cli()
+    mooring.out("login", "--data", str(server.data))
+    with server.client() as client:
+        _join(servers, server, "lab", "--device", "gpu=2")
+        mooring.out("pools", "set", "default", "--preemption", "requeue", "--min-runtime", "0")
+        forever = ("--", "sh", "-c", "exec sleep 600")
+        mooring.out("deploy", "firm", "--gpu", "2", "--priority", "1", "--not-preemptible", *forever)
+        mooring.out("run", "--detach", "--name", "urgent", "--gpu", "1", "--priority", "90", *forever)
+        reason = eventually(lambda: (client.workload("urgent").reason or {}).get("message"))
+        assert "lacks 1 gpu" in reason
+        assert client.workload("firm").status == "RUNNING"
+        mooring.out("rm", "firm", "urgent", "--yes")
+        eventually(lambda: client.node("lab").tasks == 0)
+
+        mooring.out("deploy", "needed", "--gpu", "1", "--priority", "1", "--min-available", "1", *forever)
+        mooring.out("deploy", "spare", "--gpu", "1", "--priority", "5", *forever)
+        mooring.out("deploy", "urgent", "--gpu", "1", "--priority", "90", *forever)
+        assert client.workload("needed").status == "RUNNING"
+        assert client.workload("spare").status == "PENDING"
+
+
+def _two_nodes(servers: Servers, *, hold_seconds: int) -> tuple[Server, dict[str, NodeAgent]]:
+    """A server whose pool binds in two phases, and two nodes of it."""
+    server = servers.start("--no-agent")
+    agents = {name: _join(servers, server, name) for name in ("first", "second")}
+    with server.client() as client:
+        client.change_pool("default", PoolChange(binding="two_phase", hold_seconds=hold_seconds))
+    return server, agents
+
+
+def _join(servers: Servers, server: Server, name: str, *flags: str) -> NodeAgent:
+    with server.client() as client:
+        token = client.create_join_token(JoinTokenRequest(name=name)).token
+        agent = servers.agent(server, name, token, *flags)
+        eventually(lambda: any(n.name == name and n.status == "READY" for n in client.nodes().nodes))
+    return agent
+
+
+@contextmanager
+def _paused(agent: NodeAgent) -> Iterator[None]:
+    """An agent that does nothing, and whose node nobody misses yet."""
+    os.kill(agent.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(agent.pid, signal.SIGCONT)
+
+
+def _kill_and_start(server: Server) -> None:
+    """Where it was before, so that the agents find it."""
+    server.kill()
+    server.flags = ("--no-agent", "--port", server.url.rpartition(":")[2])
+    server.start()
+
+
+def _gang(name: str) -> WorkloadRequest:
+    container = {"command": ["sh", "-c", f"exec sleep 600 # {name}"], "resources": {"cpu": "50m"}}
+    body = {"name": name, "kind": "deployment", "replicas": 2, "gang": True, "max_per_node": 1}
+    return WorkloadRequest.model_validate({**body, "containers": [container]})
+
+
+def _request(name: str, script: str, *, gpu: str, **more: Any) -> WorkloadRequest:
+    container = {"command": ["sh", "-c", script], "resources": {"cpu": "50m", "gpu": gpu}}
+    return WorkloadRequest.model_validate({"name": name, "containers": [container], **more})
+
+
+def _runs(client: Client, ref: str, nodes: set[str]) -> None:
+    eventually(lambda: client.workload(ref).status == "RUNNING", 60)
+    assert {task.node for task in client.workload(ref).tasks if task.current} == nodes
+
+
+def _failures(client: Client, ref: str) -> dict[str, str | None]:
+    """What the last failure of each phase was."""
+    return {attempt.phase: attempt.code for attempt in client.history(ref).attempts if attempt.result != "success"}
+
+
+def _processes_of(workload: str) -> list[int]:
+    running = psutil.process_iter(["environ"])
+    return [each.pid for each in running if (each.info["environ"] or {}).get("MOORING_WORKLOAD") == workload]
+
+
+def _output(client: Client, ref: str) -> str:
+    try:
+        return b"".join(client.logs(ref)).decode()
+    except MooringError:  # not placed or not started yet
+        return ""

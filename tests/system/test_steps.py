@@ -1,0 +1,42 @@
+"""A control plane that is killed between any two steps loses nothing, does nothing twice and leaves nothing behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.servers import PostgresServer
+
+# At least so many moments to be killed at: a scenario that does less does not do what it is for.
+FEWEST_DEATHS = {"GangInTwoPhases": 4, "GangLeaves": 8, "Overtaken": 4, "CancelledWhileHeld": 5}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> list[str]:
+    """The kind of a database with all tables, and where it is."""
+    if request.param == "sqlite":
+        return [request.param, str(request.getfixturevalue("sqlite_template"))]
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    return [request.param, server.url(request.getfixturevalue("postgres_template"))]
+
+
+def test_whoever_comes_after_a_kill_at_any_commit_finishes_the_work(database: list[str]):
+    check(*database)
+
+
+@pytest.mark.soak
+def test_whoever_comes_after_a_kill_on_either_side_of_a_commit_finishes_the_work(database: list[str]):
+    check(*database, "thorough")
+
+
+def check(*arguments: str) -> None:
+    command = [sys.executable, "-m", "tests.system.steps", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
+    if ended.returncode != 0:
+        pytest.fail(ended.stderr[-6000:])
+    deaths = dict(line.split() for line in ended.stdout.splitlines())
+    assert deaths.keys() == FEWEST_DEATHS.keys()
+    assert all(int(deaths[name]) >= fewest for name, fewest in FEWEST_DEATHS.items()), deaths
