@@ -1,6 +1,8 @@
 """The mirror follows the feed to where a fresh look at the store would have led."""
 
 import asyncio
+from collections.abc import Sequence
+from uuid import UUID
 
 import pytest
 from sqlalchemy import func, select
@@ -10,6 +12,7 @@ from mooring.mirror import mirror as mirror_module
 from mooring.mirror.mirror import Mirror
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.lifecycle import TaskStatus
+from mooring.model.nodes import Node
 from mooring.model.reasons import Reason
 from mooring.model.slots import parse_amounts
 from mooring.model.workloads import Kind
@@ -118,6 +121,37 @@ async def test_own_decisions_count_at_once(harbour: Harbour, mirror: Mirror):
     assert len(mirror.queue[half].tasks) == 1
     assert mirror.queue[half].placed_before
     await mirror.follow()
+    assert await differences(mirror, harbour.database) == []
+
+
+@on_sqlite
+async def test_what_it_placed_itself_is_read_when_no_new_work_waits(
+    harbour: Harbour, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+):
+    own, other = await harbour.node("n1", cpu=1), await harbour.node("n2", cpu=1)
+    workloads = [await harbour.submit(name) for name in ("first", "second")]
+    await mirror.follow()
+    result = await harbour.place()
+    mirror.assume(result.bound, result.revisions)
+    read: list[set[UUID]] = []
+    load = nodes.load
+
+    async def loading(connection: Connection, ids: Sequence[UUID]) -> list[Node]:
+        read.append(set(ids))
+        return await load(connection, ids)
+
+    monkeypatch.setattr(nodes, "load", loading)
+    await harbour.submit("new")
+    await mirror.follow()
+    assert read == []
+    [task] = [t for w in workloads for t in await harbour.tasks(w) if t.node_id == other]
+    await harbour.move(task, T.RUNNING, T.SUCCEEDED)
+    await harbour.submit("newer")
+    await mirror.follow()
+    assert read == [{other}]
+    await mirror.follow()
+    assert read == [{other}, {own}]
+    monkeypatch.undo()
     assert await differences(mirror, harbour.database) == []
 
 
