@@ -15,8 +15,10 @@ from mooring.clock import now
 from mooring.model.constraints import Constraints, Spread
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.devices import DeviceShare
+from mooring.model.lifecycle import TaskStatus
 from mooring.model.pools import Binding
 from mooring.model.slots import fits
+from mooring.model.workloads import Kind
 from mooring.store import bind, workloads
 from mooring.store.engine import Connection, Database
 from mooring.store.tables import node_resources, status_history, tasks
@@ -112,6 +114,19 @@ async def test_one_node_and_enough_tasks_are_demanded_of_the_workload_as_a_whole
     enough = await decision_on(harbour, several, [node_id, other_id, node_id])
     assert len((await harbour.commit(one_node, enough, mode=mode)).bound) == 2
     assert await harbour.findings() == []
+
+
+@on_sqlite
+async def test_what_is_left_of_a_workload_may_start_where_the_others_have_ended(harbour: Harbour):
+    await harbour.node("n1")
+    job = await harbour.submit("job", kind=Kind.SESSION, replicas=2, min_tasks=2)
+    first, second = await harbour.run(job)
+    await harbour.move(first, TaskStatus.SUCCEEDED)
+    await harbour.move(second, TaskStatus.TERMINATING, requeue=True)
+    await harbour.move(second, TaskStatus.CANCELLED)
+    await harbour.replace_ended()
+    assert (await harbour.place()).conflicts == []
+    assert await harbour.statuses(job) == ["SUCCEEDED", "SCHEDULED"]
 
 
 async def demand(harbour: Harbour, workload_id: UUID, **values: Any) -> None:

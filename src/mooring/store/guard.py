@@ -255,10 +255,17 @@ class Guard:
         if workload.single_node and len(own.keys() | share.tasks.keys()) > 1:
             return "all tasks of the workload have to be on one node"
         if workload.min_tasks is not None:
-            together = sum(own.values()) + sum(share.tasks.values())
-            if together < workload.min_tasks:
+            placed = sum(share.tasks.values())
+            together = sum(own.values()) + placed
+            # Where some have ended, those that are left are enough.
+            if together < workload.min_tasks and placed < self._waiting(workload):
                 return f"{workload.min_tasks} tasks start together or none; there are {together}"
         return None
+
+    def _waiting(self, workload: LoadedWorkload) -> int:
+        """How many tasks of the workload have no place."""
+        own = (task for task in self._loaded.tasks.values() if task.workload_id == workload.id)
+        return sum(task.status is TaskStatus.PENDING and task.current for task in own)
 
     def _count_in(self, workload: LoadedWorkload, share: _Share) -> None:
         if share.tasks:
