@@ -105,6 +105,17 @@ async def test_a_victim_leaves_and_the_preemptor_starts_when_the_room_is_real(cl
     assert await harbour.findings() == []
 
 
+async def test_who_finds_room_in_a_pass_keeps_it_beside_who_makes_room(cluster: Cluster):
+    harbour = cluster.harbour
+    await cluster.allow()
+    await cluster.occupy("fixed", preemptible=False)
+    await cluster.occupy("low", cpu=3)
+    small = await harbour.submit("small", kind=Kind.SESSION, cpu=1)
+    urgent = await cluster.ask(cpu=3)
+    assert (await harbour.statuses(small), await harbour.statuses(urgent)) == (["SCHEDULED"], ["RESERVED"])
+    assert await harbour.findings() == []
+
+
 async def test_in_the_mode_terminate_victims_end_for_good(cluster: Cluster):
     harbour = cluster.harbour
     await cluster.allow(mode="terminate")

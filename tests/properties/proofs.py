@@ -204,7 +204,8 @@ async def check_together(harbour: Harbour, new: Iterable[UUID]) -> None:
         if workload.single_node:
             assert len({task.node_id for task in occupying}) <= 1
         if workload.min_tasks is not None and started & {task.id for task in occupying}:
-            assert len(occupying) >= workload.min_tasks
+            left_out = [task for task in own[workload.id] if task.status == T.PENDING and task.current]
+            assert len(occupying) >= workload.min_tasks or not left_out
         if workload.gang and workload.kind == Kind.SESSION and workload.status not in ON_THE_WAY_OUT:
             wait = [_waits(task) for task in own[workload.id] if task.current and task.status != T.SUCCEEDED]
             assert len(set(wait)) <= 1, [task.status for task in own[workload.id]]

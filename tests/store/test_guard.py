@@ -128,6 +128,19 @@ async def test_what_is_left_of_a_workload_may_be_fewer_than_had_to_start_togethe
     assert (await harbour.commit(last, mode=mode)).conflicts == []
 
 
+@on_sqlite
+async def test_what_is_left_of_a_workload_may_start_where_the_others_have_ended(harbour: Harbour):
+    await harbour.node("n1")
+    job = await harbour.submit("job", kind=Kind.SESSION, replicas=2, min_tasks=2)
+    first, second = await harbour.run(job)
+    await harbour.move(first, TaskStatus.SUCCEEDED)
+    await harbour.move(second, TaskStatus.TERMINATING, requeue=True)
+    await harbour.move(second, TaskStatus.CANCELLED)
+    await harbour.replace_ended()
+    assert (await harbour.place()).conflicts == []
+    assert await harbour.statuses(job) == ["SUCCEEDED", "SCHEDULED"]
+
+
 async def demand(harbour: Harbour, workload_id: UUID, **values: Any) -> None:
     changed = update(workloads_table).where(workloads_table.c.id == workload_id).values(values)
     await harbour.database.write(lambda c: c.execute(changed))

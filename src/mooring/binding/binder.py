@@ -53,6 +53,8 @@ class Binder:
         total = Bound()
         known = dict(expected or {})
         for policy, own in by_policy.items():
+            # As the pass went: who makes room counts on what the others left, not the other way round.
+            own.sort(key=lambda decision: decision.outcome is Outcome.RESERVED)
             for start in range(0, len(own), _BATCH):
                 result = await self._commit(own[start : start + _BATCH], _Terms(term, policy, known, turns or {}))
                 _follow(known, result.revisions)
