@@ -108,7 +108,9 @@ def test_work_makes_room_for_other_work_and_runs_again_after_it(lab: Server, sha
         _runs(ada, "patient", {"lab"})
         second = int(eventually(lambda: _output(ada, "patient")))
         assert psutil.pid_exists(second)
-        assert [(t.attempt, t.status) for t in ada.workload("patient").tasks] == [(1, "CANCELLED"), (2, "RUNNING")]
+        tasks = ada.workload("patient").tasks
+        assert [(task.attempt, task.status) for task in tasks] == [(1, "CANCELLED"), (2, "RUNNING")]
+        assert tasks[0].reason == "Makes room for a workload of priority 50"
         ada.remove("patient")
         ada.wait("patient", timeout_seconds=25)
 
