@@ -70,6 +70,12 @@ def test_a_node_is_drained_and_resumed(server: FakeServer, mooring: Mooring) -> 
     assert "ready, closed" in mooring("nodes").stdout
 
 
+def test_a_pool_is_not_changed_by_nothing(mooring: Mooring) -> None:
+    refused = mooring("pools", "set", "default")
+    assert refused.exit_code == 2
+    assert "there is nothing to change" in refused.stderr
+
+
 def test_pools_are_listed(mooring: Mooring) -> None:
     lines = mooring("pools").stdout.splitlines()
     assert lines[1].split() == ["default", "1", "process", "balanced", "optimistic", "off"]

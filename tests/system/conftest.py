@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.system.servers import PASSWORD, Cli, NodeAgent, Program, Server, workspace
+from mooring.wire.api import JoinTokenRequest
+from tests.system.servers import PASSWORD, Cli, NodeAgent, Program, Server, eventually, workspace
 
 
 class Servers:
@@ -37,6 +39,14 @@ class Servers:
         self._started.append(agent)
         return agent
 
+    def node(self, server: Server, name: str, *flags: str) -> NodeAgent:
+        """An agent whose node has joined and is ready."""
+        with server.client() as client:
+            token = client.create_join_token(JoinTokenRequest(name=name)).token
+            agent = self.agent(server, name, token, *flags)
+            eventually(lambda: any(node.name == name and node.status == "READY" for node in client.nodes().nodes))
+        return agent
+
     def cli(self, name: str = "person") -> Cli:
         return Cli(self.folder / name)
 
@@ -55,11 +65,9 @@ class Servers:
                 program.kill()
 
 
-@pytest.fixture
-def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
-    # The database is there before the servers, so that it is still there when they stop.
-    for database in {"database_flags", "postgres_url"} & set(request.fixturenames):
-        request.getfixturevalue(database)
+@contextmanager
+def running_servers() -> Iterator[Servers]:
+    """What is started in the block is checked and ended after it."""
     with workspace() as folder:
         started = Servers(folder)
         try:
@@ -67,6 +75,15 @@ def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
             started.check()
         finally:
             started.end()
+
+
+@pytest.fixture
+def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
+    # The database is there before the servers, so that it is still there when they stop.
+    for database in {"database_flags", "postgres_url"} & set(request.fixturenames):
+        request.getfixturevalue(database)
+    with running_servers() as started:
+        yield started
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

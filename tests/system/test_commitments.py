@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import psutil
+import pytest
 
 from mooring.client import Client
 from mooring.model.errors import MooringError
-from mooring.wire.api import JoinTokenRequest, PoolChange, PreemptionChange, UserRequest, WorkloadRequest
-from tests.system.conftest import Servers
+from mooring.wire.api import PoolChange, UserRequest, WorkloadRequest
+from tests.system.conftest import Servers, running_servers
 from tests.system.servers import NodeAgent, Server, eventually
 
 PASSWORD = "a-password-of-somebody"
@@ -28,6 +29,8 @@ def test_a_gang_starts_on_two_nodes_only_when_both_agents_are_ready(servers: Ser
             eventually(lambda: _failures(client, "first-gang").get("prepare") == "hold-expired")
             assert "RUNNING" not in {row.new_status for row in client.history("first-gang").history}
             assert not _processes_of("first-gang")
+            # Time enough for the next try, however busy this machine is.
+            client.change_pool("default", PoolChange(hold_seconds=60))
         _runs(client, "first-gang", {"first", "second"})
         assert len(eventually(lambda: _processes_of("first-gang"))) == 2
         statuses = [row.new_status for row in client.history("first-gang").history if row.noun == "workload"]
@@ -53,18 +56,33 @@ def test_a_killed_server_finds_the_places_that_were_kept(servers: Servers) -> No
             eventually(lambda: client.workload("swept").status == "RESERVED")
             _kill_and_start(server)
             eventually(lambda: _failures(client, "swept").get("prepare") == "hold-expired")
+            client.change_pool("default", PoolChange(hold_seconds=60))
         _runs(client, "swept", {"first", "second"})
 
 
-def test_work_makes_room_for_other_work_and_runs_again_after_it(servers: Servers) -> None:
-    server = servers.start("--no-agent")
-    gate = servers.folder / "gate"
-    with server.client() as admin:
-        _join(servers, server, "lab", "--device", "gpu=2")
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Servers]:
+    with running_servers() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def lab(shared: Servers) -> Server:
+    """A server whose pool allows preemption, and a node with two devices."""
+    server = shared.start("--no-agent")
+    shared.node(server, "lab", "--device", "gpu=2")
+    mooring = shared.cli()
+    mooring.out("login", "--data", str(server.data))
+    mooring.out("pools", "set", "default", "--preemption", "requeue", "--min-runtime", "0")
+    return server
+
+
+def test_work_makes_room_for_other_work_and_runs_again_after_it(lab: Server, shared: Servers) -> None:
+    gate = shared.folder / "gate"
+    with lab.client() as admin:
         for name in ("ada", "bob"):
             admin.create_user(UserRequest(username=name, password=PASSWORD, project=f"of-{name}"))
-        admin.change_pool("default", PoolChange(preemption=PreemptionChange()))
-    with server.client("ada", PASSWORD) as ada, server.client("bob", PASSWORD) as bob:
+    with lab.client("ada", PASSWORD) as ada, lab.client("bob", PASSWORD) as bob:
         script = "trap 'echo bye > bye; exit 0' TERM; echo $$; while :; do sleep 0.05; done"
         ada.submit(_request("patient", script, gpu="2", priority=5))
         first = int(eventually(lambda: _output(ada, "patient")))
@@ -75,7 +93,7 @@ def test_work_makes_room_for_other_work_and_runs_again_after_it(servers: Servers
         eventually(lambda: _output(bob, "secret-plan"))
         # Asked to leave, and given the time to do so in order.
         assert not psutil.pid_exists(first)
-        assert len(list((servers.folder / "lab").rglob("bye"))) == 1
+        assert len(list((shared.folder / "lab").rglob("bye"))) == 1
         waiting = ada.workload("patient")
         assert waiting.status == "PENDING"
         told = waiting.model_dump_json() + ada.history("patient").model_dump_json()
@@ -87,29 +105,30 @@ def test_work_makes_room_for_other_work_and_runs_again_after_it(servers: Servers
 
         gate.touch()
         assert bob.wait("secret-plan", timeout_seconds=25).status == "SUCCEEDED"
+        _runs(ada, "patient", {"lab"})
         second = int(eventually(lambda: _output(ada, "patient")))
         assert psutil.pid_exists(second)
-        assert [(t.attempt, t.status) for t in ada.workload("patient").tasks] == [(1, "CANCELLED"), (2, "RUNNING")]
+        tasks = ada.workload("patient").tasks
+        assert [(task.attempt, task.status) for task in tasks] == [(1, "CANCELLED"), (2, "RUNNING")]
+        assert tasks[0].reason == "Makes room for a workload of priority 50"
+        ada.remove("patient")
+        ada.wait("patient", timeout_seconds=25)
 
 
-def test_who_may_not_have_to_leave_stays_and_a_budget_turns_the_choice(servers: Servers) -> None:
-    server = servers.start("--no-agent")
-    mooring = servers.cli()
-    mooring.out("login", "--data", str(server.data))
-    with server.client() as client:
-        _join(servers, server, "lab", "--device", "gpu=2")
-        mooring.out("pools", "set", "default", "--preemption", "requeue", "--min-runtime", "0")
+def test_who_may_not_have_to_leave_stays_and_a_budget_turns_the_choice(lab: Server, shared: Servers) -> None:
+    mooring = shared.cli()
+    with lab.client() as client:
         forever = ("--", "sh", "-c", "exec sleep 600")
         mooring.out("deploy", "firm", "--gpu", "2", "--priority", "1", "--not-preemptible", *forever)
         mooring.out("run", "--detach", "--name", "urgent", "--gpu", "1", "--priority", "90", *forever)
-        reason = eventually(lambda: (client.workload("urgent").reason or {}).get("message"))
-        assert "lacks 1 gpu" in reason
+        reason = eventually(lambda: client.workload("urgent").reason)
+        assert "lacks 1 gpu" in (reason or {})["message"]
         assert client.workload("firm").status == "RUNNING"
         mooring.out("rm", "firm", "urgent", "--yes")
         eventually(lambda: client.node("lab").tasks == 0)
 
         mooring.out("deploy", "needed", "--gpu", "1", "--priority", "1", "--min-available", "1", *forever)
-        mooring.out("deploy", "spare", "--gpu", "1", "--priority", "5", *forever)
+        mooring.out("deploy", "spare", "--gpu", "1", "--priority", "5", "--no-preempt", *forever)
         mooring.out("deploy", "urgent", "--gpu", "1", "--priority", "90", *forever)
         assert client.workload("needed").status == "RUNNING"
         assert client.workload("spare").status == "PENDING"
@@ -118,18 +137,10 @@ def test_who_may_not_have_to_leave_stays_and_a_budget_turns_the_choice(servers: 
 def _two_nodes(servers: Servers, *, hold_seconds: int) -> tuple[Server, dict[str, NodeAgent]]:
     """A server whose pool binds in two phases, and two nodes of it."""
     server = servers.start("--no-agent")
-    agents = {name: _join(servers, server, name) for name in ("first", "second")}
+    agents = {name: servers.node(server, name) for name in ("first", "second")}
     with server.client() as client:
         client.change_pool("default", PoolChange(binding="two_phase", hold_seconds=hold_seconds))
     return server, agents
-
-
-def _join(servers: Servers, server: Server, name: str, *flags: str) -> NodeAgent:
-    with server.client() as client:
-        token = client.create_join_token(JoinTokenRequest(name=name)).token
-        agent = servers.agent(server, name, token, *flags)
-        eventually(lambda: any(n.name == name and n.status == "READY" for n in client.nodes().nodes))
-    return agent
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import json
 import random
 import sqlite3
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ import pytest
 from mooring.client import Client
 from mooring.model.devices import WHOLE
 from mooring.model.errors import MooringError
-from mooring.wire.api import JoinTokenRequest, PoolChange, WorkloadRequest
-from tests.system.conftest import Servers
+from mooring.wire.api import PoolChange, WorkloadRequest
+from tests.system.conftest import Servers, running_servers
 from tests.system.servers import Server, eventually
 
 TASKS = 16
@@ -24,14 +25,17 @@ AMOUNTS = ("0.1", "0.25", "0.3", "0.5", "0.7", "0.9", "1", "2", "3")
 SHOW = 'echo "$CUDA_VISIBLE_DEVICES|$MOORING_DEVICES|$MOORING_DEVICE_SHARES"'
 
 
-@pytest.fixture
-def server(servers: Servers) -> Server:
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Servers]:
+    with running_servers() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def server(shared: Servers) -> Server:
     """A server, and a node with three devices."""
-    server = servers.start("--no-agent")
-    with server.client() as client:
-        token = client.create_join_token(JoinTokenRequest(name="lab")).token
-        servers.agent(server, "lab", token, "--device", "gpu=3:T4:16Gi")
-        eventually(lambda: any(node.status == "READY" for node in client.nodes().nodes))
+    server = shared.start("--no-agent")
+    shared.node(server, "lab", "--device", "gpu=3:T4:16Gi")
     return server
 
 
@@ -60,9 +64,9 @@ def test_what_the_ledger_gives_out_is_what_the_processes_see_and_nothing_twice(s
 
 
 def test_a_share_that_fits_on_no_single_device_waits_and_says_so_until_the_pool_lets_it_be_split(
-    server: Server, servers: Servers
+    server: Server, shared: Servers
 ) -> None:
-    mooring = servers.cli()
+    mooring = shared.cli()
     mooring.out("login", "--data", str(server.data))
     with server.client() as client:
         for name in ("a", "b", "c"):

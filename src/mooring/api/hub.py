@@ -284,7 +284,8 @@ def _change(report: TaskReport) -> Change | None:
     if status not in lifecycle.AGENT_REPORTS or (lifecycle.is_end(status) and not report.gone):
         # Its end counts when nothing is left of it on the node.
         return None
-    reason = _reason(report) if report.reason else None
+    # Who asked for the end has said why, and that is kept.
+    reason = _reason(report) if report.reason and report.code != "stopped" else None
     return Change(
         report.task_id, status, reason, exit_code=report.exit_code, restarts=report.restarts, freed=report.gone
     )

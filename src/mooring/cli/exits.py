@@ -83,5 +83,5 @@ def _hint(error: MooringError) -> str | None:
     if isinstance(error, NotAllowed):
         return "`mooring whoami` shows who you are here; an administrator can change it with `mooring user set`"
     if isinstance(error, NotFound):
-        return "`mooring ps -a` lists your workloads, `mooring nodes` the nodes"
+        return "`mooring ps -a` lists your workloads, `mooring nodes` the nodes, `mooring pools` the pools"
     return None

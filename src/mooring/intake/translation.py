@@ -142,8 +142,7 @@ def _check_devices(demands: Sequence[DeviceDemand], request: Amounts) -> None:
     for demand in demands:
         if not request.get(demand.slot):
             raise InvalidInput(
-                f"devices: it says which {demand.slot} devices it needs, and asks for none; "
-                f"say how many in `resources`",
+                f"it says what its {demand.slot} devices must be, but asks for no {demand.slot}: say how much it needs",
                 code="invalid-devices",
             )
         if demand.slot in described:

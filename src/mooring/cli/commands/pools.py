@@ -108,6 +108,8 @@ def set_pool(
         fragmentation=fragmentation,
         preemption=None if preemption is None else _preemption(preemption, scope, min_runtime),
     )
+    if not change.model_fields_set:
+        raise InvalidInput("there is nothing to change: `mooring pools set --help` lists the options")
     with connect(server) as client:
         client.change_pool(name, change)
     show_line(f"{name}: changed")

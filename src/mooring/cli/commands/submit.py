@@ -44,7 +44,7 @@ def submit(
         )
     with connect(server) as client:
         answers = [client.submit_batch(part, key=key) for part in _parts(requests, MAX_BATCH)]
-    _show(answers, output)
+    _show(requests, answers, output)
     if refused := sum(answer.refused for answer in answers):
         raise MooringError(f"{refused} of {len(requests)} workloads were refused", code="refused")
 
@@ -54,17 +54,19 @@ def _parts(requests: list[WorkloadRequest], size: int) -> Iterator[list[Workload
         yield requests[start : start + size]
 
 
-def _show(answers: list[BatchAccepted], output: Format) -> None:
+def _show(requests: list[WorkloadRequest], answers: list[BatchAccepted], output: Format) -> None:
     if output is Format.JSON:
         show_json(answers)
     else:
-        show_table(_COLUMNS, [_row(item) for answer in answers for item in answer.workloads], output)
+        items = [item for answer in answers for item in answer.workloads]
+        show_table(_COLUMNS, [_row(request, item) for request, item in zip(requests, items, strict=True)], output)
 
 
-def _row(item: BatchItem) -> list[Cell]:
+def _row(request: WorkloadRequest, item: BatchItem) -> list[Cell]:
+    name = item.name or request.name or ""
     if item.error is not None:
-        return [item.name or "", Styled("refused", "red"), "", "", f"{item.error.code}: {item.error.message}"]
-    return [item.name or "", Styled("accepted", "green"), item.pool or "", str(item.id), ""]
+        return [name, Styled("refused", "red"), "", "", f"{item.error.code}: {item.error.message}"]
+    return [name, Styled("accepted", "green"), item.pool or "", str(item.id), ""]
 
 
 def _text(file: str) -> str:
