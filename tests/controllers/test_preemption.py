@@ -145,6 +145,20 @@ async def test_a_gang_that_had_to_leave_starts_again_as_a_whole(cluster: Cluster
     assert await harbour.statuses(gang) == ["PENDING", "PENDING"]
 
 
+async def test_a_victim_that_did_its_work_before_it_left_is_done(cluster: Cluster):
+    harbour = cluster.harbour
+    await cluster.allow()
+    low = await cluster.occupy("low")
+    await cluster.occupy("also-low", priority=20)
+    await cluster.ask()
+    [task] = await harbour.tasks(low)
+    assert task.status == "TERMINATING"
+    await harbour.move(task, T.SUCCEEDED)
+    await cluster.lifecycle.once()
+    assert (await harbour.workload(low)).status == "SUCCEEDED"
+    assert await harbour.statuses(low) == ["SUCCEEDED"]
+
+
 async def test_room_that_does_not_come_free_in_time_is_no_failure(cluster: Cluster):
     harbour = cluster.harbour
     await cluster.allow(hold_seconds=1)

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, not_, or_, select, update
+from sqlalchemy import and_, bindparam, not_, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.constraints import Constraints
@@ -381,7 +381,7 @@ async def ended_replicas(connection: AsyncConnection, limit: int = 1000) -> list
         .where(
             tasks.c.current,
             tasks.c.status.in_([s for s in TaskStatus if is_end(s)]),
-            or_(workloads.c.kind == Kind.DEPLOYMENT, tasks.c.requeue),
+            or_(workloads.c.kind == Kind.DEPLOYMENT, and_(tasks.c.requeue, tasks.c.status != TaskStatus.SUCCEEDED)),
             workloads.c.ended_at.is_(None),
             workloads.c.stopping.is_(False),
             or_(not_(whole), not_(still_leaves.exists())),
