@@ -181,9 +181,11 @@ class Search:
         return options
 
     def _anybody_asked_about(self, row: int) -> bool:
-        """Whether somebody on a row is counted for anything that others may ask about."""
+        """Whether somebody on a row has devices, or is counted for anything else that others may ask about."""
         placed = self._cluster.placed
         for resident in self._residents.on(self._cluster.node(row).id):
+            if resident.devices:
+                return True
             told = self._standing.told_constraints(resident, row)
             if told is not None and placed.is_asked_about(told, leaving=resident.leaving_for is not None):
                 return True
