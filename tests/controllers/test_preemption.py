@@ -159,6 +159,39 @@ async def test_a_gang_that_had_to_leave_comes_back_as_a_whole(cluster: Cluster):
     assert await harbour.findings() == []
 
 
+async def test_whoever_has_shares_of_a_device_leaves_for_one_who_needs_it_whole(cluster: Cluster):
+    harbour = cluster.harbour
+    await cluster.allow()
+    node_id = await harbour.node("g", cpu=64, slots={"gpu": 2})
+    low = [await cluster.occupy(f"low-{number}", cpu=1, slots={"gpu": "0.5"}) for number in range(4)]
+    urgent = await cluster.ask(cpu=1, slots={"gpu": 1})
+    [held] = await harbour.tasks(urgent)
+    [[index, amount]] = held.devices["gpu"]
+    assert (held.status, amount, (await harbour.taken(node_id))[index]) == ("RESERVED", 1000, 2000)
+    leaving = [w for w in low if await harbour.statuses(w) == ["TERMINATING"]]
+    assert [(await harbour.tasks(w))[0].devices for w in leaving] == [{"gpu": [[index, 500]]}] * 2
+    await cluster.leave(leaving[0])
+    assert await harbour.statuses(urgent) == ["RESERVED"]
+    await cluster.leave(leaving[1])
+    assert await harbour.statuses(urgent) == ["SCHEDULED"]
+    assert await harbour.taken(node_id) == {0: 1000, 1: 1000}
+    assert await harbour.findings() == []
+
+
+async def test_a_victim_that_did_its_work_before_it_left_is_done(cluster: Cluster):
+    harbour = cluster.harbour
+    await cluster.allow()
+    low = await cluster.occupy("low")
+    await cluster.occupy("also-low", priority=20)
+    await cluster.ask()
+    [task] = await harbour.tasks(low)
+    assert task.status == "TERMINATING"
+    await harbour.move(task, T.SUCCEEDED)
+    await cluster.lifecycle.once()
+    assert (await harbour.workload(low)).status == "SUCCEEDED"
+    assert await harbour.statuses(low) == ["SUCCEEDED"]
+
+
 async def test_a_budget_is_kept_where_others_can_leave(cluster: Cluster):
     harbour = cluster.harbour
     await cluster.allow()

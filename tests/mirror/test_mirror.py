@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import func, select
 
 from mooring.clock import now
+from mooring.intake.pools import PoolAdmin
 from mooring.mirror import mirror as mirror_module
 from mooring.mirror.mirror import Mirror
 from mooring.model.decisions import Decision, Outcome
@@ -18,6 +19,7 @@ from mooring.model.slots import parse_amounts
 from mooring.model.workloads import Kind
 from mooring.store import nodes
 from mooring.store.engine import Connection
+from mooring.wire.api import PoolChange, PreemptionChange
 from tests.mirror.compare import differences
 from tests.store.databases import on_postgresql, on_sqlite
 from tests.store.harbour import Harbour
@@ -211,3 +213,33 @@ async def test_a_reason_that_was_stored_is_known(harbour: Harbour, mirror: Mirro
     decision = Decision(mirror.queue[workload_id], Outcome.WAITING, reason=Reason("full", "no room"))
     mirror.note_waiting([decision])
     assert mirror.queue[workload_id].waiting_reason == "no room"
+
+
+@on_sqlite
+async def test_what_is_typical_is_known_from_the_first_look_on_after_every_load(harbour: Harbour, mirror: Mirror):
+    await harbour.submit("share", slots={"gpu": "0.5"})
+    await mirror.follow()
+    await PoolAdmin(harbour.database).change("default", PoolChange(profile="gpu"))
+    await mirror.follow()
+    [typical] = mirror.cluster.devices.typical["default"]
+    assert typical.request["gpu"] == 500
+    await mirror.load()
+    assert list(mirror.cluster.devices.typical["default"]) == [typical]
+
+
+@on_sqlite
+async def test_who_left_while_nobody_could_preempt_is_not_taken_for_a_resident(harbour: Harbour, mirror: Mirror):
+    async def allow(enabled: bool) -> None:
+        change = PoolChange(preemption=PreemptionChange(enabled=enabled))
+        await PoolAdmin(harbour.database).change("default", change)
+        await mirror.follow()
+
+    node_id = await harbour.node("n1")
+    [task] = await harbour.run(await harbour.submit("job", kind=Kind.SESSION))
+    await allow(True)
+    assert [resident.task_id for resident in mirror.residents.on(node_id)] == [task.id]
+    await allow(False)
+    await harbour.move(task, T.SUCCEEDED)
+    await mirror.follow()
+    await allow(True)
+    assert mirror.residents.on(node_id) == ()

@@ -461,6 +461,14 @@ def test_all_tasks_of_a_single_node_workload_get_one_node():
     assert sorted(victims(decision)) == ["b", "c"]
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_single_node_workload_makes_room_only_where_its_other_tasks_are(compiled: bool):
+    residents = [running("a", "m"), running("b", "n", priority=5)]
+    work = urgent().single_node().occupying(n=1)
+    decision = decide(scheduler([node("m").cpu(2), node("n").cpu(2)], residents, compiled=compiled), work)
+    assert (chosen(decision), victims(decision)) == (["n"], ["b"])
+
+
 def test_the_limit_per_node_holds_for_reserved_places_too():
     residents = [running("a", "n"), running("b", "n")]
     decision = decide(scheduler([node("n").cpu(4)], residents), urgent().replicas(2).max_per_node(1))

@@ -54,14 +54,14 @@ class Mirror:
         self.residents = Residents()
         """Who is on the nodes, kept while some pool allows preemption."""
         self.budgets = Budgets()
-        self._typical_read_at = 0.0
+        self._typical_read_at: dict[UUID, float] = {}
 
     async def load(self) -> None:
         """Read everything. What is committed meanwhile is read again by the next `follow`."""
         async with self._database.read() as connection:
             self._position = await events.position(connection)
             self.cluster, self.residents, self.pools = Cluster(), Residents(), {}
-            self._constraints = {}
+            self._constraints, self._typical_read_at = {}, {}
             self._assumed, self._unconfirmed = set(), set()
             # Before the tasks: the view then knows at least the placements up to these numbers.
             await self._read_pools(connection)
@@ -209,7 +209,7 @@ class Mirror:
             if name not in before or before[name].policy.fragmentation != pool.policy.fragmentation:
                 self.cluster.allow_fragmentation(name, pool.policy.fragmentation)
         if self._any_preempts and not preempted_before:
-            await self._tell_tasks(connection, None)
+            await self._tell_tasks(connection, {node.id for node in self.cluster.nodes if node is not None})
 
     @property
     def _any_preempts(self) -> bool:
@@ -217,12 +217,12 @@ class Mirror:
 
     async def _read_typical(self, connection: Connection) -> None:
         """What is typically asked of devices, for the pools that place by it; a change makes all scores stale."""
-        pools = [pool for pool in self.pools.values() if _places_by_typical(pool.policy)]
         time = asyncio.get_running_loop().time()
-        if not pools or time - self._typical_read_at < _TYPICAL_SECONDS:
-            return
-        self._typical_read_at = time
-        for pool in pools:
+        for pool in self.pools.values():
+            read_at = self._typical_read_at.get(pool.id, -_TYPICAL_SECONDS)
+            if not _places_by_typical(pool.policy) or time - read_at < _TYPICAL_SECONDS:
+                continue
+            self._typical_read_at[pool.id] = time
             asked = await workloads.asked_of_devices(connection, pool.id)
             total = sum(number for _, number in asked)
             typical = [Typical(dict(request), max(1, number * 1000 // total)) for request, number in asked]

@@ -94,8 +94,11 @@ def is_workload_end(status: WorkloadStatus) -> bool:
 
 
 def as_derived(status: TaskStatus, *, requeue: bool, stopping: bool) -> TaskStatus:
-    """How a task counts for its workload: one that leaves, and that a successor will replace, waits again."""
-    leaves = status is T.TERMINATING or status in _ENDS
+    """How a task counts for its workload: one that leaves, and that a successor will replace, waits again.
+
+    One that did its work before it had to leave is not replaced.
+    """
+    leaves = status is T.TERMINATING or (status in _ENDS and status is not T.SUCCEEDED)
     return T.PENDING if requeue and not stopping and leaves else status
 
 

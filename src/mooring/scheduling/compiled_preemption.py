@@ -84,7 +84,7 @@ class CompiledPreemptor:
     def code_of(self, workload: Workload) -> int | None:
         """The number of the workload's shape if the kernels can plan for it; `sync` comes before."""
         preemptor = self.preemptor
-        several = len(workload.tasks) != 1 or workload.max_per_node is not None
+        several = len(workload.tasks) != 1 or workload.max_per_node is not None or workload.single_node
         if several or preemptor.allowed or preemptor.residents.any_whole(workload.priority):
             return None
         code = self._engine.code_of(workload)

@@ -156,6 +156,8 @@ class Search:
         rows = curable(self._evaluation, cluster.rows_of_pool(workload.pool))
         if workload.max_per_node is not None:
             rows = rows[self._own[rows] + self._at_once <= workload.max_per_node]
+        if workload.single_node and workload.occupied:
+            rows = rows[(self._own[rows] > 0) & (len(workload.occupied) == 1)]
         alike = (self._evaluation.shape, workload.priority, self._owner, self._at_once)
         known = self._standing.known(alike, self._now)
         if self._units and self._standing.allowed:

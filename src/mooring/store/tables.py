@@ -276,7 +276,7 @@ workloads = Table(
     Column("pack", json_type()),
     Column("preempts", Boolean, nullable=False, server_default=text("true")),
     Column("preemptible", Boolean, nullable=False, server_default=text("true")),
-    # Preemption and drains leave so many of its tasks alone.
+    # Preemption leaves so many of its tasks alone, if it can.
     Column("min_available", Integer),
     Column("spread", Boolean, nullable=False),
     Column("max_per_node", Integer),

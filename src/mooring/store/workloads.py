@@ -416,7 +416,7 @@ async def ended_replicas(connection: AsyncConnection, limit: int = 1000) -> list
         .where(
             tasks.c.current,
             tasks.c.status.in_([s for s in TaskStatus if is_end(s)]),
-            or_(workloads.c.kind == Kind.DEPLOYMENT, tasks.c.requeue),
+            or_(workloads.c.kind == Kind.DEPLOYMENT, and_(tasks.c.requeue, tasks.c.status != TaskStatus.SUCCEEDED)),
             not_(and_(tasks.c.requeue, together, still_leaving.exists())),
             workloads.c.ended_at.is_(None),
             workloads.c.stopping.is_(False),
