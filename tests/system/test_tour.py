@@ -139,6 +139,30 @@ def test_logs_follow_a_session_to_its_end(mooring: Cli, place: Path) -> None:
     assert follower.returncode == 0
 
 
+def test_a_file_of_workloads_is_submitted_once_and_followed_as_it_runs(mooring: Cli, place: Path) -> None:
+    wanted = [
+        {"name": "nightly", "containers": [{"command": ["true"]}]},
+        {"name": "misplaced", "pool": "nowhere", "containers": [{"command": ["true"]}]},
+    ]
+    file = place / "work.json"
+    file.write_text(json.dumps(wanted))
+    start = mooring.out("events").splitlines()[-1].split()[0]
+    answers = [mooring("submit", "-f", str(file), "--key", "tonight") for _ in range(2)]
+    assert [answer.returncode for answer in answers] == [1, 1]
+    assert answers[0].stdout == answers[1].stdout
+    lines = [line.split()[:2] for line in answers[0].stdout.splitlines()[1:]]
+    assert lines == [["nightly", "accepted"], ["misplaced", "refused"]]
+    seen: list[dict[str, Any]] = []
+    with mooring.begin("events", "--follow", "--since", start, "--workload", "nightly", "--json") as follower:
+        assert follower.stdout is not None
+        while not seen or (seen[-1]["noun"], seen[-1]["kind"]) != ("workload", "SUCCEEDED"):
+            seen.append(json.loads(follower.stdout.readline()))
+        follower.terminate()
+    assert (seen[0]["noun"], seen[0]["kind"]) == ("workload", "PENDING")
+    revisions = [event["revision"] for event in seen]
+    assert revisions == sorted(set(revisions))
+
+
 def test_what_does_not_exist_or_may_not_be_has_its_own_exit_code(mooring: Cli, place: Path) -> None:
     assert mooring("status", "nobody-knows-this").returncode == 3
     stranger = Cli(place / "stranger")
