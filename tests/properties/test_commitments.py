@@ -222,14 +222,14 @@ class Commitments(Machine):
         workload_id = await self.harbour.submit(f"w{next(self.numbers)}", cpu="1m", memory="1Mi", kind=Kind.SESSION)
         self.workload_ids.append(workload_id)
 
-    @rule(what=TROUBLE, pick=PICK, urgent=st.booleans())
-    def pass_is_overtaken(self, what: str, pick: int, urgent: bool) -> None:
-        """Passes over the same decide the same. Something happens between one and its commit; then what was bound
-        comes again and changes nothing."""
+    @rule(what=TROUBLE, pick=PICK, another=st.booleans())
+    def pass_is_overtaken(self, what: str, pick: int, another: bool) -> None:
+        """Passes over the same decide the same. Something, or another pass, comes before the commit of one; and what
+        was bound and comes again changes nothing."""
         decisions, pools, revisions = self.do(self._decide())
         assert _told(self.do(self._decide())[0]) == _told(decisions)
         self.trouble(what, pick)
-        if urgent:
+        if another:
             self.turn()
         unplaced = self.do(self._unplaced())
         binder, term = Binder(self.harbour.database), self.harbour.office.term

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from sqlalchemy import select, update
 
 from mooring.clock import now
-from mooring.model.constraints import Constraints, Spread
+from mooring.model.constraints import Constraints, Spread, TaskTerm
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.devices import DeviceShare
+from mooring.model.labels import equal_to
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.pools import Binding
 from mooring.model.slots import fits
@@ -164,6 +165,18 @@ async def test_no_device_is_given_out_twice(harbour: Harbour, mode: Binding):
     ]
     assert await harbour.taken(node_id) == {0: 700, 1: 0}
     assert await harbour.findings() == []
+
+
+@on_sqlite
+async def test_by_its_labels_a_task_may_be_whom_others_must_be_apart_from(harbour: Harbour):
+    node_id = await harbour.node("n1")
+    labels = (("app", "db"),)
+    apart = Constraints(labels=labels, anti_affinity=(TaskTerm("node", equal_to(dict(labels))),))
+    plain = await harbour.submit("plain", constraints=Constraints(labels=labels))
+    wish = await decision_on(harbour, plain, [node_id])
+    alone = await harbour.submit("alone", constraints=apart)
+    await harbour.commit(await decision_on(harbour, alone, [node_id]), expected={"default": 0})
+    assert len((await harbour.commit(wish, expected={"default": 0})).conflicts) == 1
 
 
 @on_sqlite

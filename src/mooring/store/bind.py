@@ -142,7 +142,8 @@ def _outdated(decision: Decision, terms: _Terms, pools: Mapping[str, revisions.R
         return f"pool {pool} allows no preemption"
     constraints = decision.workload.constraints
     spread = constraints.spread and any(rule.hard for rule in constraints.spread)
-    if spread or constraints.affinity or constraints.anti_affinity:
+    # By its labels it may be somebody whom others must be apart from.
+    if spread or constraints.affinity or constraints.anti_affinity or constraints.labels:
         seen = terms.expected.get(pool)
         if seen is not None and seen != pools[pool].number:
             return f"pool {pool} has other tasks than the pass saw"
