@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from sqlalchemy import func, select
 
 from mooring.client import AsyncClient
+from mooring.scheduling import compilation
 from mooring.store.engine import Database
 from mooring.store.tables import tasks, workloads
 from mooring.wire.api import WorkloadRequest
@@ -49,6 +50,9 @@ class Figures:
 
 
 def run() -> dict[str, float]:
+    # The servers share what is compiled here: compiling beside them would take a core.
+    if not compilation.wait():
+        raise RuntimeError(f"the kernels cannot be compiled here: {compilation.failure()}")
     figures: dict[str, float] = {}
     for kind in ("sqlite", "postgresql"):
         with _serving(kind) as (server, url):

@@ -101,6 +101,8 @@ def up(
 
     gc.enable()
     gc.freeze()
+    # A batch makes tens of thousands of objects that live until it is committed: looking among them is in vain.
+    gc.set_threshold(50_000, 20, 50)
     start(settings)
 
 
