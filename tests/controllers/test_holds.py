@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
 from sqlalchemy import select, update
+from sqlalchemy.exc import IntegrityError
 
 from mooring.binding import preparing
 from mooring.binding.binder import Binder
@@ -21,6 +23,8 @@ from mooring.model.errors import Conflict
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.store import holds
+from mooring.store.changes import Applied
+from mooring.store.engine import Connection
 from mooring.store.tables import attempts
 from mooring.store.tables import holds as holds_table
 from mooring.store.tables import tasks as tasks_table
@@ -172,6 +176,22 @@ async def test_a_place_that_is_held_anew_is_judged_by_its_own_hold(leader: Leade
     term = harbour.office.term
     await harbour.database.write(lambda c: preparing.settle(c, seen.workload_id, term=term, now=now()))
     assert await harbour.statuses(gang) == ["RESERVED", "RESERVED"]
+
+
+async def test_a_place_that_the_database_refuses_holds_up_nobody_else(leader: Leader, monkeypatch: pytest.MonkeyPatch):
+    harbour = leader.harbour
+    bad, good = await leader.hold("bad"), await leader.hold("good")
+    await leader.prepared(*(task.id for task in await harbour.tasks(bad) + await harbour.tasks(good)))
+    settle = preparing.settle
+
+    async def refuse_the_first(connection: Connection, workload_id: UUID, **more: Any) -> Applied | None:
+        if workload_id == bad:
+            raise IntegrityError("INSERT", {}, Exception("no"))
+        return await settle(connection, workload_id, **more)
+
+    monkeypatch.setattr(preparing, "settle", refuse_the_first)
+    await leader.holds.once()
+    assert (await harbour.statuses(bad), await harbour.statuses(good)) == (["RESERVED"] * 2, ["SCHEDULED"] * 2)
 
 
 async def test_a_node_that_closes_meanwhile_sends_the_gang_back(leader: Leader):

@@ -11,6 +11,7 @@ from mooring.clock import now
 from mooring.intake.pools import PoolAdmin
 from mooring.mirror import mirror as mirror_module
 from mooring.mirror.mirror import Mirror
+from mooring.model.constraints import Constraints, HostPort
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.nodes import Node
@@ -19,6 +20,7 @@ from mooring.model.slots import parse_amounts
 from mooring.model.workloads import Kind
 from mooring.store import nodes
 from mooring.store.engine import Connection
+from mooring.store.tables import tasks
 from mooring.wire.api import PoolChange, PreemptionChange
 from tests.mirror.compare import differences
 from tests.store.databases import on_postgresql, on_sqlite
@@ -213,6 +215,16 @@ async def test_a_reason_that_was_stored_is_known(harbour: Harbour, mirror: Mirro
     decision = Decision(mirror.queue[workload_id], Outcome.WAITING, reason=Reason("full", "no room"))
     mirror.note_waiting([decision])
     assert mirror.queue[workload_id].waiting_reason == "no room"
+
+
+async def test_ports_that_tasks_were_given_are_known_to_be_taken(harbour: Harbour):
+    await harbour.node("n1")
+    for name in ("first", "second"):
+        wants = Constraints(host_ports=(HostPort(80 if name == "first" else 81),), ports_wanted=2)
+        await harbour.submit(name, constraints=wants)
+        assert (await harbour.place()).conflicts == []
+    given = [tuple(port) for task in await harbour.rows(select(tasks)) for port in task.ports]
+    assert len(given) == len(set(given)) == 6
 
 
 @on_sqlite

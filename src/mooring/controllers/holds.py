@@ -6,13 +6,17 @@ from datetime import datetime
 from functools import partial
 from uuid import UUID
 
+import structlog
+
 from mooring.binding import preparing
 from mooring.clock import now
 from mooring.coordination.leadership import Office
 from mooring.store import holds, leadership
 from mooring.store.changes import Applied
-from mooring.store.engine import Connection, Database
+from mooring.store.engine import Connection, Database, is_refused
 from mooring.store.narration import narrate
+
+_log = structlog.get_logger(__name__)
 
 
 class HoldsLoop:
@@ -34,11 +38,21 @@ class HoldsLoop:
             waiting = await holds.waiting(connection)
         for held in waiting:
             if held.ready or now() >= held.expires_at:
-                applied = await self._database.write(partial(self._settle, held.workload_id))
-                if applied is not None:
-                    narrate(applied)
+                await self._try_to_settle(held.workload_id)
         self._next_end = min((held.expires_at for held in waiting if held.expires_at > now()), default=None)
         return False
+
+    async def _try_to_settle(self, workload_id: UUID) -> None:
+        try:
+            applied = await self._database.write(partial(self._settle, workload_id))
+        except Exception as error:
+            if not is_refused(error):
+                raise
+            # One bad row never blocks the rest.
+            _log.error(f"The place of workload {workload_id} cannot be settled: {error}")
+            return
+        if applied is not None:
+            narrate(applied)
 
     async def _settle(self, workload_id: UUID, connection: Connection) -> Applied | None:
         await leadership.check_term(connection, self._office.term)

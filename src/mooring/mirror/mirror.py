@@ -12,14 +12,14 @@ from dataclasses import replace
 from uuid import UUID
 
 from mooring.mirror.revisions import Revisions
-from mooring.model.constraints import Constraints
+from mooring.model.constraints import Constraints, HostPort
 from mooring.model.decisions import Decision
 from mooring.model.events import Event
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.pools import PoolPolicy
 from mooring.model.preemption import Budgets
 from mooring.model.workloads import Workload
-from mooring.scheduling.columns import Cluster
+from mooring.scheduling.columns import Cluster, with_host_ports
 from mooring.scheduling.residents import Residents
 from mooring.scheduling.typical import Typical
 from mooring.store import events, nodes, pools, residents, workloads
@@ -181,7 +181,9 @@ class Mirror:
         leaving: dict[UUID, list[tuple[Constraints, int]]] = {}
         for row in rows:
             told = leaving if row.leaving else staying
-            told.setdefault(row.node_id, []).append((self._constraints[row.workload_id], row.number))
+            ports = (HostPort(port, protocol) for protocol, port in row.ports or ())
+            constraints = with_host_ports(self._constraints[row.workload_id], ports)
+            told.setdefault(row.node_id, []).append((constraints, row.number))
         for node_id in {**staying, **leaving}:
             self.cluster.tell_tasks(node_id, staying.get(node_id, ()), leaving=leaving.get(node_id, ()))
         if self._any_preempts:

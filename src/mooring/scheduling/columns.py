@@ -528,8 +528,8 @@ _ROW_COLUMNS = (
 
 
 def with_host_ports(constraints: Constraints, given: Iterable[HostPort]) -> Constraints:
-    """The constraints of a task that was given ports of its node's range."""
-    given = tuple(given)
+    """The constraints of a task that was given ports of its node's range, told with or without those that it named."""
+    given = tuple(port for port in given if port not in constraints.host_ports)
     return replace(constraints, host_ports=(*constraints.host_ports, *given), ports_wanted=0) if given else constraints
 
 

@@ -324,12 +324,12 @@ def _own_labels(row: AnyRow) -> dict[str, str]:
 
 
 async def tasks_on(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[AnyRow]:
-    """Which workloads have how many tasks on which node, those that are about to end apart."""
+    """Which workloads have how many tasks on which node; those that are about to end, or have ports, apart."""
     leaving = (tasks.c.status == TaskStatus.TERMINATING).label("leaving")
     query = (
-        select(tasks.c.node_id, tasks.c.workload_id, leaving, func.count().label("number"))
+        select(tasks.c.node_id, tasks.c.workload_id, leaving, tasks.c.ports, func.count().label("number"))
         .where(tasks.c.status.in_(list(OCCUPYING)), tasks.c.node_id.is_not(None))
-        .group_by(tasks.c.node_id, tasks.c.workload_id, leaving)
+        .group_by(tasks.c.node_id, tasks.c.workload_id, leaving, tasks.c.ports)
     )
     if ids is not None:
         query = query.where(sets.among(connection, tasks.c.node_id, ids))
