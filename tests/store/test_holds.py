@@ -126,10 +126,11 @@ async def test_holds_whose_time_is_over_are_found(harbour: Harbour):
     workload_id = await harbour.submit("w", replicas=2)
     await harbour.commit(await decision_on(harbour, workload_id, [node_id, node_id]), mode=Binding.TWO_PHASE)
     async with harbour.database.read() as connection:
-        assert await holds.expired(connection, now()) == []
-        over = await holds.expired(connection, now() + timedelta(seconds=60))
-    assert [hold.workload_id for hold in over] == [workload_id] * 2
-    assert all(hold.is_expired(hold.expires_at) for hold in over)
+        held = await holds.by_workload(connection, workload_id)
+        [waiting] = await holds.waiting(connection)
+    assert [hold.is_expired(now()) for hold in held] == [False, False]
+    assert all(hold.is_expired(hold.expires_at) for hold in held)
+    assert (waiting.workload_id, waiting.expires_at) == (workload_id, held[0].expires_at)
 
 
 @on_sqlite

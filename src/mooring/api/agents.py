@@ -25,6 +25,7 @@ _log = structlog.get_logger(__name__)
 _HELLO_SECONDS = 10.0
 _POLICY_VIOLATION = 1008
 _AMOUNT_MAX = 2**63 - 1
+_HIGHEST_INDEX = 65_535
 
 
 def router(database: Database, hub: AgentHub) -> APIRouter:
@@ -178,8 +179,8 @@ def _check_facts(facts: wire.Facts) -> None:
 def _check_devices(slot: str, named: list[wire.DeviceFact], capacity: int) -> None:
     if not 1 <= len(named) <= MOST_DEVICES or len({device.index for device in named}) != len(named):
         raise InvalidInput(f"{slot}: a machine has 1 to {MOST_DEVICES} devices with an index each")
-    if any(device.index < 0 or device.capacity < 1 for device in named):
-        raise InvalidInput(f"{slot}: the index of a device begins at 0, its capacity at 1")
+    if any(not 0 <= device.index <= _HIGHEST_INDEX or device.capacity < 1 for device in named):
+        raise InvalidInput(f"{slot}: the index of a device is 0 to {_HIGHEST_INDEX}, its capacity begins at 1")
     if sum(device.capacity for device in named) != capacity:
         raise InvalidInput(f"{slot}: the devices do not add up to the capacity of {capacity}")
     if any(not 0 <= (device.memory or 0) <= _AMOUNT_MAX or len(device.model or "") > 255 for device in named):

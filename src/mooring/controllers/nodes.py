@@ -85,6 +85,8 @@ class NodesLoop:
             await leadership.check_term(connection, self._office.term)
             at = now()
             reason = Reason("node-drained", "Its node is drained", "nodes", "never")
+            # All of them at once, in the order of their ids, before the steps that lock some of them.
+            await lock_workloads(connection, {task.workload_id for task in leaving})
             await workloads.succeed(
                 connection,
                 [(task.id, task.workload_id, None) for task in leaving if task.status != TaskStatus.RESERVED],

@@ -32,6 +32,8 @@ from mooring.store.narration import narrate
 
 _log = structlog.get_logger(__name__)
 _HELD_BACK_SECONDS = 0.05
+_AGAIN_AT_ONCE = 5
+"""Conflicts in a row after which a workload waits for the next signal or timer, so that no disagreement spins."""
 Result = TypeVar("Result")
 
 _REASONS_A_TURN = 64
@@ -55,6 +57,8 @@ class SchedulingLoop:
         self.room = WaitingRoom(mirror.cluster)
         self._policies: dict[str, PoolPolicy] = {}
         self._tried_all_at = 0.0
+        self._conflicts: dict[UUID, int] = {}
+        """How often in a row workloads went back to placing."""
         self.passes = 0
         self.last_pass_at: datetime | None = None
         self.last_pass_ms: float | None = None
@@ -103,7 +107,8 @@ class SchedulingLoop:
         await self._write_reasons([d for d in decided if d.workload.id not in conflicts])
         if placed:
             self._record(pass_seconds, at)
-        return bool(conflicts) or self.room.restless
+        self._conflicts = {workload_id: self._conflicts.get(workload_id, 0) + 1 for workload_id in conflicts}
+        return self.room.restless or any(number <= _AGAIN_AT_ONCE for number in self._conflicts.values())
 
     def _tell_room(self) -> None:
         """Tell the waiting room what came, went and changed."""

@@ -96,11 +96,6 @@ def check_resources(template: TaskTemplate) -> None:
             _check_slot(owner, name, asked.get(name), allowed.get(name))
 
 
-def allocatable_of(capacity: Amounts, reserved: Amounts) -> dict[str, int]:
-    """What tasks may use of a node: its capacity less what the system keeps for itself."""
-    return {name: max(units - reserved.get(name, 0), 0) for name, units in capacity.items()}
-
-
 def overcommitted(allocatable: Amounts, ratios: Mapping[str, Fraction]) -> dict[str, int]:
     """What may be promised of a node: more than there is of the slots with a ratio above 1."""
     return {name: min(int(units * ratios.get(name, 1)), INT64_MAX) for name, units in allocatable.items()}

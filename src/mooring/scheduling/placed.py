@@ -154,11 +154,6 @@ class Placed:
         for counts in self._matched[code]:
             np.add.at(counts, rows, 1)
 
-    def remove_rows(self, rows: NDArray[np.intp], constraints: Constraints) -> None:
-        """Undo an `add_rows`."""
-        for row, count in Counter(rows.tolist()).items():
-            self.remove(row, constraints, count)
-
     def means(self, matcher: Matcher, constraints: Constraints) -> bool:
         """Whether a task with these constraints is one that the matcher means."""
         project = constraints.project

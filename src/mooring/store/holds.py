@@ -97,11 +97,6 @@ async def by_workload(connection: AsyncConnection, workload_id: UUID) -> list[Ho
     return await _read(connection, holds.c.workload_id == workload_id)
 
 
-async def expired(connection: AsyncConnection, now: datetime) -> list[Hold]:
-    """Holds whose time is over, whatever they waited for."""
-    return await _read(connection, holds.c.expires_at <= now)
-
-
 async def admit(
     connection: AsyncConnection, workload_id: UUID, *, actor: str, now: datetime, term: int | None = None
 ) -> Applied | None:

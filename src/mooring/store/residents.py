@@ -25,8 +25,8 @@ async def on_nodes(
     connection: AsyncConnection, ids: Sequence[UUID] | None, constraints: Mapping[UUID, Constraints]
 ) -> dict[UUID, list[Resident]]:
     """The tasks on these nodes (None: on all), by node; `constraints` by workload are the caller's."""
-    several = and_(workloads.c.kind == Kind.SESSION, workloads.c.replicas > 1)
-    whole = or_(workloads.c.gang, workloads.c.single_node, workloads.c.min_tasks.is_not(None), several)
+    # A service replaces what it loses, one by one; of a session nothing is left when one task is gone.
+    whole = and_(workloads.c.kind == Kind.SESSION, workloads.c.replicas > 1)
     leaving = and_(tasks.c.status == TaskStatus.TERMINATING, tasks.c.preempted_by.is_not(None))
     query = (
         select(
