@@ -399,4 +399,4 @@ def test_commitments_hold_over_long_histories(
     else:
         server = request.getfixturevalue("postgres_server")
         make = on_postgresql(Commitments, server, request.getfixturevalue("postgres_template"))
-    run(make, monkeypatch, max_examples=200, stateful_step_count=80)
+    run(make, monkeypatch, max_examples=40, stateful_step_count=50)
