@@ -379,7 +379,7 @@ def _told(decisions: Sequence[Decision]) -> list[tuple[Any, ...]]:
 def test_commitments_hold_after_every_step_on_sqlite(
     sqlite_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    run(on_sqlite(Commitments, sqlite_template, tmp_path), monkeypatch, max_examples=7, stateful_step_count=30)
+    run(on_sqlite(Commitments, sqlite_template, tmp_path), monkeypatch, max_examples=5, stateful_step_count=30)
 
 
 def test_commitments_hold_after_every_step_on_postgresql(

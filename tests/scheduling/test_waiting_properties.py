@@ -162,4 +162,4 @@ def _belongs(waiting: Workload, node: Node) -> bool:
 
 
 TestRoom = Room.TestCase
-TestRoom.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+TestRoom.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
