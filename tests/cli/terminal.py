@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import pty
 import select
@@ -15,11 +14,12 @@ from collections.abc import Iterator
 
 MOORING = [sys.executable, "-c", "from mooring.cli import main; main()"]
 # The terminal must be the controlling one, or Ctrl-C is only a byte.
+# Whoever runs the tests in the background has Ctrl-C ignored, and what is started inherits that; a terminal does not.
 _TAKE_TERMINAL = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
 )
 _PATIENCE_SECONDS = 20.0
-_PRESS_AGAIN_SECONDS = 8.0
 
 
 def run_in_pipe(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -31,7 +31,6 @@ class Terminal:
         self._process = process
         self._master = master
         self._seen = 0
-        self._press_again_at = math.inf
         self.text = ""
 
     def expect(self, wanted: str) -> None:
@@ -54,16 +53,11 @@ class Terminal:
 
     def interrupt(self) -> None:
         self.type("\x03")
-        self._press_again_at = time.monotonic() + _PRESS_AGAIN_SECONDS
 
     def exit_code(self) -> int:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while self._read():
             assert time.monotonic() < deadline, f"it goes on after {self.text!r}"
-            if time.monotonic() > self._press_again_at:
-                # The interpreter loses one that comes where it can raise nothing; a person presses again.
-                self._press_again_at = math.inf
-                self.type("\x03")
         return self._process.wait(_PATIENCE_SECONDS)
 
     def _read(self) -> bool:
