@@ -246,14 +246,15 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
         )
     )
     return [
-        _waiting_workload(row, waits[row.id], occupied.get(row.id, {}), frozenset(failed_on.get(row.id, ())))
+        as_placement_sees(row, waits[row.id], occupied.get(row.id, {}), frozenset(failed_on.get(row.id, ())))
         for row in rows
     ]
 
 
-def _waiting_workload(
-    row: AnyRow, waits: Sequence[Task], occupied: Mapping[UUID, int], failed_on: frozenset[UUID]
+def as_placement_sees(
+    row: AnyRow, waits: Sequence[Task], occupied: Mapping[UUID, int], failed_on: frozenset[UUID] = frozenset()
 ) -> Workload:
+    """A workload's row, with `pool_name`, and the tasks that need a node."""
     constraints = decode_constraints(row.constraints)
     return Workload(
         id=row.id,

@@ -12,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.devices import DeviceShare, shares_of
 from mooring.model.lifecycle import OCCUPYING
-from mooring.model.workloads import Kind, Workload
+from mooring.model.workloads import ONE_TASK, Workload
 from mooring.store.tables import pools, tasks, workloads
-from mooring.store.workloads import constraints_of
+from mooring.store.workloads import as_placement_sees
 
 
 class Placed(NamedTuple):
@@ -46,23 +46,4 @@ async def placed(connection: AsyncConnection, workload_id: UUID) -> Placed | Non
             .where(workloads.c.id == workload_id)
         )
     ).one()
-    workload = Workload(
-        id=row.id,
-        name=row.name,
-        kind=Kind(row.kind),
-        pool=row.pool_name,
-        user_id=row.user_id,
-        project_id=row.project_id,
-        domain_id=row.domain_id,
-        runtime=row.runtime,
-        request=row.requested_slots,
-        architecture=row.architecture,
-        region=row.region,
-        single_node=row.single_node,
-        pack=tuple(row.pack or ()),
-        max_per_node=row.max_per_node,
-        spread=row.spread,
-        occupied=dict(occupied),
-        constraints=(await constraints_of(connection, [workload_id]))[workload_id],
-    )
-    return Placed(workload, devices)
+    return Placed(as_placement_sees(row, ONE_TASK, occupied), devices)
