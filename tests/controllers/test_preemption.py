@@ -17,7 +17,7 @@ from mooring.controllers.scheduling import SchedulingLoop
 from mooring.intake.pools import PoolAdmin
 from mooring.mirror.mirror import Mirror
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.workloads import Kind
+from mooring.model.workloads import Kind, OnInsufficient
 from mooring.store.tables import attempts
 from mooring.store.tables import holds as holds_table
 from mooring.wire.api import PoolChange
@@ -137,6 +137,20 @@ async def test_a_whole_gang_leaves_with_the_one_that_has_to(cluster: Cluster):
     await cluster.leave(gang)
     assert await harbour.statuses(gang) == ["PENDING", "PENDING"]
     assert await harbour.findings() == []
+
+
+@pytest.mark.parametrize(
+    ("start", "left"),
+    [({"gang": True}, []), ({"on_insufficient": OnInsufficient.FAIL}, ["RUNNING"]), ({}, ["RUNNING"])],
+    ids=["a gang", "one that had to start at once", "any other"],
+)
+async def test_a_deployment_loses_single_replicas_unless_it_is_a_gang(
+    cluster: Cluster, start: dict[str, object], left: list[str]
+):
+    await cluster.allow()
+    service = await cluster.occupy("service", kind=Kind.DEPLOYMENT, replicas=2, **start)
+    await cluster.ask()
+    assert [status for status in await cluster.harbour.statuses(service) if status == "RUNNING"] == left
 
 
 async def test_a_gang_that_had_to_leave_comes_back_as_a_whole(cluster: Cluster):

@@ -12,7 +12,7 @@ from mooring.model.constraints import Constraints
 from mooring.model.devices import shares_of
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.preemption import Budgets, Resident
-from mooring.model.workloads import Kind
+from mooring.model.workloads import Kind, OnInsufficient
 from mooring.store.sets import among
 from mooring.store.tables import tasks, workloads
 from mooring.store.types import AnyRow
@@ -25,8 +25,10 @@ async def on_nodes(
     connection: AsyncConnection, ids: Sequence[UUID] | None, constraints: Mapping[UUID, Constraints]
 ) -> dict[UUID, list[Resident]]:
     """The tasks on these nodes (None: on all), by node; `constraints` by workload are the caller's."""
-    # A service replaces what it loses, one by one; of a session nothing is left when one task is gone.
-    whole = and_(workloads.c.kind == Kind.SESSION, workloads.c.replicas > 1)
+    # Of a session nothing is left when one task is gone. A service replaces what it loses, one by one, unless it is a
+    # gang by its own wish: one that fails at once only has to start as a whole.
+    several = and_(workloads.c.kind == Kind.SESSION, workloads.c.replicas > 1)
+    whole = or_(several, and_(workloads.c.gang, workloads.c.on_insufficient != OnInsufficient.FAIL))
     leaving = and_(tasks.c.status == TaskStatus.TERMINATING, tasks.c.preempted_by.is_not(None))
     query = (
         select(
