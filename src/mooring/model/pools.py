@@ -1,4 +1,4 @@
-"""The policy of a pool: how its workloads are placed and how decisions become durable."""
+"""The policy of a pool: who is next, how its workloads are placed and how decisions become durable."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mooring.model.preemption import Preemption
+from mooring.model.workloads import OnInsufficient
 
 
 class Binding(StrEnum):
@@ -14,6 +15,33 @@ class Binding(StrEnum):
     OPTIMISTIC = "optimistic"
     PESSIMISTIC = "pessimistic"
     TWO_PHASE = "two_phase"
+
+
+class HeadOfLine(StrEnum):
+    """What a workload that finds too little room does to those behind it: it stops them, or is passed over."""
+
+    STRICT = "strict"
+    SKIP = "skip"
+
+
+class Moment(StrEnum):
+    """When a validator is asked: at submission, where it rejects, or before placing, where it lets wait."""
+
+    ENQUEUE = "enqueue"
+    SCHEDULING = "scheduling"
+
+
+DEFAULT_TYPES = ("interactive", "batch", "inference", "system", "compute")
+
+
+@dataclass(frozen=True, slots=True)
+class FairShare:
+    """How past use counts against who comes next."""
+
+    half_life_days: int = 7
+    lookback_days: int = 28
+    slot_weights: tuple[tuple[str, int], ...] = (("cpu", 1000), ("gpu", 10_000), ("memory", 1))
+    """In thousandths; slots that are not named weigh 1000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +55,25 @@ class PoolPolicy:
     fragmentation: bool = False
     """A share of a device may be split over several devices where none has enough left."""
     preemption: Preemption | None = None
+    sequencer: str = "fifo"
+    """Who is next among those of one priority."""
+    fair_share: FairShare = FairShare()
+    factors: tuple[tuple[str, int], ...] = ()
+    """Of the sequencer `multi_factor`: what counts how much."""
+    ageing_seconds: int = 0
+    """Every so many seconds of waiting raise the priority by one; 0: never."""
+    head_of_line: HeadOfLine = HeadOfLine.SKIP
+    on_insufficient: OnInsufficient = OnInsufficient.WAIT
+    """For workloads that do not say."""
+    pending_timeout_seconds: int = 0
+    """What still waits so long after its creation expires; 0: never."""
+    allowed_types: tuple[str, ...] = DEFAULT_TYPES
+    max_tasks_per_node: int | None = None
+    default_time_seconds: int | None = None
+    max_time_seconds: int | None = None
+    deprioritise: int = 0
+    """What could not be started however often it was tried waits again, so much lower in priority; 0: it fails."""
+    validators: tuple[tuple[str, tuple[Moment, ...]], ...] = ()
+    """Where a validator is asked at other moments than its own."""
+    public: bool = True
+    """Every tenant may use it; otherwise those who were given access."""

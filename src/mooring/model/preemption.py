@@ -16,12 +16,17 @@ from mooring.model.workloads import NO_CONSTRAINTS, NOBODY
 
 
 class VictimScope(StrEnum):
-    """Whose tasks may have to leave: those of the same user, project or domain, or anybody's in the pool."""
+    """Whose tasks may have to leave: those of the same user, project or domain, or anybody's in the pool.
+
+    `reclaim`: those of projects that use more than they are guaranteed, whatever their priority, for a project that
+    stays within what it is.
+    """
 
     USER = "user"
     PROJECT = "project"
     DOMAIN = "domain"
     POOL = "pool"
+    RECLAIM = "reclaim"
 
 
 class PreemptionMode(StrEnum):

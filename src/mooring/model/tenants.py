@@ -8,8 +8,20 @@ from uuid import UUID
 
 
 class Role(StrEnum):
+    """A user is an admin of everything, of its domain, or a user; a membership makes it admin of a project."""
+
     ADMIN = "admin"
+    DOMAIN_ADMIN = "domain-admin"
+    PROJECT_ADMIN = "project-admin"
     USER = "user"
+
+
+class KeyScope(StrEnum):
+    """What a keypair is good for: all that its user may do, handing in and following work, or looking."""
+
+    ALL = "all"
+    WORK = "work"
+    READ = "read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +34,9 @@ class Principal:
     domain_id: UUID
     project_id: UUID
     access_key: str
+    administers: frozenset[UUID] = frozenset()
+    """The projects whose admin it is."""
+    scope: KeyScope = KeyScope.ALL
 
     @property
     def is_admin(self) -> bool:

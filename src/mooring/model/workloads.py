@@ -9,6 +9,7 @@ from enum import StrEnum
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 from mooring.model.constraints import Constraints
+from mooring.model.dependencies import Dependency
 from mooring.model.errors import InvalidInput
 from mooring.model.resources import requests_of
 from mooring.model.slots import Amounts
@@ -148,6 +149,18 @@ class Workload:
     """Names of what is still to be settled elsewhere: until all are lifted it waits and is not tried."""
     scoring_request: Amounts | None = None
     """Processor and memory as scoring counts them, where containers that ask for none make a difference."""
+    type: str = "batch"
+    access_key: str = ""
+    private: bool = False
+    """Exempt from quotas; it has a cap of its own."""
+    starts_at: datetime | None = None
+    """It is not to start before."""
+    dependencies: tuple[Dependency, ...] = ()
+    behind: tuple[UUID, ...] = ()
+    """Workloads of the same turn that came before and have not ended: they run one after the other."""
+    parallel: int | None = None
+    """So many of its tasks have a node at the same time."""
+    time_limit_seconds: int | None = None
 
     def __post_init__(self) -> None:
         if self.id == FROM_NAME:

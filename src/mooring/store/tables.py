@@ -49,7 +49,10 @@ domains = Table(
     metadata,
     Column("id", Id, primary_key=True),
     Column("name", String(63), nullable=False, unique=True),
+    Column("active", Boolean, nullable=False, server_default=text("true")),
+    Column("policy_id", Id),
     Column("created_at", UtcDateTime, nullable=False),
+    Column("version", Integer, nullable=False, server_default=text("1")),
 )
 
 projects = Table(
@@ -60,7 +63,10 @@ projects = Table(
     Column("name", String(63), nullable=False),
     # Picks the uid of the project's processes from an agent's reserved range.
     Column("number", Integer, nullable=False, unique=True),
+    Column("active", Boolean, nullable=False, server_default=text("true")),
+    Column("policy_id", Id),
     Column("created_at", UtcDateTime, nullable=False),
+    Column("version", Integer, nullable=False, server_default=text("1")),
     UniqueConstraint("domain_id", "name"),
 )
 
@@ -74,10 +80,21 @@ users = Table(
     Column("domain_id", Id, ForeignKey("domains.id"), nullable=False),
     Column("project_id", Id, ForeignKey("projects.id"), nullable=False),
     Column("os_user", String(255)),
+    Column("policy_id", Id),
     # Tokens carry it; raising it revokes every token that was given out before.
     Column("token_epoch", Integer, nullable=False, server_default=text("1")),
     Column("created_at", UtcDateTime, nullable=False),
     Column("version", Integer, nullable=False, server_default=text("1")),
+)
+
+memberships = Table(
+    "memberships",
+    metadata,
+    Column("user_id", Id, ForeignKey("users.id", ondelete="CASCADE"), primary_key=True),
+    Column("project_id", Id, ForeignKey("projects.id"), primary_key=True, index=True),
+    # `user`, or `project-admin`.
+    Column("role", String(16), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
 )
 
 identities = Table(
@@ -99,7 +116,14 @@ keypairs = Table(
     Column("user_id", Id, ForeignKey("users.id"), nullable=False, index=True),
     Column("project_id", Id, ForeignKey("projects.id"), nullable=False),
     Column("active", Boolean, nullable=False),
+    Column("name", String(63)),
+    # What it is good for: `all`, `work`, `read`.
+    Column("scope", String(16), nullable=False, server_default=text("'all'")),
+    Column("expires_at", UtcDateTime),
+    Column("last_used_at", UtcDateTime),
+    Column("policy_id", Id),
     Column("created_at", UtcDateTime, nullable=False),
+    Column("version", Integer, nullable=False, server_default=text("1")),
 )
 
 policies = Table(
@@ -107,6 +131,7 @@ policies = Table(
     metadata,
     Column("id", Id, primary_key=True),
     Column("name", String(63), nullable=False, unique=True),
+    # A `model.policies.Policy`.
     Column("rules", json_type(), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("version", Integer, nullable=False, server_default=text("1")),
@@ -116,12 +141,51 @@ tenant_resources = Table(
     "tenant_resources",
     metadata,
     Column("scope", String(16), primary_key=True),
+    # A keypair's access key, otherwise the id as text.
     Column("tenant_id", String(63), primary_key=True),
+    # Empty for all pools together, which is what limits are about.
+    Column("pool", String(63), primary_key=True, server_default=text("''")),
+    # `sessions` and `private-sessions` count workloads that have something on a node.
     Column("slot_name", String(64), primary_key=True),
+    # Of a project in a pool: what it does not use of it is lent to the pool's other projects.
     _amount("guaranteed"),
     Column("limit", BigInteger),
+    # In place of the limit until its time is over.
+    Column("override_limit", BigInteger),
+    Column("override_until", UtcDateTime),
+    # What its tasks hold or have reserved, and what the running ones use: guarded sums of the ledger.
     _amount("reserved"),
     _amount("used"),
+    CheckConstraint("reserved >= 0 AND used >= 0", name="not_negative"),
+)
+
+pool_access = Table(
+    "pool_access",
+    metadata,
+    Column("pool_id", Id, ForeignKey("pools.id", ondelete="CASCADE"), primary_key=True),
+    Column("scope", String(16), primary_key=True),
+    Column("tenant_id", String(63), primary_key=True),
+)
+
+admin_actions = Table(
+    "admin_actions",
+    metadata,
+    # Rows are only ever added: the database refuses to change or delete one.
+    Column("id", _serial, primary_key=True, autoincrement=True),
+    Column("at", UtcDateTime, nullable=False, index=True),
+    Column("user_id", Id),
+    Column("username", String(63), nullable=False),
+    Column("address", String(63)),
+    Column("action", String(63), nullable=False),
+    # What it was done to: `pool`, `policy`, `user`, `quota`, …, by the name that people use.
+    Column("noun", String(16), nullable=False),
+    Column("object", String(255), nullable=False),
+    # Of the object after the change, where it has versions.
+    Column("version", Integer),
+    Column("before", json_type()),
+    Column("after", json_type()),
+    Index("ix_admin_actions_noun_object", "noun", "object"),
+    sqlite_autoincrement=True,
 )
 
 signing_keys = Table(
@@ -160,6 +224,8 @@ pools = Table(
     Column("fragmentation", Boolean, nullable=False, server_default=text("false")),
     # A `model.preemption.Preemption`; null where nobody has to leave for anybody.
     Column("preemption", json_type()),
+    # The rest of a `model.pools.PoolPolicy`, where it is not the default.
+    Column("options", json_type(), nullable=False, server_default=text("'{}'")),
     # Raised by every commit that moves what constraints between tasks depend on.
     Column("placement_revision", BigInteger, nullable=False, server_default=text("0")),
     # Where round robin goes on.
@@ -292,6 +358,25 @@ workloads = Table(
     # Why it waits or failed: a `model.reasons.Reason`.
     Column("reason", json_type()),
     Column("next_index", Integer, nullable=False),
+    Column("private", Boolean, nullable=False, server_default=text("false")),
+    Column("starts_at", UtcDateTime),
+    # Each of its tasks ends so long after its start.
+    Column("time_limit_seconds", Integer),
+    # What a task is sent so many seconds before that.
+    Column("warning_signal", String(16)),
+    Column("warning_seconds", Integer),
+    # An array's indexes: {first, step}; the index of a task is first + step x task_index.
+    Column("array", json_type()),
+    # So many of its tasks have a node at the same time.
+    Column("parallel", Integer),
+    # How often a task that failed is tried again, and after which exit codes (null: after any).
+    Column("max_retries", Integer, nullable=False, server_default=text("0")),
+    Column("retry_on", json_type()),
+    Column("on_dependency_failure", String(8), nullable=False, server_default=text("'cancel'")),
+    # Workloads of one user with the same word run one after the other.
+    Column("singleton", String(63)),
+    # The last look: when, the validators that it passed, and those that it failed with their records.
+    Column("admission", json_type()),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
     Column("started_at", UtcDateTime),
@@ -309,6 +394,15 @@ workloads = Table(
     ),
     Index("ix_workloads_user_id_created_at", "user_id", "created_at"),
     Index("ix_workloads_status", "status"),
+)
+
+dependencies = Table(
+    "dependencies",
+    metadata,
+    Column("workload_id", Id, ForeignKey("workloads.id"), primary_key=True),
+    Column("depends_on", Id, ForeignKey("workloads.id"), primary_key=True, index=True),
+    # `after-ok`, `after-any` or `after-fail`.
+    Column("condition", String(16), nullable=False),
 )
 
 tasks = Table(
@@ -339,6 +433,10 @@ tasks = Table(
     Column("requeue", Boolean, nullable=False, server_default=text("false")),
     Column("exit_code", Integer),
     Column("restarts", Integer, nullable=False, server_default=text("0")),
+    # Failures of its own that earlier attempts had: they use up retries, a lost node does not.
+    Column("failures", Integer, nullable=False, server_default=text("0")),
+    # When its time limit is over, known from its start on.
+    Column("deadline_at", UtcDateTime),
     Column("reason", json_type()),
     Column("not_before", UtcDateTime),
     Column("created_at", UtcDateTime, nullable=False),
@@ -431,12 +529,46 @@ scale_requests = Table(
 usage_buckets = Table(
     "usage_buckets",
     metadata,
-    Column("scope", String(16), primary_key=True),
-    Column("tenant_id", String(63), primary_key=True),
-    Column("slot_name", String(64), primary_key=True),
+    # The day in UTC. Amount and seconds are kept apart: their product may be larger than a number of 64 bits.
     Column("starts_at", UtcDateTime, primary_key=True),
-    Column("seconds", Integer, nullable=False),
-    Column("amount", BigInteger, nullable=False),
+    Column("pool", String(63), primary_key=True),
+    Column("project_id", Id, primary_key=True),
+    Column("user_id", Id, primary_key=True),
+    Column("slot_name", String(64), primary_key=True),
+    Column("amount", BigInteger, primary_key=True),
+    # So many seconds in all did somebody use this amount.
+    Column("seconds", BigInteger, nullable=False),
+)
+
+workload_records = Table(
+    "workload_records",
+    metadata,
+    # One for each workload that ended; it stays when workload and history are gone.
+    Column("workload_id", Id, primary_key=True),
+    Column("name", String(63), nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("type", String(63), nullable=False),
+    Column("domain", String(63), nullable=False),
+    Column("project", String(63), nullable=False),
+    Column("username", String(63), nullable=False),
+    Column("access_key", String(40), nullable=False),
+    Column("pool", String(63), nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("tasks", Integer, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    # Of one task.
+    Column("requested_slots", json_type(), nullable=False),
+    # The most that all its tasks together had at the same time.
+    Column("peak_slots", json_type(), nullable=False),
+    Column("nodes", json_type(), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("reason", json_type()),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("started_at", UtcDateTime),
+    Column("ended_at", UtcDateTime, nullable=False, index=True),
+    # From its creation to its first start, and from then to its end.
+    Column("wait_seconds", BigInteger, nullable=False),
+    Column("run_seconds", BigInteger, nullable=False),
 )
 
 task_usage = Table(
