@@ -165,7 +165,7 @@ class Offer(NamedTuple):
 
 
 class Sequencer(Protocol):
-    """Who is next? Told of all that was decided, so that shares can move within a pass."""
+    """Who is next?"""
 
     @property
     def name(self) -> str: ...
@@ -174,8 +174,14 @@ class Sequencer(Protocol):
         """Everybody in turn, band by band: the highest priority is the first band."""
         ...
 
+
+@runtime_checkable
+class FollowsPlacements(Protocol):
+    """A sequencer that is told of all that was decided, so that shares can move within a pass."""
+
     def placed(self, decisions: Sequence[Decision]) -> None:
         """What became of the last offer: of its workloads from the first on, of all unless it is to be revised."""
+        ...
 
 
 class PluginFailed(Exception):

@@ -26,6 +26,9 @@ _FEWEST, _MOST = 64, 8192
 _LOOKS = 16
 """Rounds over those whom a refund may let in; who is left then comes first in the next pass."""
 
+BLOCKED = "blocked"
+"""The code of the reason why work waits that was not tried."""
+
 Short: TypeAlias = list[tuple[int, Shortage]]
 Decide: TypeAlias = Callable[[Sequence[Workload], bool], tuple[list[Decision], Short]]
 """Places workloads in their turn; where told to stop, the first that finds too little room is the last."""
@@ -191,8 +194,7 @@ class Round:
         return [
             rejection
             for rejection in self.refused
-            if not self._refunded.isdisjoint(rejection.awaits.tenants)
-            and rejection.workload.pool not in self._blockers
+            if not self._refunded.isdisjoint(rejection.awaits.tenants) and rejection.workload.pool not in self._blockers
         ]
 
     def _blocked(self, workload: Workload) -> Decision:
@@ -203,7 +205,7 @@ class Round:
 def behind(blocker: Workload) -> Reason:
     """Why work is not tried: what is before it has to find room first."""
     return Reason(
-        "blocked",
+        BLOCKED,
         f"it is behind {blocker.name or blocker.id}, which waits for room",
         "head_of_line",
         "release",

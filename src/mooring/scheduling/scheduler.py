@@ -40,6 +40,7 @@ from mooring.scheduling.plugins import (
     Binder,
     Factors,
     Filter,
+    FollowsPlacements,
     PluginFailed,
     Scorer,
     Selector,
@@ -172,15 +173,15 @@ class Scheduler:
         )
         bands = in_bands(waiting, now, self.ageing_seconds)
         for offer in self.sequencer.offers(bands, self.situation(now, admission, factors)):
-            self.sequencer.placed(current.take(offer))
+            decided = current.take(offer)
+            if isinstance(self.sequencer, FollowsPlacements):
+                self.sequencer.placed(decided)
         current.finish()
         gated = [Decision(each, Outcome.WAITING, reason=behind_gates(each)) for each in workloads if each.gates]
         refused = [Decision(each.workload, Outcome.WAITING, reason=each.reason) for each in current.refused]
         return Pass((*current.decisions, *gated, *refused), tuple(current.short), tuple(current.refused))
 
-    def situation(
-        self, now: datetime, admission: Admission | None = None, factors: Factors = NO_FACTORS
-    ) -> Situation:
+    def situation(self, now: datetime, admission: Admission | None = None, factors: Factors = NO_FACTORS) -> Situation:
         """What the sequencer may ask about."""
         capacity = cache(self.cluster.capacity_of)
         if admission is None:

@@ -19,10 +19,10 @@ from mooring.model.decisions import Decision
 from mooring.model.slots import Amounts
 from mooring.model.workloads import Workload
 from mooring.scheduling.ordering.bands import turn
-from mooring.scheduling.plugins import SHARE_ONE, Offer, Sequencer, Situation
+from mooring.scheduling.plugins import SHARE_ONE, Offer, Situation
 
 _FEWEST, _MOST = 16, 8192
-"""Workloads offered at a time: twice as many after each offer that went through, half as many after one that did not."""
+"""Workloads offered at a time: twice as many after each offer that went through, half after one that did not."""
 
 
 class Claimant(NamedTuple):
@@ -55,12 +55,12 @@ class _Claim:
         return dominant_share(self.used, self.capacity)
 
 
-class DrfSequencer(Sequencer):
+class DrfSequencer:
     name = "drf"
 
     def __init__(self) -> None:
         self._claims: dict[Claimant, _Claim] = {}
-        self._decided: Sequence[Decision] | None = None
+        self._decided: Sequence[Decision] = ()
         self._failed: set[tuple[object, ...]] = set()
         self._size = _FEWEST
 
@@ -88,20 +88,19 @@ class DrfSequencer(Sequencer):
             offered = self._next_ones(heap, aside)
             if not offered:
                 break
-            self._decided = None
+            self._decided = ()
             yield Offer(offered, revised=True)
-            if self._decided is not None:
+            if self._decided:
                 self._correct(offered, self._decided)
                 self._put_on(heap, {_claimant(workload) for workload in offered})
         if aside:
-            self._decided = None
+            self._decided = ()
             yield Offer(aside)
-            for decision in self._decided or ():
+            decision: Decision
+            for decision in self._decided:
                 self._claims[_claimant(decision.workload)].take(decision.workload, len(decision.placements))
 
-    def _next_ones(
-        self, heap: _Heap, aside: list[Workload]
-    ) -> list[Workload]:
+    def _next_ones(self, heap: _Heap, aside: list[Workload]) -> list[Workload]:
         """Whose turn it is, were each of them placed."""
         offered: list[Workload] = []
         while heap and len(offered) < self._size:
@@ -144,7 +143,9 @@ class DrfSequencer(Sequencer):
 
 def dominant_share(used: Mapping[str, int], capacity: Mapping[str, int]) -> int:
     """The largest part of any slot of the pool that is used, of `SHARE_ONE`."""
-    return max((used[slot] * SHARE_ONE // total for slot, total in capacity.items() if total and slot in used), default=0)
+    return max(
+        (used[slot] * SHARE_ONE // total for slot, total in capacity.items() if total and slot in used), default=0
+    )
 
 
 def _claimant(workload: Workload) -> Claimant:

@@ -7,14 +7,14 @@ from datetime import datetime
 
 from mooring.model.workloads import Workload
 from mooring.scheduling.ordering.bands import in_line, turn
-from mooring.scheduling.plugins import Factors, Offer, Sequencer, Situation
+from mooring.scheduling.plugins import Factors, Offer, Situation
 
 _DAY_SECONDS = 86_400
 _STANDARD_WEIGHT = 1000
 _STEEPEST = 10.0
 
 
-class FairShareSequencer(Sequencer):
+class FairShareSequencer:
     name = "fair_share"
 
     def offers(self, bands: Sequence[Sequence[Workload]], situation: Situation) -> Iterator[Offer]:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from mooring.model.workloads import Workload
 from mooring.scheduling.ordering.bands import in_line, turn
-from mooring.scheduling.plugins import Offer, Sequencer, Situation
+from mooring.scheduling.plugins import Offer, Situation
 
 
-class FifoSequencer(Sequencer):
+class FifoSequencer:
     name = "fifo"
 
     def offers(self, bands: Sequence[Sequence[Workload]], situation: Situation) -> Iterator[Offer]:

@@ -1,7 +1,7 @@
 """A mix of what speaks for a workload, each part from nothing to one, weighed as the pool says.
 
-`age`: how long it waits, up to a week. `fair_share`: how little its tenants used lately. `size`: how much of the pool it
-asks for, so that large work is not passed over for ever; `smallness`: how little.
+`age`: how long it waits, up to a week. `fair_share`: how little its tenants used lately. `size`: how much of the pool
+it asks for, so that large work is not passed over for ever; `smallness`: how little.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from mooring.model.workloads import Workload
 from mooring.scheduling.ordering.bands import in_line, turn
 from mooring.scheduling.ordering.drf import dominant_share
 from mooring.scheduling.ordering.fair_share import factors_of
-from mooring.scheduling.plugins import SHARE_ONE, Offer, Sequencer, Situation
+from mooring.scheduling.plugins import SHARE_ONE, Offer, Situation
 
 FACTORS = ("age", "fair_share", "size", "smallness")
 _DEFAULT = {"age": 1, "fair_share": 1, "size": 1}
 _OLD = timedelta(days=7)
 
 
-class MultiFactorSequencer(Sequencer):
+class MultiFactorSequencer:
     name = "multi_factor"
 
     def __init__(self, weights: Mapping[str, int] | None = None) -> None:
