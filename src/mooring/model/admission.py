@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -21,13 +21,18 @@ class Awaits:
     until: datetime | None = None
     workloads: frozenset[UUID] = frozenset()
 
-    def __or__(self, other: Awaits) -> Awaits:
-        """Of both: all that has to happen, so the later time."""
-        times = [time for time in (self.until, other.until) if time is not None]
-        return Awaits(self.tenants | other.tenants, max(times, default=None), self.workloads | other.workloads)
-
 
 NOTHING = Awaits()
+
+
+def all_of(parts: Iterable[Awaits]) -> Awaits:
+    """All of it has to happen, so the latest time."""
+    every = list(parts)
+    return Awaits(
+        frozenset(tenant for each in every for tenant in each.tenants),
+        max((each.until for each in every if each.until is not None), default=None),
+        frozenset(workload for each in every for workload in each.workloads),
+    )
 
 
 class AdmissionError(MooringError):

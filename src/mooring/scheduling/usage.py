@@ -29,6 +29,7 @@ class _Limit(NamedTuple):
 class _Account:
     """What there is to look at for the workloads of one keypair, user, project and domain."""
 
+    tenants: tuple[Tenant, ...]
     used: tuple[dict[str, int], ...]
     amounts: dict[Scope, list[_Limit]]
     """Of the levels that have limits."""
@@ -73,6 +74,10 @@ class Usage:
     def name_of(self, tenant: Tenant) -> str:
         return self._names.get(tenant, tenant.id)
 
+    def names_of(self, workload: Workload) -> dict[str, str]:
+        """What people call the tenants of a workload, by their levels."""
+        return {tenant.scope.value: self.name_of(tenant) for tenant in self._account(workload).tenants}
+
     def used_by(self, tenant: Tenant) -> Amounts:
         return self._used.get(tenant, {})
 
@@ -112,15 +117,18 @@ class Usage:
 
     def amount_violations(self, workload: Workload, tasks: int, scope: Scope) -> list[Violation]:
         """The limits of its tenant at one level that so many tasks of it would exceed; private ones exceed none."""
-        limits = self._account(workload).amounts.get(scope)
-        if limits is None or workload.private:
-            return []
-        request = workload.request
-        return [
-            self._violation(each, request.get(each.slot, 0) * tasks)
-            for each in limits
-            if each.used.get(each.slot, 0) + request.get(each.slot, 0) * tasks > each.limit
-        ]
+        found: list[Violation] = []
+        if not self.is_limited(workload, scope):
+            return found
+        for each in self._account(workload).amounts[scope]:
+            requested = workload.request.get(each.slot, 0) * tasks
+            if each.used.get(each.slot, 0) + requested > each.limit:
+                found.append(self._violation(each, requested))
+        return found
+
+    def is_limited(self, workload: Workload, scope: Scope) -> bool:
+        """Whether there is any limit at one level to what it uses."""
+        return scope in self._account(workload).amounts and not workload.private
 
     def tasks_within(self, workload: Workload) -> int:
         """How many of its tasks may have a node before a limit is exceeded."""
@@ -180,6 +188,7 @@ class Usage:
             if each.slot not in _COUNTED:
                 amounts.setdefault(each.tenant.scope, []).append(each)
         return _Account(
+            tenants,
             tuple(self._used.setdefault(tenant, {}) for tenant in tenants),
             amounts,
             [each for each in limits if each.slot == SESSIONS],

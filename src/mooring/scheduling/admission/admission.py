@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mooring.model.admission import NOTHING, AdmissionError, Awaits, Checked
+from mooring.model.admission import AdmissionError, Awaits, Checked, all_of
 from mooring.model.names import shown
 from mooring.model.pools import PoolPolicy
 from mooring.model.reasons import Cure, Reason
@@ -29,17 +29,18 @@ class SeveralRefusals(AdmissionError):
     """All that stands in the way of a submission."""
 
     def __init__(self, failures: Sequence[tuple[str, AdmissionError]]) -> None:
-        awaits = NOTHING
-        for _, error in failures:
-            awaits |= error.awaits
-        cures: set[Cure] = {error.cure for _, error in failures}
+        errors = [error for _, error in failures]
+        cures: set[Cure] = {error.cure for error in errors}
         super().__init__(
-            "; ".join(error.message for _, error in failures),
+            "; ".join(error.message for error in errors),
             # Where one of them needs more than released capacity, that alone does not help.
             cure="never" if "never" in cures else "change" if "change" in cures else "release",
-            violations=[violation for _, error in failures for violation in error.violations],
-            awaits=awaits,
-            details={"failed": [error.reason(name).as_dict() for name, error in failures]},
+            violations=[violation for error in errors for violation in error.violations],
+            awaits=all_of(error.awaits for error in errors),
+            details={
+                **{key: value for error in errors for key, value in error.details.items() if key != "violations"},
+                "failed": [{"by": name, "code": error.code, "message": error.message} for name, error in failures],
+            },
         )
 
 
@@ -118,7 +119,7 @@ class Admission:
             try:
                 validator.check(workload, self.context)
             except AdmissionError as error:
-                failures.append((validator.name, error))
+                failures.append((validator.name, error.with_traceback(None)))
             except Exception as error:
                 problem = f"raised {type(error).__name__}: {shown(str(error))[:200]}"
                 failures.append((validator.name, ValidatorFailed(validator.name, problem)))

@@ -8,7 +8,6 @@ from datetime import datetime
 
 from mooring.model.policies import NO_POLICY, Policy
 from mooring.model.pools import Moment
-from mooring.model.quotas import Scope, Tenant
 from mooring.model.slots import Amounts
 from mooring.model.workloads import Workload
 from mooring.scheduling.gangs import least_together
@@ -51,13 +50,6 @@ class AdmissionContext:
         pending = self.pending.get(workload.access_key, NOTHING_PENDING)
         counted = self.moment is Moment.SCHEDULING and is_pending(workload)
         return pending.plus(workload, -1) if counted else pending
-
-    def names_of(self, workload: Workload) -> dict[str, str]:
-        """What people call the project and the domain of a workload."""
-        return {
-            "project": self.usage.name_of(Tenant(Scope.PROJECT, str(workload.project_id))),
-            "domain": self.usage.name_of(Tenant(Scope.DOMAIN, str(workload.domain_id))),
-        }
 
 
 def is_pending(workload: Workload) -> bool:

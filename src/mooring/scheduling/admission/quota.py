@@ -22,7 +22,7 @@ class LimitExceeded(AdmissionError):
             message,
             violations=violations,
             awaits=Awaits(tenants=frozenset(violation.tenant for violation in violations)),
-            details=context.names_of(workload),
+            details=context.usage.names_of(workload),
         )
 
 
@@ -48,7 +48,10 @@ class DomainQuotaExceeded(QuotaExceeded):
 
 def check_quota(workload: Workload, context: AdmissionContext, scope: Scope, error: type[QuotaExceeded]) -> None:
     """Raise `error` if the tenant at this level would use more than it may: used + requested > limit, slot by slot."""
-    violations = context.usage.amount_violations(workload, at_once(workload), scope)
+    usage = context.usage
+    if not usage.is_limited(workload, scope):
+        return
+    violations = usage.amount_violations(workload, at_once(workload), scope)
     if violations:
         raise error(describe(violations), violations, workload, context)
 
@@ -58,12 +61,10 @@ def describe(violations: Sequence[Violation]) -> str:
 
 
 def _sentence(violation: Violation) -> str:
-    def amount(units: int) -> str:
-        return f"{slot_type(violation.slot).format(units)} {violation.slot}"
-
+    amount = slot_type(violation.slot).format
     return (
-        f"{who(violation)} may use {amount(violation.limit)}; {amount(violation.used)} are in use and this asks for "
-        f"{amount(violation.requested)} ({amount(violation.excess)} too many)"
+        f"{who(violation)} may use {amount(violation.limit)} {violation.slot}; {amount(violation.used)} are in use "
+        f"and this asks for {amount(violation.requested)} ({amount(violation.excess)} too many)"
     )
 
 
