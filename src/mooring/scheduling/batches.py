@@ -123,7 +123,7 @@ def _decide_batch(engine: Engine, batch: Batch, decisions: list[Decision], short
             placement = new(
                 Placement, (task.id, node.id, node.name, node.generation, scores[start], (), devices[start])
             )
-            decisions.append(new(Decision, (workload, placed, (placement,), None, feasible, ())))
+            decisions.append(new(Decision, (workload, placed, (placement,), None, feasible, (), None)))
         else:
             at = range(start, start + found)
             placements = tuple(
@@ -136,7 +136,7 @@ def _decide_batch(engine: Engine, batch: Batch, decisions: list[Decision], short
                     if (node := nodes[rows[place]]) is not None
                 ]
             )
-            decisions.append(new(Decision, (workload, placed, placements, None, feasible, ())))
+            decisions.append(new(Decision, (workload, placed, placements, None, feasible, (), None)))
     for index in lacking:
         workload, _, count, least = batch.entries[index]
         start, found = answers.start[index], answers.found[index]

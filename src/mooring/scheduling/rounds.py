@@ -118,7 +118,7 @@ class Round:
             # Who is behind it is not decided on yet.
             return settled
         self.refused += refused
-        return [*settled, *(Decision(each.workload, Outcome.WAITING, reason=each.reason) for each in refused)]
+        return [*settled, *map(kept_out, refused)]
 
     def _settle(self, asked: Sequence[Workload], admitted: Sequence[Workload], stop: bool) -> Sequence[Decision]:
         """Place what was admitted; what found no place, or was not decided on, is refunded."""
@@ -133,8 +133,7 @@ class Round:
                 missing = len(workload.tasks) - len(decision.placements)
                 if missing:
                     self._refund(workload, missing)
-                if whole is not workload:
-                    decisions[at] = decision._replace(workload=whole)
+                decisions[at] = decision._replace(workload=whole, checked=self._admission.passed(workload))
         return self._append(decisions, short)
 
     def _stop_or_make_room(self, decisions: list[Decision], short: Short) -> None:
@@ -200,6 +199,10 @@ class Round:
     def _blocked(self, workload: Workload) -> Decision:
         blocker = self._blockers[workload.pool]
         return Decision(workload, Outcome.WAITING, reason=behind(blocker))
+
+
+def kept_out(rejection: Rejection) -> Decision:
+    return Decision(rejection.workload, Outcome.WAITING, reason=rejection.reason, checked=rejection.checked)
 
 
 def behind(blocker: Workload) -> Reason:

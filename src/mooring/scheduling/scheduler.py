@@ -50,7 +50,7 @@ from mooring.scheduling.plugins import (
 from mooring.scheduling.preemption import Preemptor
 from mooring.scheduling.profiles import Profile, Registry
 from mooring.scheduling.residents import Residents, told_residents
-from mooring.scheduling.rounds import Round
+from mooring.scheduling.rounds import Round, kept_out
 from mooring.scheduling.selection import Selection, select
 from mooring.scheduling.shortage import Shortage, Shortages, backing_off, behind_gates
 from mooring.scheduling.trial import Trial
@@ -178,8 +178,9 @@ class Scheduler:
                 self.sequencer.placed(decided)
         current.finish()
         gated = [Decision(each, Outcome.WAITING, reason=behind_gates(each)) for each in workloads if each.gates]
-        refused = [Decision(each.workload, Outcome.WAITING, reason=each.reason) for each in current.refused]
-        return Pass((*current.decisions, *gated, *refused), tuple(current.short), tuple(current.refused))
+        return Pass(
+            (*current.decisions, *gated, *map(kept_out, current.refused)), tuple(current.short), tuple(current.refused)
+        )
 
     def situation(self, now: datetime, admission: Admission | None = None, factors: Factors = NO_FACTORS) -> Situation:
         """What the sequencer may ask about."""
