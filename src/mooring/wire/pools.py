@@ -34,7 +34,7 @@ class FairShareChange(Request):
 
 
 class PoolChange(Request):
-    """Only what is given changes. {} gives weights, factors and validators their defaults back, 0 takes a limit away."""
+    """Only what is given changes; {} gives weights, factors and validators their defaults back, 0 lifts a limit."""
 
     profile: PluginName | None = None
     weights: Weights | None = None
