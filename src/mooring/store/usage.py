@@ -19,7 +19,7 @@ from mooring.model.lifecycle import USING
 from mooring.store import sets
 from mooring.store.sets import Statement, Writes
 from mooring.store.tables import domains, node_resources, nodes, pools, projects, settled_days, usage_buckets
-from mooring.store.types import as_uuid
+from mooring.store.types import EPOCH, as_uuid
 
 DAY = timedelta(days=1)
 _SETTLED_AFTER = timedelta(hours=1)
@@ -27,17 +27,13 @@ _SETTLED_AFTER = timedelta(hours=1)
 _MOST_DAYS = 31
 """Counted at once, where many were missed."""
 
-# Whole seconds at both ends: the parts of a use that goes over midnight add up to the whole.
-_EPOCH = {
-    "postgresql": "floor(extract(epoch FROM {}))::bigint",
-    "sqlite": "unixepoch(substr({}, 1, 19))",
-}
 _SINCE = "CASE WHEN a.used_at > i.starts_at THEN a.used_at ELSE i.starts_at END"
 _UNTIL = "CASE WHEN u.until < i.ends_at THEN u.until ELSE i.ends_at END"
 _using = ", ".join(f"'{status}'" for status in sorted(USING))
 
 
 def _count(epoch: str) -> Statement:
+    # Whole seconds at both ends: the parts of a use that goes over midnight add up to the whole.
     return Statement(
         f"""
         SELECT i.ordinal, p.name, w.project_id, w.user_id, a.slot_name, a.used,
@@ -58,7 +54,7 @@ def _count(epoch: str) -> Statement:
     )
 
 
-_COUNT = {dialect: _count(epoch) for dialect, epoch in _EPOCH.items()}
+_COUNT = {dialect: _count(epoch) for dialect, epoch in EPOCH.items()}
 _DECAYED = Statement(
     """
     SELECT b.project_id, b.user_id, b.slot_name,
