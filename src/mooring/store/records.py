@@ -23,7 +23,9 @@ _TIMES_REQUEST = {
         SELECT coalesce(jsonb_object_agg(r.key, r.value::bigint * l.level), '{{}}')
         FROM jsonb_each_text(w.requested_slots) r WHERE l.level > 0
     """,
-    "sqlite": "SELECT json_group_object(r.key, r.value * l.level) FROM json_each(w.requested_slots) r WHERE l.level > 0",
+    "sqlite": """
+        SELECT json_group_object(r.key, r.value * l.level) FROM json_each(w.requested_slots) r WHERE l.level > 0
+    """,
 }
 
 
@@ -86,4 +88,5 @@ async def write(writes: Writes, workload_ids: Sequence[UUID]) -> None:
 async def purge(connection: AsyncConnection, before: datetime, most: int) -> int:
     record = workload_records.c
     oldest = select(record.workload_id).where(record.ended_at < before).order_by(record.ended_at).limit(most)
-    return (await connection.execute(delete(workload_records).where(record.workload_id.in_(oldest)))).rowcount
+    gone = record.workload_id.in_(oldest.correlate(None))
+    return (await connection.execute(delete(workload_records).where(gone))).rowcount
