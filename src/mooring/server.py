@@ -153,7 +153,12 @@ class _Server:
                 retention=Retention(
                     events=timedelta(hours=settings.event_retention_hours),
                     submissions=timedelta(hours=settings.idempotency_retention_hours),
+                    workloads=timedelta(days=settings.workload_retention_days),
+                    history=timedelta(days=settings.history_retention_days),
+                    records=timedelta(days=settings.record_retention_days),
+                    usage=timedelta(days=settings.usage_retention_days),
                 ),
+                accounting_interval=settings.accounting_interval_seconds,
             )
         self.agent: Agent | None = None
         self.uvicorn: uvicorn.Server | None = None

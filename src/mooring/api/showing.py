@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import msgspec
 
 from mooring.model.attempts import AttemptRecord
 from mooring.model.decisions import SCORE_ONE
@@ -18,14 +21,13 @@ from mooring.wire.api import (
     DeviceView,
     HistoryRow,
     NodeView,
-    PoolView,
-    PreemptionView,
     SlotView,
     TaskView,
     UserView,
     WorkloadDetail,
     WorkloadView,
 )
+from mooring.wire.pools import PoolView
 
 
 def workload_view(row: WorkloadRow) -> WorkloadView:
@@ -171,17 +173,18 @@ def slot_view(name: str, row: SlotRow) -> SlotView:
 
 
 def pool_view(row: PoolRow) -> PoolView:
+    policy: dict[str, Any] = msgspec.to_builtins(row.policy)
+    for pairs in ("factors", "validators"):
+        policy[pairs] = dict(policy[pairs])
+    policy["weights"] = dict(policy["weights"]) if policy["weights"] else None
+    policy["fair_share"]["slot_weights"] = dict(policy["fair_share"]["slot_weights"])
     return PoolView(
         name=row.name,
         simulated=row.simulated,
         runtimes=list(row.runtimes),
-        profile=row.profile,
-        weights=row.weights,
-        binding=row.binding,
-        hold_seconds=row.hold_seconds,
-        fragmentation=row.fragmentation,
-        preemption=None if row.preemption is None else PreemptionView(**row.preemption),
         nodes=row.nodes,
+        version=row.version,
+        **policy,
     )
 
 

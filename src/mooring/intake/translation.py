@@ -41,6 +41,7 @@ def translate(request: WorkloadRequest, principal: Principal, pools: Sequence[Po
     group = group_of_request(request, constraints)
     if group is not None:
         constraints = grouped(constraints, group, principal.user_id)
+    on_insufficient = OnInsufficient(request.on_insufficient or pool.policy.on_insufficient)
     new = NewWorkload(
         id=workload_id,
         name=name,
@@ -54,13 +55,13 @@ def translate(request: WorkloadRequest, principal: Principal, pools: Sequence[Po
         priority=request.priority,
         labels=request.labels,
         constraints=constraints,
-        gang=request.gang or (request.on_insufficient == "fail" and request.min_tasks is None),
+        gang=request.gang or (on_insufficient is OnInsufficient.FAIL and request.min_tasks is None),
         min_tasks=request.min_tasks,
         single_node=request.single_node,
         pack=tuple(request.pack),
         spread=request.spread and (group is None or group.direction is not Direction.PACK),
         max_per_node=request.max_per_node,
-        on_insufficient=OnInsufficient(request.on_insufficient),
+        on_insufficient=on_insufficient,
         task_ids=tuple(new_id() for _ in range(request.replicas)),
         preempts=request.preempts,
         preemptible=request.preemptible,

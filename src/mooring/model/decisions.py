@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
 
+from mooring.model.admission import Checked
 from mooring.model.devices import DeviceShare
 from mooring.model.preemption import Victim
 from mooring.model.reasons import Reason
@@ -49,3 +50,5 @@ class Decision(NamedTuple):
     feasible_nodes: int = 0
     victims: tuple[Victim, ...] = ()
     """The tasks that have to leave before it can start; outcome `reserved`."""
+    checked: Checked | None = None
+    """How admission looked at it, to be stored with it."""

@@ -30,8 +30,8 @@ _ID = {"id": "uuid"}
 _LOCK = Statement(
     """
     SELECT i.ordinal, w.status, w.name, w.kind, w.user_id, w.stopping, w.replicas, w.gang, w.min_tasks, w.single_node,
-        w.max_per_node, w.version, w.ended_at, w.removed_at
-    FROM {rows} i JOIN workloads w ON w.id = i.id ORDER BY w.id
+        w.max_per_node, w.version, w.ended_at, w.removed_at, w.access_key, w.project_id, w.domain_id, p.name, w.private
+    FROM {rows} i JOIN workloads w ON w.id = i.id JOIN pools p ON p.id = w.pool_id ORDER BY w.id
     """,
     _ID,
     lock="FOR UPDATE OF w",
@@ -63,6 +63,11 @@ class LoadedWorkload:
     version: int
     ended_at: object | None
     removed_at: object | None
+    access_key: str
+    project_id: Any
+    domain_id: Any
+    pool: str
+    private: bool
 
     @property
     def counts_tasks(self) -> bool:

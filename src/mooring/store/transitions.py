@@ -1,7 +1,7 @@
-"""Changes of task statuses: the one writer of statuses, ledger rows, node counters, JSON copies, history and events.
+"""Changes of task statuses: the one writer of statuses, ledger rows, counters, JSON copies, history and events.
 
-`apply` locks the workloads first, then the nodes, each in the order of their ids, so that writers never wait for each
-other in a circle. A change that repeats or is no longer legal is left out, never an error.
+`apply` locks the workloads first, then the nodes, then the counters of tenants, each in the order of their ids, so that
+writers never wait for each other in a circle. A change that repeats or is no longer legal is left out, never an error.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.store import events
 from mooring.store.changes import Applied, Change
+from mooring.store.charges import Charges
 from mooring.store.derivation import derive_workloads
 from mooring.store.history import Journal
 from mooring.store.loading import Loaded, LoadedTask, load, load_ended
@@ -106,7 +107,7 @@ async def apply(
     journal = Journal(actor, now, term)
     applied = Applied()
     written: dict[UUID, _Written] = {}
-    moves = Moves()
+    moves, charges = Moves(), Charges()
     for change in _with_all_holds(changes, loaded):
         task = loaded.tasks.get(change.task_id)
         if task is None or change.new not in lifecycle.TASK_EDGES[task.status]:
@@ -115,6 +116,7 @@ async def apply(
         row = written.get(task.id)
         if row is None:
             row = written[task.id] = _Written(task)
+            charges.begin(task)
         _change(row, change, old, moves)
         why = change.reason.message if change.reason else change.node_name and f"Placed on {change.node_name}"
         journal.note("task", task.id, task.workload_id, old, change.new, why)
@@ -129,6 +131,7 @@ async def apply(
             await moves.write(writes, now, locked_nodes=loaded.locked_nodes, guarded=guarded)
             await _write(writes, written.values(), now)
         await derive_workloads(writes, loaded, applied, failed or {}, journal)
+        await charges.write(writes, loaded, journal)
         await journal.write(writes)
     moves.check()
     return applied

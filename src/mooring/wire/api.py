@@ -137,7 +137,8 @@ class WorkloadRequest(Request):
     spread: bool = True
     """Prefer nodes with the fewest of its own tasks; without effect on one node, or in a group that packs."""
     max_per_node: Annotated[int, Field(ge=1, le=MAX_TASKS)] | None = None
-    on_insufficient: Literal["wait", "fail"] = "wait"
+    on_insufficient: Literal["wait", "fail"] | None = None
+    """None: as its pool says."""
     placement: PlacementRequest | None = None
     """Where its tasks may and should run; task affinity sees the workload's labels on its tasks."""
     preempts: bool = True
@@ -302,7 +303,7 @@ class EventView(Answer):
     """Its place in the feed; a reader that has it goes on with `since`."""
     revision: int
     """Unique; grows in the order in which changes were written, which is not always that of their commits."""
-    noun: Literal["workload", "task", "node", "pool"]
+    noun: Literal["workload", "task", "node", "pool", "tenant"]
     id: UUID
     version: int
     kind: str
@@ -495,51 +496,6 @@ class JoinToken(Answer):
     name: str
     pool: str
     expires_at: datetime
-
-
-class PreemptionChange(Request):
-    """Whether workloads of the pool may make room for themselves, and how; what is not given is the default."""
-
-    enabled: bool = True
-    mode: Literal["terminate", "requeue"] = "requeue"
-    scope: Literal["user", "project", "domain", "pool"] = "pool"
-    min_runtime_seconds: Annotated[int, Field(ge=0, le=31_536_000)] = 0
-    hold_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
-
-
-class PoolChange(Request):
-    """Only what is given changes; weights {} give the profile its own back."""
-
-    profile: Name | Literal["round_robin"] | None = None
-    weights: Annotated[dict[LabelName, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=64)] | None = None
-    binding: Literal["optimistic", "pessimistic", "two_phase"] | None = None
-    hold_seconds: Annotated[int, Field(ge=1, le=3600)] | None = None
-    fragmentation: bool | None = None
-    preemption: PreemptionChange | None = None
-
-
-class PreemptionView(Answer):
-    mode: str
-    scope: str
-    min_runtime_seconds: int
-    hold_seconds: int
-
-
-class PoolView(Answer):
-    name: str
-    simulated: bool
-    runtimes: list[str]
-    profile: str
-    weights: dict[str, int] | None = None
-    binding: str
-    hold_seconds: int
-    fragmentation: bool
-    preemption: PreemptionView | None = None
-    nodes: int
-
-
-class PoolList(Answer):
-    pools: list[PoolView]
 
 
 # --- the server itself ---------------------------------------------------------------------------------------------

@@ -1,0 +1,73 @@
+"""Admission of 50,000 waiting workloads of 1,000 tenants in one pass, with their order; half of them exceed a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from time import perf_counter
+from uuid import UUID
+
+from mooring.model.quotas import Scope, Tenant
+from mooring.model.workloads import Workload
+from mooring.scheduling.admission import Admission, AdmissionContext, Rejection
+from mooring.scheduling.ordering.fifo import FifoSequencer
+from mooring.scheduling.usage import Usage, tenants_of
+
+WORKLOADS = 50_000
+USERS = 1_000
+PROJECTS = 100
+DOMAINS = 10
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+EACH = {"cpu": 1000, "memory": 2**30}
+
+
+def run() -> dict[str, float]:
+    waiting = [_workload(number) for number in range(WORKLOADS)]
+    share = WORKLOADS // USERS // 2
+    unlimited_seconds, admitted = _measure(waiting, Usage())
+    assert admitted == WORKLOADS
+    limited_seconds, admitted = _measure(waiting, _limited(waiting, share))
+    assert admitted == USERS * share
+    return {
+        "workloads": WORKLOADS,
+        "tenants": USERS,
+        "no_limits_seconds": unlimited_seconds,
+        "no_limits_us_per_workload": unlimited_seconds / WORKLOADS * 1e6,
+        "limits_at_every_level_seconds": limited_seconds,
+        "limits_at_every_level_us_per_workload": limited_seconds / WORKLOADS * 1e6,
+        "limits_at_every_level_admitted": admitted,
+    }
+
+
+def _measure(waiting: Sequence[Workload], usage: Usage) -> tuple[float, int]:
+    """Seconds of ordering and admission, and how many were admitted."""
+    started = perf_counter()
+    admission = Admission(AdmissionContext(NOW, usage))
+    admitted = sum(not isinstance(admission.admit(each), Rejection) for each in FifoSequencer().order(waiting))
+    return perf_counter() - started, admitted
+
+
+def _workload(number: int) -> Workload:
+    user = number % USERS
+    return Workload(
+        id=UUID(int=number + 1),
+        name=f"work-{number}",
+        access_key=f"MK{user}",
+        user_id=UUID(int=1_000_000 + user),
+        project_id=UUID(int=2_000_000 + user % PROJECTS),
+        domain_id=UUID(int=3_000_000 + user % DOMAINS),
+        request=EACH,
+        created_at=NOW - timedelta(seconds=number),
+    )
+
+
+def _limited(waiting: Sequence[Workload], share: int) -> Usage:
+    """Limits on sessions, processor and memory everywhere; the users' are the ones that are reached."""
+    usage = Usage()
+    members = {Scope.KEYPAIR: 2, Scope.USER: 1, Scope.PROJECT: 2 * USERS // PROJECTS, Scope.DOMAIN: USERS}
+    tenants: set[Tenant] = {tenant for each in waiting[:USERS] for tenant in tenants_of(each)}
+    for tenant in tenants:
+        number = share * members[tenant.scope]
+        amounts = {slot: amount * number for slot, amount in EACH.items()}
+        usage.tell(tenant, limits={**amounts, "sessions": number}, name=tenant.id)
+    return usage
