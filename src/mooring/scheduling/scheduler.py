@@ -21,6 +21,7 @@ from uuid import UUID
 
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.devices import DeviceShare
+from mooring.model.fair_share import Factors
 from mooring.model.nodes import Node
 from mooring.model.pools import HeadOfLine
 from mooring.model.preemption import Budgets, Preemption, Resident
@@ -38,7 +39,6 @@ from mooring.scheduling.plugins import (
     END_OF_TIME,
     NO_FACTORS,
     Binder,
-    Factors,
     Filter,
     FollowsPlacements,
     PluginFailed,
