@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from uuid import UUID
 
+from mooring.clock import now
+from mooring.mirror.admission import Tenancy
 from mooring.mirror.revisions import Revisions
 from mooring.model.constraints import Constraints, HostPort
 from mooring.model.decisions import Decision
@@ -54,6 +56,8 @@ class Mirror:
         self.residents = Residents()
         """Who is on the nodes, kept while some pool allows preemption."""
         self.budgets = Budgets()
+        self.tenancy = Tenancy()
+        """Whose work waits, and what they may."""
         self._typical_read_at: dict[UUID, float] = {}
 
     async def load(self) -> None:
@@ -72,6 +76,8 @@ class Mirror:
             await self._read_typical(connection)
             self.queue = {workload.id: workload for workload in await workloads.waiting(connection)}
             self._news = None
+            self.tenancy = Tenancy()
+            await self.tenancy.meet(connection, self.queue.values(), now())
 
     async def follow(self) -> bool:
         """Take in what was committed since; False if nothing was."""
@@ -86,6 +92,7 @@ class Mirror:
                 self._revisions.seen(placed.object_id, placed.version)
             if any(e.noun == "pool" and e.kind != events.PLACED for e in news):
                 await self._read_pools(connection)
+            await self.tenancy.follow(connection, news, now())
             await self._read_load(connection)
             await self._read_typical(connection)
             if self._any_preempts:
@@ -113,7 +120,9 @@ class Mirror:
         """What was assumed of these did not come true."""
         async with self._database.read() as connection:
             await self._read_nodes(connection, set(node_ids))
-            await self._read_workloads(connection, set(workload_ids))
+            ids = set(workload_ids)
+            await self.tenancy.read_again(connection, [self.queue[id] for id in ids if id in self.queue])
+            await self._read_workloads(connection, ids)
 
     def revisions(self) -> dict[str, int]:
         """Per pool the placements up to which this view is complete: constraints between tasks rest on them."""
@@ -196,6 +205,7 @@ class Mirror:
             return
         found = {workload.id: workload for workload in await workloads.waiting(connection, sorted(ids))}
         self._note(ids)
+        await self.tenancy.meet(connection, found.values(), now())
         for workload_id in ids:
             if workload_id in found:
                 self.queue[workload_id] = found[workload_id]
