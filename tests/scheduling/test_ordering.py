@@ -53,8 +53,8 @@ def test_waiting_raises_the_priority_up_to_the_highest():
 
 def test_who_used_least_comes_first_by_domain_then_project_then_user_in_that_project():
     def of(name: str, domain: str, project: str, user: str) -> WorkloadBuilder:
-        tenants = {"domain_id": id_of(domain), "project_id": id_of(project), "user_id": id_of(user)}
-        return WorkloadBuilder(replace(workload(name).workload, **tenants))
+        built = workload(name).user(user).workload
+        return WorkloadBuilder(replace(built, domain_id=id_of(domain), project_id=id_of(project)))
 
     factors = Factors(
         domains={id_of("idle"): 0.9, id_of("busy"): 0.1},

@@ -29,7 +29,7 @@ class Batch:
     def new(self) -> list[NewWorkload]:
         return [item[0] for item in self.items if not isinstance(item, MooringError)]
 
-    def answer(self, refused: Mapping[UUID, Conflict]) -> BatchAccepted:
+    def answer(self, refused: Mapping[UUID, MooringError]) -> BatchAccepted:
         """What became of each; `refused` are those that the database says no to."""
         found = [_item(item, refused) for item in self.items]
         accepted = sum(item.error is None for item in found)
@@ -51,7 +51,7 @@ def _translated(
         return error
 
 
-def _item(item: tuple[NewWorkload, Pool] | MooringError, refused: Mapping[UUID, Conflict]) -> BatchItem:
+def _item(item: tuple[NewWorkload, Pool] | MooringError, refused: Mapping[UUID, MooringError]) -> BatchItem:
     if isinstance(item, MooringError):
         return BatchItem(error=_error(item))
     new, pool = item

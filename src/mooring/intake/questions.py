@@ -77,7 +77,7 @@ class Questions:
                 taken = await workloads.names_in_use(connection, [new])
             if (principal.user_id, new.name) in taken:
                 raise name_taken(new)
-            workload = _as_workload(new, pool)
+            workload = as_workload(new, pool)
             scheduler = self._scheduler(pool)
             explained = await self._ask(partial(scheduler.explain, workload, now()))
         return _tried(workload, pool, explained)
@@ -107,7 +107,7 @@ class Questions:
             raise
 
 
-def _as_workload(new: NewWorkload, pool: Pool) -> Workload:
+def as_workload(new: NewWorkload, pool: Pool) -> Workload:
     """A submission as placement would see it once it is written."""
     return Workload(
         id=new.id,
@@ -133,6 +133,8 @@ def _as_workload(new: NewWorkload, pool: Pool) -> Workload:
         on_insufficient=new.on_insufficient,
         constraints=new.constraints,
         preempts=new.preempts,
+        type=new.type,
+        access_key=new.principal.access_key,
     )
 
 
