@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import and_, bindparam, delete, func, insert, literal_column, or_, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, delete, func, insert, literal_column, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.constraints import Taint
@@ -272,7 +272,7 @@ async def remove(connection: AsyncConnection, node_id: UUID, *, force: bool, act
 
 async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Node]:
     """Nodes with their counters as placement sees them; all of them, or those of the given ids."""
-    most_tasks = literal_column(MOST_TASKS).label("most_tasks")
+    most_tasks: ColumnElement[int | None] = literal_column(MOST_TASKS).label("most_tasks")
     query = select(nodes, pools.c.name.label("pool_name"), most_tasks).join(pools, pools.c.id == nodes.c.pool_id)
     counters = select(node_resources)
     counts = (
