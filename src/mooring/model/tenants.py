@@ -36,7 +36,13 @@ class Principal:
     access_key: str
     administers: frozenset[UUID] = frozenset()
     """The projects whose admin it is."""
+    projects: frozenset[UUID] = frozenset()
+    """The projects that it is a member of."""
     scope: KeyScope = KeyScope.ALL
+    by_keypair: bool = False
+    """It came with a keypair, not with a login: it acts in the keypair's project only."""
+    address: str | None = None
+    """From where it asks, as far as that is known."""
 
     @property
     def is_admin(self) -> bool:
