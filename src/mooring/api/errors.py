@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from mooring.model.admission import AdmissionError
 from mooring.model.errors import (
     Conflict,
     EventsPurged,
@@ -32,6 +33,7 @@ _STATUS: Mapping[type[MooringError], int] = {
     NotFound: 404,
     Conflict: 409,
     EventsPurged: 410,
+    AdmissionError: 412,
     InvalidInput: 422,
     TooManyAttempts: 429,
     LeadershipLost: 503,
@@ -44,6 +46,7 @@ _WORDS: Mapping[int, str] = {
     404: "There is nothing of this name or id that you may see",
     409: "Contradicts the present state",
     410: "The events after this cursor are forgotten; read everything anew",
+    412: "A limit, a rule or a hook does not let it in; `details` has every reason",
     413: "The body is too large",
     422: "The request cannot be meant",
     429: "Too many requests or attempts; `Retry-After` says how long to wait",

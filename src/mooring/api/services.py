@@ -67,6 +67,8 @@ class Pools(Protocol):
 
     async def remove(self, name: str, actor: Actor) -> None: ...
 
+    async def revert(self, name: str, version: int | None, actor: Actor) -> None: ...
+
 
 class Logs(Protocol):
     def stream(self, task_id: UUID, node_id: UUID, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:

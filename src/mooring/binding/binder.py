@@ -130,6 +130,7 @@ async def _in_one_transaction(decisions: Sequence[Decision], terms: _Terms, conn
     dropped = {decision.workload.id for decision in result.dropped}
     told = [decision for decision in decisions if decision.workload.id not in dropped]
     await workloads.note_waiting(connection, _new_reasons(told), at)
+    await workloads.note_admission(connection, {d.workload.id: d.checked for d in told if d.checked is not None}, at)
     await pools.set_turns(connection, terms.turns)
     return result
 

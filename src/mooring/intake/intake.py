@@ -11,19 +11,25 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from mooring.clock import now
-from mooring.intake.batch import hash_of, name_taken, translate_batch
+from mooring.intake.acting import Acting
+from mooring.intake.admission import open_gate
+from mooring.intake.batch import hash_of, name_taken, project_of, translate_batch
+from mooring.intake.hooks import Hooks
 from mooring.intake.translation import translate
+from mooring.mirror.validators import installed_validators
 from mooring.model.errors import Conflict, MooringError
 from mooring.model.lifecycle import WorkloadStatus
 from mooring.model.names import shown
 from mooring.model.reasons import Reason
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
-from mooring.store import pools, submissions, workloads
+from mooring.scheduling.admission import Validator
+from mooring.store import pool_access, pools, submissions, workloads
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database, is_taken
 from mooring.store.loading import lock_workloads
 from mooring.store.narration import narrate
+from mooring.store.pool_access import Grants
 from mooring.store.submissions import Answered, Key
 from mooring.store.workloads import NewWorkload
 from mooring.wire.api import BatchAccepted, WorkloadAccepted, WorkloadRequest
@@ -41,33 +47,47 @@ class _Submission(Generic[A]):
     """The workloads of one request, and who waits for what became of them."""
 
     new: Sequence[NewWorkload]
-    answer: Callable[[Mapping[UUID, Conflict]], A]
+    answer: Callable[[Mapping[UUID, MooringError]], A]
     """The answer when some of them are refused; raises where nothing at all was accepted."""
     recall: Callable[[Any], A]
     """The answer that was given to the same request before."""
+    refused: Mapping[UUID, MooringError]
+    """What hooks would not have."""
     key: Key | None
     request_hash: str
     done: asyncio.Future[A]
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    outcomes: list[Answer | MooringError]
+    """What each submission is to be told."""
+    accepted: list[UUID]
+
+
 class Intake:
     """The one way in. `submit` returns when the workload is durable."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, hooks: Hooks | None = None, validators: Sequence[Validator] = ()) -> None:
+        """Without `hooks` and `validators` those that are installed are asked."""
         self._database = database
+        self._hooks = Hooks.discovered() if hooks is None else hooks
+        self._validators = validators or installed_validators()
         self._queue: list[_Submission[Any]] = []
         self._writing = False
-        self._pools: list[pools.Pool] = []
-        self._pools_read_at = 0.0
+        self._acting = Acting(database)
+        self._offers: tuple[list[pools.Pool], Grants] = [], {}
+        self._offers_read_at = 0.0
         self._writers: set[asyncio.Task[None]] = set()
 
     async def submit(
         self, principal: Principal, request: WorkloadRequest, *, key: str | None = None
     ) -> WorkloadAccepted:
         """With a key the same request again gets the same answer and changes nothing."""
-        new, pool = translate(request, principal, await self._known_pools())
+        known, grants = await self._known_pools()
+        new, pool = translate(request, await self._acting.within(principal, request.project), known, grants)
 
-        def answer(refused: Mapping[UUID, Conflict]) -> WorkloadAccepted:
+        def answer(refused: Mapping[UUID, MooringError]) -> WorkloadAccepted:
             if new.id in refused:
                 raise refused[new.id]
             return WorkloadAccepted(
@@ -86,22 +106,25 @@ class Intake:
         self, principal: Principal, requests: Sequence[object], *, key: str | None = None
     ) -> BatchAccepted:
         """Workloads as they were sent, each accepted or refused by itself, all in one transaction."""
-        batch = translate_batch(requests, principal, await self._known_pools())
+        known, grants = await self._known_pools()
+        act = await self._acting.within_all(principal, map(project_of, requests))
+        batch = translate_batch(requests, act, known, grants)
         digest = hash_of({"batch": requests}) if key else ""
         return await self._submit(batch.new, batch.answer, BatchAccepted.model_validate, principal, key, digest)
 
     async def _submit(
         self,
         new: Sequence[NewWorkload],
-        answer: Callable[[Mapping[UUID, Conflict]], A],
+        answer: Callable[[Mapping[UUID, MooringError]], A],
         recall: Callable[[Any], A],
         principal: Principal,
         key: str | None,
         request_hash: str,
     ) -> A:
         named = Key(principal.user_id, key) if key else None
+        refused = await self._hooks.refused(new)
         done: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Submission(new, answer, recall, named, request_hash, done))
+        self._queue.append(_Submission(new, answer, recall, refused, named, request_hash, done))
         if not self._writing:
             self._writing = True
             writer = asyncio.create_task(self._write_queue())
@@ -167,32 +190,36 @@ class Intake:
     async def _write(self, group: Sequence[_Submission[Any]]) -> None:
         for left in reversed(range(_TRIES)):
             try:
-                outcomes = await self._database.write(partial(_written, group))
+                written = await self._database.write(partial(_written, group, self._validators))
                 break
             except Exception as error:
                 if not is_taken(error) or left == 0:
                     raise
-        for submission, outcome in zip(group, outcomes, strict=True):
+        for submission, outcome in zip(group, written.outcomes, strict=True):
             _settle(submission, outcome)
+        self._hooks.written(written.accepted)
 
-    async def _known_pools(self) -> list[pools.Pool]:
+    async def _known_pools(self) -> tuple[list[pools.Pool], Grants]:
         """Pools change rarely: what was read within the last second is good enough to choose one."""
         time = asyncio.get_running_loop().time()
-        if not self._pools or time - self._pools_read_at > 1.0:
+        if not self._offers[0] or time - self._offers_read_at > 1.0:
             async with self._database.read() as connection:
-                self._pools = await pools.all_pools(connection)
-            self._pools_read_at = time
-        return self._pools
+                self._offers = await pools.all_pools(connection), await pool_access.grants(connection)
+            self._offers_read_at = time
+        return self._offers
 
 
-async def _written(group: Sequence[_Submission[Any]], connection: Connection) -> list[Answer | MooringError]:
-    """Write what is new of a group, with the answers that can be asked for again; what each is to be told."""
+async def _written(
+    group: Sequence[_Submission[Any]], validators: Sequence[Validator], connection: Connection
+) -> _Written:
+    """Write what is new of a group, with the answers that can be asked for again."""
     at = now()
     known = await submissions.answered(connection, [s.key for s in group if s.key is not None])
     fresh = [new for submission in group if submission.key not in known for new in submission.new]
     taken = await workloads.names_in_use(connection, fresh) if fresh else {}
     # Where the answer to an earlier try's commit was lost, its rows are there already.
     there = set(taken.values())
+    gate = await open_gate(connection, fresh, validators, at)
     accepted: list[NewWorkload] = []
     given: list[tuple[Key, Answered]] = []
     outcomes: list[Answer | MooringError] = []
@@ -200,17 +227,23 @@ async def _written(group: Sequence[_Submission[Any]], connection: Connection) ->
         if submission.key is not None and submission.key in known:
             outcomes.append(_repeated(submission, known[submission.key]))
             continue
-        refused: dict[UUID, Conflict] = {}
+        refused = dict(submission.refused)
         for new in submission.new:
+            if new.id in refused:
+                continue
             holder = taken.setdefault((new.principal.user_id, new.name), new.id)
             if holder != new.id:
                 refused[new.id] = name_taken(new)
-            elif new.id not in there:
+            elif new.id in there:
+                continue
+            elif (error := await gate.refuses(new)) is not None:
+                refused[new.id] = error
+            else:
                 accepted.append(new)
         try:
             answer = submission.answer(refused)
-        except MooringError as error:
-            outcomes.append(error)
+        except MooringError as refusal:
+            outcomes.append(refusal)
             continue
         outcomes.append(answer)
         if submission.key is not None:
@@ -219,7 +252,7 @@ async def _written(group: Sequence[_Submission[Any]], connection: Connection) ->
     if accepted:
         await workloads.submit(connection, accepted, at)
     await submissions.remember(connection, given, at)
-    return outcomes
+    return _Written(outcomes, [new.id for new in accepted])
 
 
 def _repeated(submission: _Submission[Any], before: Answered) -> Answer | MooringError:

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from mooring.clock import now
-from mooring.model.errors import InvalidInput, NotFound
+from mooring.model.access import not_there
+from mooring.model.errors import InvalidInput
 from mooring.model.pools import PoolPolicy
 from mooring.scheduling.admission import BUILT_IN_VALIDATORS, discovered_validators
 from mooring.scheduling.ordering.multi_factor import MultiFactorSequencer
@@ -15,6 +16,7 @@ from mooring.scheduling.profiles import DEFAULT_PROFILE, Registry
 from mooring.store import actions, pools
 from mooring.store.actions import SERVER, Actor
 from mooring.store.engine import Connection, Database
+from mooring.store.policies import earlier
 from mooring.wire.pools import PoolChange, PoolRequest, PreemptionChange
 
 _NO_LIMIT_AT_ZERO = ("max_tasks_per_node", "default_time_seconds", "max_time_seconds")
@@ -48,14 +50,20 @@ class PoolAdmin:
 
         async def work(connection: Connection) -> None:
             found = await _found(connection, name)
-            policy = changed(found.policy, asked)
-            check(policy)
-            at = now()
-            version = await pools.set_policy(connection, name, policy, at)
-            before, after = _state(found.policy), _state(policy)
-            await actions.record(
-                connection, actor, "change", "pool", name, now=at, before=before, after=after, version=version
-            )
+            await _set(connection, found, changed(found.policy, asked), actor, "change")
+
+        await self._database.write(work)
+
+    async def revert(self, name: str, version: int | None, actor: Actor = SERVER) -> None:
+        """The policy of an earlier version again, the one before if none is named; it is checked as any change is."""
+
+        async def work(connection: Connection) -> None:
+            found = await _found(connection, name)
+            wanted = earlier(version, found.version, f"pool {name!r}")
+            state = await actions.state_at(connection, "pool", name, wanted)
+            if state is None:
+                raise not_there(f"record of version {wanted} of pool {name!r}")
+            await _set(connection, found, msgspec.convert(state, PoolPolicy), actor, "revert")
 
         await self._database.write(work)
 
@@ -74,8 +82,18 @@ class PoolAdmin:
 async def _found(connection: Connection, name: str) -> pools.Pool:
     found = await pools.by_name(connection, name)
     if found is None:
-        raise NotFound(f"there is no pool {name[:63]!r}")
+        raise not_there(f"pool {name[:63]!r}")
     return found
+
+
+async def _set(connection: Connection, pool: pools.Pool, policy: PoolPolicy, actor: Actor, action: str) -> None:
+    check(policy)
+    at = now()
+    version = await pools.set_policy(connection, pool.name, policy, at)
+    before, after = _state(pool.policy), _state(policy)
+    await actions.record(
+        connection, actor, action, "pool", pool.name, now=at, before=before, after=after, version=version
+    )
 
 
 def _state(policy: PoolPolicy) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from functools import partial
 from uuid import UUID
 
 from mooring.clock import now
+from mooring.intake.acting import Acting
 from mooring.intake.batch import name_taken
 from mooring.intake.translation import translate
 from mooring.mirror.mirror import Mirror
@@ -20,7 +21,7 @@ from mooring.model.workloads import Task, Workload
 from mooring.scheduling.explanation import Explanation as Explained
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Scheduler
-from mooring.store import pools, workloads
+from mooring.store import pool_access, pools, workloads
 from mooring.store.engine import Database
 from mooring.store.pools import Pool
 from mooring.store.views import workloads as views
@@ -41,6 +42,7 @@ class Questions:
         self._database = database
         self._registry = Registry()
         self._registry.discover()
+        self._acting = Acting(database)
         self._one_at_a_time = asyncio.Lock()
         self._mirror: Mirror | None = None
         self._schedulers: Schedulers | None = None
@@ -51,7 +53,7 @@ class Questions:
         async with self._one_at_a_time:
             mirror = await self._current()
             async with self._database.read() as connection:
-                row = await views.by_id(connection, workload_id, user_id=None)
+                row = await views.by_id(connection, workload_id)
                 if row is None:
                     raise NotFound("the workload was purged meanwhile")
                 tasks = [task for task in await views.tasks_of(connection, workload_id) if task.current]
@@ -72,12 +74,14 @@ class Questions:
         """What would become of a request: it is checked as a submission is, and placed on a trial."""
         async with self._one_at_a_time:
             await self._current()
+            acting = await self._acting.within(principal, request.project)
             async with self._database.read() as connection:
-                new, pool = translate(request, principal, await pools.all_pools(connection))
+                known, grants = await pools.all_pools(connection), await pool_access.grants(connection)
+                new, pool = translate(request, acting, known, grants)
                 taken = await workloads.names_in_use(connection, [new])
             if (principal.user_id, new.name) in taken:
                 raise name_taken(new)
-            workload = _as_workload(new, pool)
+            workload = as_workload(new, pool)
             scheduler = self._scheduler(pool)
             explained = await self._ask(partial(scheduler.explain, workload, now()))
         return _tried(workload, pool, explained)
@@ -107,7 +111,7 @@ class Questions:
             raise
 
 
-def _as_workload(new: NewWorkload, pool: Pool) -> Workload:
+def as_workload(new: NewWorkload, pool: Pool) -> Workload:
     """A submission as placement would see it once it is written."""
     return Workload(
         id=new.id,
@@ -133,6 +137,8 @@ def _as_workload(new: NewWorkload, pool: Pool) -> Workload:
         on_insufficient=new.on_insufficient,
         constraints=new.constraints,
         preempts=new.preempts,
+        type=new.type,
+        access_key=new.principal.access_key,
     )
 
 

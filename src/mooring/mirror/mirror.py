@@ -12,6 +12,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from mooring.clock import now
+from mooring.mirror.admission import Tenancy
 from mooring.mirror.fair_share import factors
 from mooring.mirror.revisions import Revisions
 from mooring.model.constraints import Constraints, HostPort
@@ -61,6 +62,8 @@ class Mirror:
         self.residents = Residents()
         """Who is on the nodes, kept while some pool allows preemption."""
         self.budgets = Budgets()
+        self.tenancy = Tenancy()
+        """Whose work waits, and what they may."""
         self._typical_read_at: dict[UUID, float] = {}
         self.factors: dict[str, Factors] = {}
         """How much tenants used lately, for the pools that order by it."""
@@ -83,6 +86,8 @@ class Mirror:
             await self._read_factors(connection)
             self.queue = {workload.id: workload for workload in await workloads.waiting(connection)}
             self._news = None
+            self.tenancy = Tenancy()
+            await self.tenancy.meet(connection, self.queue.values(), now())
 
     async def follow(self) -> bool:
         """Take in what was committed since; False if nothing was."""
@@ -97,6 +102,7 @@ class Mirror:
                 self._revisions.seen(placed.object_id, placed.version)
             if any(e.noun == "pool" and e.kind != events.PLACED for e in news):
                 await self._read_pools(connection)
+            await self.tenancy.follow(connection, news, now())
             await self._read_load(connection)
             await self._read_typical(connection)
             await self._read_factors(connection)
@@ -125,7 +131,9 @@ class Mirror:
         """What was assumed of these did not come true."""
         async with self._database.read() as connection:
             await self._read_nodes(connection, set(node_ids))
-            await self._read_workloads(connection, set(workload_ids))
+            ids = set(workload_ids)
+            await self.tenancy.read_again(connection, [self.queue[id] for id in ids if id in self.queue])
+            await self._read_workloads(connection, ids)
 
     def revisions(self) -> dict[str, int]:
         """Per pool the placements up to which this view is complete: constraints between tasks rest on them."""
@@ -208,6 +216,7 @@ class Mirror:
             return
         found = {workload.id: workload for workload in await workloads.waiting(connection, sorted(ids))}
         self._note(ids)
+        await self.tenancy.meet(connection, found.values(), now())
         for workload_id in ids:
             if workload_id in found:
                 self.queue[workload_id] = found[workload_id]
@@ -220,8 +229,11 @@ class Mirror:
         preempted_before = self._any_preempts
         before, self.pools = self.pools, {pool.name: pool for pool in await pools.all_pools(connection)}
         for name, pool in self.pools.items():
-            if name not in before or before[name].policy.fragmentation != pool.policy.fragmentation:
+            known = before[name].policy if name in before else None
+            if known is None or known.fragmentation != pool.policy.fragmentation:
                 self.cluster.allow_fragmentation(name, pool.policy.fragmentation)
+            if known is not None and known.max_tasks_per_node != pool.policy.max_tasks_per_node:
+                await self._read_nodes(connection, {node.id for node in self.cluster.nodes_of(name)})
         if self._any_preempts and not preempted_before:
             await self._tell_tasks(connection, {node.id for node in self.cluster.nodes if node is not None})
 

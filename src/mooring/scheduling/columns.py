@@ -168,6 +168,9 @@ class Cluster:
     def rows_of_pool(self, pool: str) -> Rows:
         return np.flatnonzero(self.pool == self.pools.code(pool))
 
+    def nodes_of(self, pool: str) -> list[Node]:
+        return [self.node(row) for row in self.rows_of_pool(pool).tolist()]
+
     def capacity_of(self, pool: str) -> dict[str, int]:
         """What all nodes of a pool have together."""
         totals = self.allocatable[:, self.rows_of_pool(pool)].sum(axis=1).tolist()

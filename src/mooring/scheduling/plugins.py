@@ -16,6 +16,7 @@ import numpy as np
 
 from mooring.model.decisions import SCORE_ONE, Decision
 from mooring.model.devices import DeviceShare
+from mooring.model.fair_share import Factors
 from mooring.model.names import shown
 from mooring.model.reasons import Cure, Reason
 from mooring.model.slots import Amounts
@@ -121,16 +122,6 @@ END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 """When nothing is too early any more."""
 SHARE_ONE = 10**12
 """The fixed-point scale of shares of a pool: this much is all of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Factors:
-    """How little tenants used lately, 0 to 1; who is not named has used nothing."""
-
-    domains: Mapping[UUID, float] = field(default_factory=dict)
-    projects: Mapping[UUID, float] = field(default_factory=dict)
-    users: Mapping[tuple[UUID, UUID], float] = field(default_factory=dict)
-    """By project and user: one may work in several projects."""
 
 
 NO_FACTORS = Factors()

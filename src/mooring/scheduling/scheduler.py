@@ -21,6 +21,7 @@ from uuid import UUID
 
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.devices import DeviceShare
+from mooring.model.fair_share import Factors
 from mooring.model.nodes import Node
 from mooring.model.pools import HeadOfLine
 from mooring.model.preemption import Budgets, Preemption, Resident
@@ -32,13 +33,12 @@ from mooring.scheduling.evaluation import Evaluations
 from mooring.scheduling.explanation import Explanation, explain, explain_placed, forget
 from mooring.scheduling.gangs import fails_at_once, least_together, shape_on_node
 from mooring.scheduling.inspection import Inspection, inspect
-from mooring.scheduling.ordering.bands import in_bands
+from mooring.scheduling.ordering.bands import in_bands, ordered
 from mooring.scheduling.ordering.fifo import FifoSequencer
 from mooring.scheduling.plugins import (
     END_OF_TIME,
     NO_FACTORS,
     Binder,
-    Factors,
     Filter,
     FollowsPlacements,
     PluginFailed,
@@ -181,6 +181,21 @@ class Scheduler:
         return Pass(
             (*current.decisions, *gated, *map(kept_out, current.refused)), tuple(current.short), tuple(current.refused)
         )
+
+    def best(
+        self, workloads: Sequence[Workload], number: int, now: datetime, factors: Factors = NO_FACTORS
+    ) -> Sequence[Workload]:
+        """Workloads among which are those whose turn it is when there is room for so many of them.
+
+        Where shares move with every placement, anybody's first ones may be among these.
+        """
+        in_turn = ordered(self.sequencer, workloads, self.situation(now, factors=factors), self.ageing_seconds)
+        if not isinstance(self.sequencer, FollowsPlacements):
+            return in_turn[:number]
+        of_user: dict[UUID, list[Workload]] = {}
+        for workload in in_turn:
+            of_user.setdefault(workload.user_id, []).append(workload)
+        return [workload for own in of_user.values() for workload in own[:number]]
 
     def situation(self, now: datetime, admission: Admission | None = None, factors: Factors = NO_FACTORS) -> Situation:
         """What the sequencer may ask about."""

@@ -6,6 +6,7 @@ refunded. Private workloads are charged for nothing but their number.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -53,23 +54,31 @@ class Usage:
 
     def tell(
         self, tenant: Tenant, *, used: Amounts | None = None, limits: Amounts | None = None, name: str | None = None
-    ) -> None:
-        """What is known of a tenant now, in place of what was; what is not given stays."""
+    ) -> bool:
+        """What is known of a tenant now, in place of what was; what is not given stays.
+
+        True if that may let in who was kept out: it uses less of something, or has other limits.
+        """
+        eased = False
         if used is not None:
             own = self._used.setdefault(tenant, {})
+            eased = any(used.get(slot, 0) < amount for slot, amount in own.items())
             own.clear()
             own.update(used)
         if limits is not None and limits != self._limits.get(tenant, {}):
+            eased = True
             self._limits[tenant] = dict(limits)
             self._accounts.clear()
             self._last = None
         if name is not None:
             self._names[tenant] = name
+        return eased
 
-    def tell_in_pool(self, pool: str, user_id: UUID, used: Amounts) -> None:
-        own = self._in_pools.setdefault(user_id, {}).setdefault(pool, {})
+    def tell_in_pools(self, user_id: UUID, used: Mapping[str, Amounts]) -> None:
+        """What a user uses of each pool now."""
+        own = self._in_pools.setdefault(user_id, {})
         own.clear()
-        own.update(used)
+        own.update({pool: dict(amounts) for pool, amounts in used.items()})
 
     def name_of(self, tenant: Tenant) -> str:
         return self._names.get(tenant, tenant.id)

@@ -35,6 +35,12 @@ class Pool:
     version: int = 1
 
 
+MOST_TASKS = """
+    CASE WHEN CAST(pools.options ->> 'max_tasks_per_node' AS INTEGER) < COALESCE(nodes.max_tasks, 2147483647)
+    THEN CAST(pools.options ->> 'max_tasks_per_node' AS INTEGER) ELSE nodes.max_tasks END
+"""
+"""How many tasks a node may have: as many as it says or as its pool does, whichever is less; null: any number."""
+
 _OWN_COLUMNS = ("profile", "weights", "binding", "hold_seconds", "fragmentation", "preemption")
 
 

@@ -12,6 +12,7 @@ from uuid import UUID
 from sqlalchemy import and_, bindparam, not_, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mooring.model.admission import Checked
 from mooring.model.constraints import Constraints
 from mooring.model.lifecycle import OCCUPYING, ON_THE_WAY_OUT, TaskStatus, WorkloadStatus, is_end
 from mooring.model.reasons import Reason
@@ -59,8 +60,23 @@ _SEEN_BY_PLACEMENT = [
         "reason",
         "constraints",
         "preempts",
+        "type",
+        "access_key",
+        "private",
+        "starts_at",
+        "parallel",
     )
 ]
+
+
+_ADMISSION = sets.Statement(
+    """
+    UPDATE workloads AS w SET admission = i.admission, updated_at = {now} FROM {rows} i
+    WHERE w.id = i.id AND w.ended_at IS NULL
+    """,
+    {"id": "uuid", "admission": "jsonb"},
+    now="timestamptz",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +300,11 @@ def as_placement_sees(
         waiting_reason=(row.reason or {}).get("message"),
         constraints=replace(constraints, failed_on=failed_on) if failed_on else constraints,
         preempts=row.preempts,
+        type=row.type,
+        access_key=row.access_key,
+        private=row.private,
+        starts_at=row.starts_at,
+        parallel=row.parallel,
     )
 
 
@@ -301,6 +322,14 @@ async def note_waiting(connection: AsyncConnection, reasons: Mapping[UUID, Reaso
         ),
         [{"workload": w, "new_reason": reason.as_dict()} for w, reason in sorted(reasons.items())],
     )
+
+
+async def note_admission(connection: AsyncConnection, looks: Mapping[UUID, Checked], now: datetime) -> None:
+    """Store how admission looked at workloads, in place of what it said before. No status changes, so no history."""
+    if looks:
+        rows = [(id, checked.as_dict()) for id, checked in sorted(looks.items())]
+        async with sets.Writes(connection) as writes:
+            await writes.send(_ADMISSION, rows, now=now)
 
 
 async def stop(

@@ -19,6 +19,7 @@ from mooring.scheduling.plugins import SHARE_ONE, Offer, Situation
 FACTORS = ("age", "fair_share", "size", "smallness")
 _DEFAULT = {"age": 1, "fair_share": 1, "size": 1}
 _OLD = timedelta(days=7)
+_MOMENT = timedelta(seconds=1)
 
 
 class MultiFactorSequencer:
@@ -51,7 +52,7 @@ def _part(name: str, workload: Workload, situation: Situation) -> int:
     """Whole numbers up to `SHARE_ONE`, so that the same queue has the same order everywhere."""
     if name == "age":
         waited = max(situation.now - workload.created_at, timedelta(0))
-        return SHARE_ONE * min(waited, _OLD) // _OLD if waited else 0
+        return SHARE_ONE * (min(waited, _OLD) // _MOMENT) // (_OLD // _MOMENT)
     if name == "fair_share":
         domain, project, user = factors_of(workload, situation.factors)
         return round(domain * project * user * SHARE_ONE)

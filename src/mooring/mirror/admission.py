@@ -1,0 +1,143 @@
+"""What admission knows of tenants: limits, use, names and policies of those whose work waits, following the feed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from mooring.model.events import Event
+from mooring.model.policies import Policy
+from mooring.model.pools import Moment, PoolPolicy
+from mooring.model.quotas import Scope, Tenant
+from mooring.model.workloads import Workload
+from mooring.scheduling.admission import Admission, AdmissionContext, Pending, Validator
+from mooring.scheduling.admission.context import NOTHING_PENDING, is_pending
+from mooring.scheduling.admission.pending_session_count_limit import PendingSessionCountLimit
+from mooring.scheduling.admission.pending_session_resource_limit import PendingSessionResourceLimit
+from mooring.scheduling.usage import Usage, tenants_of
+from mooring.store import admission, events, quotas
+from mooring.store.charges import ALL_POOLS
+from mooring.store.engine import Connection
+
+_LIMITS_SECONDS = 30.0
+"""An override ends by its time alone: limits are read again after so long."""
+_PENDING_VALIDATORS = frozenset({PendingSessionCountLimit.name, PendingSessionResourceLimit.name})
+
+
+class Tenancy:
+    """Tenants are read when the first of their work comes to wait, and again whenever the feed tells of them."""
+
+    def __init__(self) -> None:
+        self.usage = Usage()
+        self._policies: dict[str, Policy] = {}
+        self._told_by: dict[UUID, set[Tenant]] = defaultdict(set)
+        """By the id in events who is meant; a user's keypairs are told of with it."""
+        self._owners: set[tuple[str, UUID, UUID, UUID]] = set()
+        self._known: set[Tenant] = set()
+        self._eased: set[Tenant] = set()
+        self._limits_read_at = 0.0
+
+    def eased(self) -> set[Tenant]:
+        """Who uses less than before, or has other limits, since this was asked last."""
+        eased, self._eased = self._eased, set()
+        return eased
+
+    async def meet(self, connection: Connection, waiting: Iterable[Workload], now: datetime) -> None:
+        """Read who is not known yet of those whose work waits."""
+        new: set[Tenant] = set()
+        for workload in waiting:
+            owner = (workload.access_key, workload.user_id, workload.project_id, workload.domain_id)
+            if owner not in self._owners:
+                self._owners.add(owner)
+                keypair, user, project, domain = tenants_of(workload)
+                new.update({keypair, user, project, domain} - self._known)
+                self._told_by[workload.user_id] |= {keypair, user}
+                self._told_by[workload.project_id].add(project)
+                self._told_by[workload.domain_id].add(domain)
+        if new:
+            self._known |= new
+            await self._read(connection, new, now)
+
+    async def follow(self, connection: Connection, news: Iterable[Event], now: datetime) -> None:
+        """Take in what was committed about tenants: their use, or who may what."""
+        told = [event for event in news if event.noun == "tenant"]
+        time = asyncio.get_running_loop().time()
+        if any(event.kind != events.USAGE for event in told) or time - self._limits_read_at > _LIMITS_SECONDS:
+            self._limits_read_at = time
+            await self._read(connection, self._known, now)
+        else:
+            moved = {tenant for event in told for tenant in self._told_by.get(event.object_id, ())}
+            self._eased |= await tell_used(self.usage, connection, moved)
+
+    async def read_again(self, connection: Connection, workloads: Iterable[Workload]) -> None:
+        """What was charged for these did not come true."""
+        tenants = {tenant for workload in workloads for tenant in tenants_of(workload)}
+        self._eased |= await tell_used(self.usage, connection, tenants)
+
+    def admission(
+        self,
+        waiting: Collection[Workload],
+        policies: Mapping[str, PoolPolicy],
+        validators: Sequence[Validator],
+        now: datetime,
+    ) -> Admission:
+        """For a pass over some or all of what waits; `policies` are those of the pools by name."""
+        pending = _pending(waiting) if _asks_for_pending(policies.values()) else {}
+        context = AdmissionContext(now, self.usage, Moment.SCHEDULING, self._policies, pending)
+        return Admission(context, validators, policies)
+
+    async def _read(self, connection: Connection, tenants: Collection[Tenant], now: datetime) -> None:
+        self._eased |= await tell_tenants(self.usage, connection, tenants, now)
+        keys = {tenant.id for tenant in tenants if tenant.scope is Scope.KEYPAIR}
+        found = await admission.policies_of(connection, keys)
+        for key in keys:
+            self._policies.pop(key, None)
+        self._policies |= found
+
+
+async def tell_tenants(usage: Usage, connection: Connection, tenants: Collection[Tenant], now: datetime) -> set[Tenant]:
+    """Tell all that counts of these tenants; who uses less than before or has other limits comes back."""
+    found = await quotas.limits_of(connection, tenants, now)
+    eased = {
+        tenant
+        for tenant in tenants
+        if usage.tell(
+            tenant,
+            limits=found[tenant].amounts if tenant in found else {},
+            name=found[tenant].name if tenant in found else None,
+        )
+    }
+    return eased | await tell_used(usage, connection, tenants)
+
+
+async def tell_used(usage: Usage, connection: Connection, tenants: Collection[Tenant]) -> set[Tenant]:
+    """Tell what these tenants use; who uses less of something than before comes back."""
+    by_pool: dict[Tenant, dict[str, dict[str, int]]] = {tenant: {} for tenant in tenants}
+    for (tenant, pool), slots in (await quotas.usage(connection, tenants)).items():
+        by_pool[tenant][pool] = {slot: amount.reserved + amount.used for slot, amount in slots.items()}
+    eased: set[Tenant] = set()
+    for tenant, used in by_pool.items():
+        if usage.tell(tenant, used=used.pop(ALL_POOLS, {})):
+            eased.add(tenant)
+        if tenant.scope is Scope.USER:
+            usage.tell_in_pools(UUID(tenant.id), used)
+    return eased
+
+
+def _asks_for_pending(policies: Iterable[PoolPolicy]) -> bool:
+    return any(
+        name in _PENDING_VALIDATORS and Moment.SCHEDULING in moments
+        for policy in policies
+        for name, moments in policy.validators
+    )
+
+
+def _pending(waiting: Iterable[Workload]) -> dict[str, Pending]:
+    found: dict[str, Pending] = {}
+    for workload in waiting:
+        if is_pending(workload):
+            found[workload.access_key] = found.get(workload.access_key, NOTHING_PENDING).plus(workload)
+    return found

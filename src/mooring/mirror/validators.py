@@ -1,0 +1,39 @@
+"""The validators of this installation: the built-in ones, and those of installed packages within bounds."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from mooring.containment import Contained, Hangs
+from mooring.model.pools import Moment
+from mooring.model.workloads import Workload
+from mooring.scheduling.admission import (
+    BUILT_IN_VALIDATORS,
+    AdmissionContext,
+    Validator,
+    ValidatorFailed,
+    discovered_validators,
+)
+
+_SECONDS = 1.0
+"""How long a validator may think about one workload."""
+
+
+def installed_validators() -> tuple[Validator, ...]:
+    return (*BUILT_IN_VALIDATORS, *map(ContainedValidator, discovered_validators()))
+
+
+class ContainedValidator:
+    """A validator that keeps nobody waiting: while it hangs, those whom it is asked about are told so."""
+
+    def __init__(self, validator: Validator, seconds: float = _SECONDS) -> None:
+        self.name = validator.name
+        self.moments: frozenset[Moment] = validator.moments
+        self._validator = validator
+        self._contained = Contained(seconds)
+
+    def check(self, workload: Workload, context: AdmissionContext) -> None:
+        try:
+            self._contained.call(partial(self._validator.check, workload, context))
+        except Hangs as problem:
+            raise ValidatorFailed(self.name, str(problem)) from None

@@ -1,0 +1,126 @@
+"""What tenants use in memory: charged on admission, refunded where nothing came of it."""
+
+from dataclasses import replace
+
+from mooring.model.quotas import Scope, Tenant
+from mooring.model.workloads import Workload, new_tasks
+from mooring.scheduling.usage import Usage, tenants_of
+from tests.scheduling.builders import id_of
+
+WORK = Workload(
+    name="work",
+    pool="blue",
+    user_id=id_of("ann"),
+    project_id=id_of("vision"),
+    domain_id=id_of("lab"),
+    access_key="MK1",
+    request={"cpu": 2000, "memory": 1024},
+    tasks=new_tasks("work", 3),
+)
+KEYPAIR, USER, PROJECT, DOMAIN = tenants_of(WORK)
+
+
+def test_every_tenant_of_a_workload_is_charged_and_the_user_in_its_pool():
+    usage = Usage()
+    usage.charge(WORK)
+    for tenant in (KEYPAIR, USER, PROJECT, DOMAIN):
+        assert usage.used_by(tenant) == {"cpu": 6000, "memory": 3072, "sessions": 1}
+    assert usage.used_in("blue", WORK.user_id) == {"cpu": 6000, "memory": 3072}
+    assert usage.used_in("green", WORK.user_id) == {}
+
+
+def test_a_session_is_given_back_with_its_last_task():
+    usage = Usage()
+    usage.charge(WORK)
+    usage.refund(WORK, 2)
+    assert usage.used_by(USER) == {"cpu": 2000, "memory": 1024, "sessions": 1}
+    usage = Usage()
+    usage.charge(WORK)
+    usage.refund(WORK)
+    assert not any(usage.used_by(DOMAIN).values())
+    assert not any(usage.used_in("blue", WORK.user_id).values())
+
+
+def test_what_has_a_node_already_is_no_further_session():
+    usage = Usage()
+    usage.tell(USER, used={"sessions": 1}, limits={"sessions": 1})
+    grown = replace(WORK, occupied={id_of("n1"): 1})
+    assert usage.session_violations(grown) == []
+    usage.charge(grown)
+    usage.refund(grown)
+    assert usage.used_by(USER)["sessions"] == 1
+
+
+def test_private_work_is_counted_apart_and_its_amounts_nowhere():
+    usage = Usage()
+    private = replace(WORK, private=True)
+    usage.charge(private)
+    assert usage.used_by(USER) == {"private-sessions": 1}
+    assert usage.used_in("blue", WORK.user_id) == {}
+    usage.tell(PROJECT, limits={"cpu": 0})
+    assert usage.violations(private, 3) == []
+    assert usage.tasks_within(private) == 3
+
+
+def test_the_tightest_limit_says_how_many_tasks_may_start():
+    usage = Usage()
+    usage.tell(USER, limits={"cpu": 5000})
+    usage.tell(DOMAIN, limits={"cpu": 9000, "memory": 4096}, used={"cpu": 6000})
+    assert usage.tasks_within(WORK) == 1
+    usage.tell(DOMAIN, used={"cpu": 5000})
+    assert usage.tasks_within(WORK) == 2
+    usage.tell(KEYPAIR, limits={"sessions": 1}, used={"sessions": 1})
+    assert usage.tasks_within(WORK) == 0
+
+
+def test_all_slots_of_a_limit_are_compared_those_that_nothing_is_asked_of_too():
+    """The limit was lowered below what is in use: nothing more starts until that is over."""
+    usage = Usage()
+    usage.tell(PROJECT, limits={"gpu": 1000}, used={"gpu": 2000}, name="vision")
+    (violation,) = usage.violations(WORK, 1)
+    assert (violation.slot, violation.used, violation.requested, violation.limit, violation.excess) == (
+        "gpu",
+        2000,
+        0,
+        1000,
+        1000,
+    )
+    assert usage.tasks_within(WORK) == 0
+
+
+def test_the_worked_numbers_of_a_violation():
+    usage = Usage()
+    usage.tell(USER, limits={"cpu": 8}, used={"cpu": 6}, name="ann")
+    (violation,) = usage.violations(replace(WORK, request={"cpu": 4}), 1)
+    assert violation.as_dict() == {
+        "scope": "user",
+        "tenant": str(id_of("ann")),
+        "name": "ann",
+        "slot": "cpu",
+        "used": 6,
+        "requested": 4,
+        "limit": 8,
+        "excess": 2,
+    }
+
+
+def test_being_told_replaces_what_was_charged_and_says_whether_it_eases():
+    usage = Usage()
+    usage.tell(USER, limits={"cpu": 8000})
+    usage.charge(WORK)
+    assert not usage.tell(USER, used={"cpu": 7000, "memory": 4096, "sessions": 1})
+    assert usage.tell(USER, used={"cpu": 6500, "memory": 4096, "sessions": 1})
+    assert usage.tell(USER, limits={"cpu": 6500})
+    assert not usage.tell(USER, limits={"cpu": 6500})
+    assert usage.tasks_within(WORK) == 0
+    assert usage.tell(USER, limits={})
+    assert usage.tasks_within(WORK) == 3
+    usage.tell_in_pools(WORK.user_id, {"green": {"cpu": 1}})
+    assert usage.used_in("blue", WORK.user_id) == {}
+
+
+def test_tenants_without_a_name_go_by_their_id():
+    usage = Usage()
+    assert usage.name_of(Tenant(Scope.DOMAIN, "x")) == "x"
+    usage.tell(PROJECT, name="vision")
+    assert usage.names_of(WORK)["project"] == "vision"
