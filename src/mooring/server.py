@@ -49,7 +49,7 @@ from mooring.model.errors import Conflict, InvalidInput
 from mooring.model.nodes import REGIONS
 from mooring.model.tenants import Principal
 from mooring.settings import Settings
-from mooring.store import join_tokens, nodes, pools, schema, slot_types, tenants
+from mooring.store import join_tokens, nodes, pools, schema, slot_types, tenants, users
 from mooring.store.engine import Connection, Database
 
 _log = structlog.get_logger(__name__)
@@ -153,7 +153,12 @@ class _Server:
                 retention=Retention(
                     events=timedelta(hours=settings.event_retention_hours),
                     submissions=timedelta(hours=settings.idempotency_retention_hours),
+                    workloads=timedelta(days=settings.workload_retention_days),
+                    history=timedelta(days=settings.history_retention_days),
+                    records=timedelta(days=settings.record_retention_days),
+                    usage=timedelta(days=settings.usage_retention_days),
                 ),
+                accounting_interval=settings.accounting_interval_seconds,
             )
         self.agent: Agent | None = None
         self.uvicorn: uvicorn.Server | None = None
@@ -266,10 +271,9 @@ async def _seed(connection: Connection) -> None:
 
 async def _admin(database: Database) -> Principal:
     async with database.read() as connection:
-        user = await tenants.find_user(connection, tenants.FIRST_ADMIN)
+        user = await users.find(connection, tenants.FIRST_ADMIN)
         standing = await tenants.standing(connection, user.id)
-    if standing is None:
-        raise Conflict(f"user {tenants.FIRST_ADMIN!r} has no active keypair", code="no-admin")
+    assert standing is not None
     return standing.principal
 
 

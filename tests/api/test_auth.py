@@ -11,7 +11,7 @@ import pytest
 from mooring import clock
 from mooring.api.tokens import AUDIENCE, ISSUER, Claims, Tokens
 from mooring.model.errors import NotAuthenticated
-from mooring.store import tenants
+from mooring.store import users
 from tests.api.world import ADMIN_PASSWORD, KEYS, PASSWORD, World
 from tests.store.databases import on_sqlite
 
@@ -126,7 +126,7 @@ async def test_a_role_counts_from_the_moment_it_is_given(world: World):
 
 async def _genuine(world: World) -> dict[str, Any]:
     async with world.services.database.read() as connection:
-        found = await tenants.credentials(connection, "admin")
+        found = await users.credentials(connection, "admin")
     assert found is not None
     now = int(time.time())
     return {

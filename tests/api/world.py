@@ -28,7 +28,7 @@ from mooring.model.errors import Unavailable
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.tenants import Role
-from mooring.store import pools, tenants, transitions
+from mooring.store import domains, pools, tenants, transitions, users
 from mooring.store.changes import Change
 from mooring.store.engine import Connection, Database
 from mooring.store.tables import metadata, nodes
@@ -111,11 +111,11 @@ class World:
         """A new user of the default project, logged in."""
 
         async def create(connection: Connection) -> UUID:
-            return await tenants.create_user(
+            return await users.create(
                 connection,
                 username=username,
                 role=Role.USER,
-                domain_id=await tenants.ensure_domain(connection, tenants.DEFAULT_DOMAIN, clock.now()),
+                domain_id=await domains.ensure(connection, tenants.DEFAULT_DOMAIN, clock.now()),
                 project=tenants.DEFAULT_PROJECT,
                 password_hash=hashed(PASSWORD),
                 now=clock.now(),
@@ -127,7 +127,7 @@ class World:
     async def token(self, username: str) -> dict[str, str]:
         """What a login would give, without the work of one."""
         async with self.services.database.read() as connection:
-            found = await tenants.credentials(connection, username)
+            found = await users.credentials(connection, username)
         assert found is not None
         signed = self.services.tokens.issue(Claims(found.user_id, found.token_epoch, clock.now()))
         return {"Authorization": f"Bearer {signed.text}"}

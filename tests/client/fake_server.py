@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from mooring.wire import api
 from mooring.wire.explanation import Explanation
+from mooring.wire.pools import PoolList, PoolView
 
 Step = Callable[["FakeWorkload"], None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -449,13 +450,9 @@ class FakeServer:
 
     async def _pools(self, request: web.Request) -> web.Response:
         policy: dict[str, Any] = {"binding": "optimistic", "hold_seconds": 60, "fragmentation": False}
-        default = api.PoolView(
-            name="default", simulated=False, runtimes=["process"], profile="balanced", nodes=1, **policy
-        )
-        simulation = api.PoolView(
-            name="toy", simulated=True, runtimes=["container"], profile="spread", nodes=5, **policy
-        )
-        return _json(api.PoolList(pools=[default, simulation]))
+        default = PoolView(name="default", simulated=False, runtimes=["process"], profile="balanced", nodes=1, **policy)
+        simulation = PoolView(name="toy", simulated=True, runtimes=["container"], profile="spread", nodes=5, **policy)
+        return _json(PoolList(pools=[default, simulation]))
 
     async def _join_token(self, request: web.Request) -> web.Response:
         asked = api.JoinTokenRequest.model_validate(request[BODY])

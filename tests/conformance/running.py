@@ -37,8 +37,18 @@ from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
 from mooring.scheduling.filters.topology_spread import TopologySpreadFilter
 from mooring.scheduling.hints import worth_trying
 from mooring.scheduling.node_terms import candidate_names, untolerated
+from mooring.scheduling.ordering.bands import ordered
 from mooring.scheduling.ordering.fifo import FifoSequencer
-from mooring.scheduling.plugins import DependsOn, Filter, PluginFailed, Rejection, Scorer, ask_scorer, is_concerned
+from mooring.scheduling.plugins import (
+    DependsOn,
+    Filter,
+    PluginFailed,
+    Rejection,
+    Scorer,
+    Situation,
+    ask_scorer,
+    is_concerned,
+)
 from mooring.scheduling.preemption import Preemptor
 from mooring.scheduling.scorers.device_packing import packing_points
 from mooring.scheduling.scorers.fragmentation import fragment
@@ -472,7 +482,7 @@ def _less(case: Json) -> str | None:
             )
             for number, given in zip(ids, (case["input"]["a"], case["input"]["b"]), strict=True)
         )
-        firsts.append(FifoSequencer().order([a, b])[0] is a)
+        firsts.append(ordered(FifoSequencer(), [a, b], Situation())[0] is a)
     return _same(all(firsts), case["expect"]["a_before_b"])
 
 

@@ -28,7 +28,7 @@ from mooring.store.engine import Connection
 from mooring.store.tables import attempts
 from mooring.store.tables import holds as holds_table
 from mooring.store.tables import tasks as tasks_table
-from mooring.wire.api import PoolChange
+from mooring.wire.pools import PoolChange
 from tests.store.harbour import Harbour
 
 T = TaskStatus

@@ -11,7 +11,7 @@ from mooring.mirror.mirror import Mirror
 from mooring.model.errors import InvalidInput, NotFound
 from mooring.model.pools import Binding, PoolPolicy
 from mooring.model.preemption import Preemption, PreemptionMode, VictimScope
-from mooring.wire.api import PoolChange
+from mooring.wire.pools import PoolChange
 from tests.store.harbour import Harbour
 
 

@@ -20,7 +20,7 @@ from mooring.model.lifecycle import TaskStatus
 from mooring.model.workloads import Kind, OnInsufficient
 from mooring.store.tables import attempts
 from mooring.store.tables import holds as holds_table
-from mooring.wire.api import PoolChange
+from mooring.wire.pools import PoolChange
 from tests.store.harbour import Harbour
 
 T = TaskStatus

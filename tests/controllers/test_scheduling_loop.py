@@ -17,7 +17,7 @@ from mooring.model.errors import LeadershipLost
 from mooring.model.lifecycle import TaskStatus
 from mooring.store.bind import Bound
 from mooring.store.engine import Database
-from mooring.wire.api import PoolChange
+from mooring.wire.pools import PoolChange
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
 

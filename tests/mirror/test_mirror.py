@@ -21,7 +21,7 @@ from mooring.model.workloads import Kind
 from mooring.store import nodes
 from mooring.store.engine import Connection
 from mooring.store.tables import tasks
-from mooring.wire.api import PoolChange, PreemptionChange
+from mooring.wire.pools import PoolChange, PreemptionChange
 from tests.mirror.compare import differences
 from tests.store.databases import on_postgresql, on_sqlite
 from tests.store.harbour import Harbour

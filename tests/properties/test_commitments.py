@@ -36,8 +36,8 @@ from mooring.store.ledger import Finding
 from mooring.store.pools import Pool
 from mooring.store.tables import attempts, tasks
 from mooring.store.tables import holds as holds_table
-from mooring.wire.api import PoolChange
 from mooring.wire.placement import PlacementRequest
+from mooring.wire.pools import PoolChange
 from tests.properties import proofs
 from tests.properties.machine import (
     ADMIN,

@@ -25,7 +25,7 @@ from mooring.scheduling.devices import allocate
 from mooring.store.engine import Database
 from mooring.store.tables import node_devices, tasks
 from mooring.store.types import AnyRow
-from mooring.wire.api import PoolChange
+from mooring.wire.pools import PoolChange
 from tests.properties import proofs
 from tests.servers import PostgresServer
 from tests.store.harbour import Harbour

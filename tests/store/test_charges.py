@@ -40,7 +40,7 @@ async def charged(harbour: Harbour) -> dict[str, tuple[int, int]]:
     everybody = [(keypair, ""), (user, ""), (user, "default"), (project, ""), (project, "default"), (domain, "")]
     assert set(found) <= set(everybody)
     [same] = {tuple(sorted(found.get(who, {}).items())) for who in everybody}
-    return {slot: tuple(amount) for slot, amount in same}
+    return {slot: (amount.reserved, amount.used) for slot, amount in same}
 
 
 def sums(reserved: int = 0, used: int = 0, sessions: int = 1) -> dict[str, tuple[int, int]]:

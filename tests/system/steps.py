@@ -40,7 +40,7 @@ from mooring.scheduling import compilation
 from mooring.store.bind import Bound
 from mooring.store.engine import Connection, Database
 from mooring.store.tables import attempts, holds, workloads
-from mooring.wire.api import PoolChange
+from mooring.wire.pools import PoolChange
 from tests.properties import proofs
 from tests.store.harbour import Harbour, decision_on
 

@@ -13,7 +13,8 @@ import pytest
 
 from mooring.client import Client
 from mooring.model.errors import MooringError
-from mooring.wire.api import PoolChange, UserRequest, WorkloadRequest
+from mooring.wire.api import UserRequest, WorkloadRequest
+from mooring.wire.pools import PoolChange
 from tests.system.conftest import Servers, running_servers
 from tests.system.servers import NodeAgent, Server, eventually
 

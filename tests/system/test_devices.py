@@ -16,7 +16,8 @@ import pytest
 from mooring.client import Client
 from mooring.model.devices import WHOLE
 from mooring.model.errors import MooringError
-from mooring.wire.api import PoolChange, WorkloadRequest
+from mooring.wire.api import WorkloadRequest
+from mooring.wire.pools import PoolChange
 from tests.system.conftest import Servers, running_servers
 from tests.system.servers import Server, eventually
 

@@ -7,7 +7,24 @@ from fastapi_swagger import patch_fastapi
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from mooring.api import auth, batches, deployment, errors, events, join_tokens, nodes, pools, server, users, workloads
+from mooring.api import (
+    actions,
+    auth,
+    batches,
+    deployment,
+    domains,
+    errors,
+    events,
+    join_tokens,
+    keypairs,
+    nodes,
+    policies,
+    pools,
+    projects,
+    server,
+    users,
+    workloads,
+)
 from mooring.api.boundary import Boundary
 from mooring.api.services import Services
 from mooring.wire.fields import MAX_BATCH_BYTES
@@ -19,7 +36,7 @@ _TAGS = [
     {"name": "nodes", "description": "The machines that run tasks."},
     {"name": "pools", "description": "Sets of nodes with one scheduling policy."},
     {"name": "auth", "description": "Logging in."},
-    {"name": "users", "description": "Users, for admins."},
+    {"name": "tenants", "description": "Domains, projects, users, keypairs, their policies, and what admins did."},
     {"name": "server", "description": "The server itself."},
 ]
 
@@ -38,9 +55,24 @@ def create_app(services: Services, *more: APIRouter) -> FastAPI:
         responses=errors.problems(429, 500),
     )
     app.state.services = services
-    for module in (batches, workloads, events, deployment, nodes, join_tokens, pools, auth, users, server):
-        app.include_router(module.router)
-    for router in more:
+    for router in (
+        batches.router,
+        workloads.router,
+        events.router,
+        deployment.router,
+        nodes.router,
+        join_tokens.router,
+        pools.router,
+        auth.router,
+        domains.router,
+        projects.router,
+        users.router,
+        keypairs.router,
+        policies.router,
+        actions.router,
+        server.router,
+        *more,
+    ):
         app.include_router(router)
     errors.install(app)
     # Swagger UI from the installed package: the page works where nothing else can be reached.

@@ -15,9 +15,11 @@ from mooring.api.rates import Rates
 from mooring.api.throttle import LoginThrottle
 from mooring.api.tokens import Tokens
 from mooring.model.tenants import Principal
+from mooring.store.actions import Actor
 from mooring.store.engine import Database
-from mooring.wire.api import AuditReport, BatchAccepted, NodeRequest, PoolChange, WorkloadAccepted, WorkloadRequest
+from mooring.wire.api import AuditReport, BatchAccepted, NodeRequest, WorkloadAccepted, WorkloadRequest
 from mooring.wire.explanation import Explanation
+from mooring.wire.pools import PoolChange, PoolRequest
 
 
 class Intake(Protocol):
@@ -59,7 +61,13 @@ class Nodes(Protocol):
 
 
 class Pools(Protocol):
-    async def change(self, name: str, asked: PoolChange) -> None: ...
+    async def create(self, asked: PoolRequest, actor: Actor) -> None: ...
+
+    async def change(self, name: str, asked: PoolChange, actor: Actor) -> None: ...
+
+    async def remove(self, name: str, actor: Actor) -> None: ...
+
+    async def revert(self, name: str, version: int | None, actor: Actor) -> None: ...
 
 
 class Logs(Protocol):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import msgspec
 
 from mooring.model.attempts import AttemptRecord
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.groups import group_of
 from mooring.model.slots import format_amounts, slot_type
 from mooring.store.constraints import decode_constraints
-from mooring.store.tenants import User
+from mooring.store.users import User
 from mooring.store.views.history import HistoryEntry
 from mooring.store.views.nodes import NodeRow, PoolRow, SlotRow
 from mooring.store.views.workloads import TaskRow, WorkloadRow
@@ -18,14 +21,13 @@ from mooring.wire.api import (
     DeviceView,
     HistoryRow,
     NodeView,
-    PoolView,
-    PreemptionView,
     SlotView,
     TaskView,
     UserView,
     WorkloadDetail,
     WorkloadView,
 )
+from mooring.wire.pools import PoolView
 
 
 def workload_view(row: WorkloadRow) -> WorkloadView:
@@ -171,17 +173,18 @@ def slot_view(name: str, row: SlotRow) -> SlotView:
 
 
 def pool_view(row: PoolRow) -> PoolView:
+    policy: dict[str, Any] = msgspec.to_builtins(row.policy)
+    for pairs in ("factors", "validators"):
+        policy[pairs] = dict(policy[pairs])
+    policy["weights"] = dict(policy["weights"]) if policy["weights"] else None
+    policy["fair_share"]["slot_weights"] = dict(policy["fair_share"]["slot_weights"])
     return PoolView(
         name=row.name,
         simulated=row.simulated,
         runtimes=list(row.runtimes),
-        profile=row.profile,
-        weights=row.weights,
-        binding=row.binding,
-        hold_seconds=row.hold_seconds,
-        fragmentation=row.fragmentation,
-        preemption=None if row.preemption is None else PreemptionView(**row.preemption),
         nodes=row.nodes,
+        version=row.version,
+        **policy,
     )
 
 
@@ -194,5 +197,6 @@ def user_view(user: User) -> UserView:
         domain=user.domain,
         project=user.project,
         os_user=user.os_user,
+        policy=user.policy,
         created_at=user.created_at,
     )

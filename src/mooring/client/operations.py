@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from mooring.model.errors import InvalidInput
 from mooring.wire import api
+from mooring.wire import pools as wire_pools
 from mooring.wire.explanation import Explanation
 
 T = TypeVar("T")
@@ -229,12 +230,24 @@ def remove_node(name: str, *, force: bool = False) -> Operation[None]:
     return Operation("DELETE", f"/api/nodes/{_segment(name)}", type(None), query=_query(force=force or None))
 
 
-def change_pool(name: str, change: api.PoolChange) -> Operation[None]:
+def pools() -> Operation[wire_pools.PoolList]:
+    return Operation("GET", "/api/pools", wire_pools.PoolList)
+
+
+def pool(name: str) -> Operation[wire_pools.PoolView]:
+    return Operation("GET", f"/api/pools/{_segment(name)}", wire_pools.PoolView)
+
+
+def create_pool(request: wire_pools.PoolRequest) -> Operation[wire_pools.PoolView]:
+    return Operation("POST", "/api/pools", wire_pools.PoolView, body=request)
+
+
+def change_pool(name: str, change: wire_pools.PoolChange) -> Operation[None]:
     return Operation("PATCH", f"/api/pools/{_segment(name)}", type(None), body=change)
 
 
-def pools() -> Operation[api.PoolList]:
-    return Operation("GET", "/api/pools", api.PoolList)
+def remove_pool(name: str) -> Operation[None]:
+    return Operation("DELETE", f"/api/pools/{_segment(name)}", type(None))
 
 
 def create_join_token(request: api.JoinTokenRequest) -> Operation[api.JoinToken]:

@@ -101,7 +101,10 @@ class Client:
     resume_node = _sent(operations.resume_node)
     remove_node = _sent(operations.remove_node)
     pools = _sent(operations.pools)
+    pool = _sent(operations.pool)
+    create_pool = _sent(operations.create_pool)
     change_pool = _sent(operations.change_pool)
+    remove_pool = _sent(operations.remove_pool)
     create_join_token = _sent(operations.create_join_token)
 
     health = _sent(operations.health)

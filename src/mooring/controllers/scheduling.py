@@ -18,17 +18,21 @@ from mooring.clock import now
 from mooring.coordination.leadership import Office
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
+from mooring.mirror.validators import installed_validators
 from mooring.model.decisions import SCORE_ONE, Decision, Outcome
 from mooring.model.errors import InvalidInput
-from mooring.model.pools import PoolPolicy
+from mooring.model.pools import HeadOfLine, PoolPolicy
 from mooring.model.reasons import Reason
 from mooring.model.slots import describe_amounts
 from mooring.model.workloads import Kind, Workload
 from mooring.scheduling import compilation
+from mooring.scheduling.admission import Admission
+from mooring.scheduling.plugins import NO_FACTORS
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Pass, Scheduler
 from mooring.scheduling.waiting import WaitingRoom
 from mooring.store.narration import narrate
+from mooring.store.pools import Pool
 
 _log = structlog.get_logger(__name__)
 _HELD_BACK_SECONDS = 0.05
@@ -54,8 +58,11 @@ class SchedulingLoop:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scheduling-pass")
         self._schedulers: Schedulers | None = None
         """None: the mirror must be read first."""
-        self.room = WaitingRoom(mirror.cluster)
+        self._validators = installed_validators()
+        self.room = self._new_room()
         self._policies: dict[str, PoolPolicy] = {}
+        self._admission: Admission | None = None
+        """Of the last pass."""
         self._tried_all_at = 0.0
         self._conflicts: dict[UUID, int] = {}
         """How often in a row workloads went back to placing."""
@@ -67,9 +74,12 @@ class SchedulingLoop:
         # The kernels are compiled beside the start, so that the first passes soon have them.
         compilation.start()
         await self._mirror.load()
-        self.room = WaitingRoom(self._mirror.cluster)
+        self.room = self._new_room()
         self._tried_all_at = monotonic()
         self._schedulers = Schedulers(self._mirror, self._registry)
+
+    def _new_room(self) -> WaitingRoom:
+        return WaitingRoom(self._mirror.cluster, best=self._best)
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)
@@ -121,6 +131,7 @@ class SchedulingLoop:
                 self.room.forget(workload_id)
             else:
                 self.room.admit(workload)
+        self.room.wake(self._mirror.tenancy.eased())
 
     async def _in_thread(self, work: Callable[..., Result], *arguments: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
@@ -136,27 +147,38 @@ class SchedulingLoop:
         return placed
 
     def _place(self, waiting: Sequence[Workload], at: datetime) -> list[tuple[Scheduler | None, Pass]]:
-        """One pass over every pool, each with its own profile; what finds no place is parked."""
+        """One pass over every pool, each by its own policy; what finds no place is parked."""
         assert self._schedulers is not None
         self._schedulers.tell_budgets()
-        by_scheduler: dict[Scheduler, list[Workload]] = {}
-        wrong: list[Decision] = []
+        by_pool: dict[str, list[Workload]] = {}
         for workload in waiting:
-            try:
-                by_scheduler.setdefault(self._schedulers.of(self._mirror.pools[workload.pool]), []).append(workload)
-            except InvalidInput as error:
-                reason = Reason("invalid-profile", error.message, "profile", "change")
-                wrong.append(Decision(workload, Outcome.WAITING, (), reason))
-        placed: list[tuple[Scheduler | None, Pass]] = []
-        if wrong:
-            placed.append((None, self.room.park(_counted_in_metrics(Pass(tuple(wrong))), None, at)))
-        for scheduler, workloads in by_scheduler.items():
-            result = _counted_in_metrics(scheduler.place(workloads, at))
-            rules = self._mirror.pools[workloads[0].pool].policy.preemption
-            again = timedelta(seconds=rules.min_runtime_seconds) if rules and rules.min_runtime_seconds else None
-            parked = self.room.park(result, scheduler.profile, at, eager=rules is not None, again=again)
-            placed.append((scheduler, parked))
-        return placed
+            by_pool.setdefault(workload.pool, []).append(workload)
+        self._admission = self._mirror.tenancy.admission(
+            self._mirror.queue.values(), self._policies, self._validators, at
+        )
+        return [self._place_in(self._mirror.pools[name], by_pool[name], at) for name in sorted(by_pool)]
+
+    def _place_in(self, pool: Pool, workloads: Sequence[Workload], at: datetime) -> tuple[Scheduler | None, Pass]:
+        assert self._schedulers is not None
+        try:
+            scheduler = self._schedulers.of(pool)
+        except InvalidInput as error:
+            reason = Reason("invalid-profile", error.message, "profile", "change")
+            wrong = Pass(tuple(Decision(workload, Outcome.WAITING, (), reason) for workload in workloads))
+            return None, self.room.park(_counted_in_metrics(wrong), None, at)
+        factors = self._mirror.factors.get(pool.name, NO_FACTORS)
+        result = _counted_in_metrics(scheduler.place(workloads, at, admission=self._admission, factors=factors))
+        rules = pool.policy.preemption
+        again = timedelta(seconds=rules.min_runtime_seconds) if rules and rules.min_runtime_seconds else None
+        eager = rules is not None or pool.policy.head_of_line is HeadOfLine.STRICT
+        return scheduler, self.room.park(result, scheduler.profile, at, eager=eager, again=again)
+
+    def _best(self, workloads: Sequence[Workload], number: int) -> Sequence[Workload]:
+        """As many of the workloads of one pool as there may be room for, by the pool's own order."""
+        assert self._schedulers is not None
+        pool = self._mirror.pools[workloads[0].pool]
+        factors = self._mirror.factors.get(pool.name, NO_FACTORS)
+        return self._schedulers.of(pool).best(workloads, number, now(), factors)
 
     def _explain(self, placed: Sequence[tuple[Scheduler | None, Pass]]) -> list[Decision]:
         """The decisions with their reasons, and why some of those wait that are parked."""
@@ -172,7 +194,8 @@ class SchedulingLoop:
             first = scheduler.with_reason(Decision(workload, Outcome.WAITING), group.shortage)
             assert first.reason is not None
             told = self.room.explained(group, first.reason)
-            decided += [each._replace(outcome=first.outcome) for each in told]
+            checked = self._admission.passed(workload) if self._admission is not None else None
+            decided += [each._replace(outcome=first.outcome, checked=checked) for each in told]
         # The room does not hear of reasons that were stored; the mirror does.
         queue = self._mirror.queue
         return [d._replace(workload=queue.get(d.workload.id, d.workload)) for d in decided]

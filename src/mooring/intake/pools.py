@@ -1,61 +1,148 @@
-"""What an admin does with pools: choose how their workloads are placed."""
+"""What an admin does with pools: make and remove them, and choose how their workloads are ordered and placed."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from mooring.clock import now
-from mooring.model.errors import NotFound
-from mooring.model.pools import Binding, PoolPolicy
-from mooring.model.preemption import Preemption, PreemptionMode, VictimScope
-from mooring.scheduling.profiles import Registry
-from mooring.store import pools
+from mooring.model.access import not_there
+from mooring.model.errors import InvalidInput
+from mooring.model.pools import PoolPolicy
+from mooring.scheduling.admission import BUILT_IN_VALIDATORS, discovered_validators
+from mooring.scheduling.ordering.multi_factor import MultiFactorSequencer
+from mooring.scheduling.profiles import DEFAULT_PROFILE, Registry
+from mooring.store import actions, pools
+from mooring.store.actions import SERVER, Actor
 from mooring.store.engine import Connection, Database
-from mooring.wire.api import PoolChange, PreemptionChange
+from mooring.store.policies import earlier
+from mooring.wire.pools import PoolChange, PoolRequest, PreemptionChange
+
+_NO_LIMIT_AT_ZERO = ("max_tasks_per_node", "default_time_seconds", "max_time_seconds")
+_PAIRS = ("weights", "factors", "validators")
+"""Options that travel as objects and are kept as sorted pairs."""
 
 
 class PoolAdmin:
+    """What is not known (a profile, scorer, sequencer, factor, validator) is refused, with what is."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def change(self, name: str, asked: PoolChange) -> None:
-        """Only what is given changes. A profile or scorer that is not known is refused, with those that are."""
-        registry = Registry()
-        registry.discover()
+    async def create(self, asked: PoolRequest, actor: Actor = SERVER) -> None:
+        policy = changed(PoolPolicy(DEFAULT_PROFILE), asked)
+        check(policy)
 
         async def work(connection: Connection) -> None:
-            found = await pools.by_name(connection, name)
-            if found is None:
-                raise NotFound(f"there is no pool {name[:63]!r}")
-            policy = changed(found.policy, asked)
-            registry.profile(policy.profile, weights=dict(policy.weights) if policy.weights else None)
-            await pools.set_policy(connection, name, policy, now())
+            at = now()
+            made = await pools.create(
+                connection, asked.name, runtimes=asked.runtimes, simulated=asked.simulated, now=at, policy=policy
+            )
+            await actions.record(
+                connection, actor, "create", "pool", asked.name, now=at, after=_state(policy), version=made.version
+            )
+
+        await self._database.write(work)
+
+    async def change(self, name: str, asked: PoolChange, actor: Actor = SERVER) -> None:
+        """Only what is given changes."""
+
+        async def work(connection: Connection) -> None:
+            found = await _found(connection, name)
+            await _set(connection, found, changed(found.policy, asked), actor, "change")
+
+        await self._database.write(work)
+
+    async def revert(self, name: str, version: int | None, actor: Actor = SERVER) -> None:
+        """The policy of an earlier version again, the one before if none is named; it is checked as any change is."""
+
+        async def work(connection: Connection) -> None:
+            found = await _found(connection, name)
+            wanted = earlier(version, found.version, f"pool {name!r}")
+            state = await actions.state_at(connection, "pool", name, wanted)
+            if state is None:
+                raise not_there(f"record of version {wanted} of pool {name!r}")
+            await _set(connection, found, msgspec.convert(state, PoolPolicy), actor, "revert")
+
+        await self._database.write(work)
+
+    async def remove(self, name: str, actor: Actor = SERVER) -> None:
+        """One that has neither nodes nor workloads, nor ever had any of these that are kept."""
+
+        async def work(connection: Connection) -> None:
+            found = await _found(connection, name)
+            at = now()
+            await pools.remove(connection, found, at)
+            await actions.record(connection, actor, "remove", "pool", name, now=at, before=_state(found.policy))
 
         await self._database.write(work)
 
 
+async def _found(connection: Connection, name: str) -> pools.Pool:
+    found = await pools.by_name(connection, name)
+    if found is None:
+        raise not_there(f"pool {name[:63]!r}")
+    return found
+
+
+async def _set(connection: Connection, pool: pools.Pool, policy: PoolPolicy, actor: Actor, action: str) -> None:
+    check(policy)
+    at = now()
+    version = await pools.set_policy(connection, pool.name, policy, at)
+    before, after = _state(pool.policy), _state(policy)
+    await actions.record(
+        connection, actor, action, "pool", pool.name, now=at, before=before, after=after, version=version
+    )
+
+
+def _state(policy: PoolPolicy) -> dict[str, Any]:
+    state: dict[str, Any] = msgspec.to_builtins(policy)
+    return state
+
+
+def check(policy: PoolPolicy) -> None:
+    """Raise if it cannot be meant."""
+    registry = Registry()
+    registry.discover()
+    registry.profile(policy.profile, weights=dict(policy.weights) if policy.weights else None)
+    registry.sequencer(policy)
+    MultiFactorSequencer(dict(policy.factors))
+    known = sorted(validator.name for validator in (*BUILT_IN_VALIDATORS, *discovered_validators()))
+    for name, _ in policy.validators:
+        if name not in known:
+            raise InvalidInput(
+                f"there is no validator {name!r}; known are {', '.join(known)}",
+                code="unknown-validator",
+                details={"validator": name, "known": known},
+            )
+    default, most = policy.default_time_seconds, policy.max_time_seconds
+    if default is not None and most is not None and default > most:
+        raise InvalidInput(f"the default time of {default} s is above the longest of {most} s", code="invalid-pool")
+
+
 def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:
     """The policy with what is asked for in place of what was."""
-    given: dict[str, Any] = {}
-    if asked.profile is not None:
-        given["profile"] = asked.profile
-    if asked.weights is not None:
-        given["weights"] = tuple(sorted(asked.weights.items())) or None
-    if asked.binding is not None:
-        given["binding"] = Binding(asked.binding)
-    if asked.hold_seconds is not None:
-        given["hold_seconds"] = asked.hold_seconds
-    if asked.fragmentation is not None:
-        given["fragmentation"] = asked.fragmentation
-    if asked.preemption is not None:
-        given["preemption"] = _preemption(asked.preemption)
-    return replace(policy, **given)
+    state = _state(policy)
+    given = {name: getattr(asked, name) for name in asked.model_fields_set if name in state}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name in _PAIRS:
+            state[name] = sorted(value.items()) or (None if name == "weights" else [])
+        elif name == "preemption":
+            state[name] = _preemption(value)
+        elif name == "fair_share":
+            fair = value.model_dump(exclude_none=True)
+            if "slot_weights" in fair:
+                fair["slot_weights"] = sorted(fair["slot_weights"].items())
+            state[name] |= fair
+        elif name in _NO_LIMIT_AT_ZERO:
+            state[name] = value or None
+        else:
+            state[name] = value
+    return msgspec.convert(state, PoolPolicy)
 
 
-def _preemption(asked: PreemptionChange) -> Preemption | None:
-    if not asked.enabled:
-        return None
-    return Preemption(
-        PreemptionMode(asked.mode), VictimScope(asked.scope), asked.min_runtime_seconds, asked.hold_seconds
-    )
+def _preemption(asked: PreemptionChange) -> dict[str, Any] | None:
+    return asked.model_dump(exclude={"enabled"}) if asked.enabled else None

@@ -13,10 +13,12 @@ from uuid import UUID
 
 from mooring.clock import now
 from mooring.mirror.admission import Tenancy
+from mooring.mirror.fair_share import factors
 from mooring.mirror.revisions import Revisions
 from mooring.model.constraints import Constraints, HostPort
 from mooring.model.decisions import Decision
 from mooring.model.events import Event
+from mooring.model.fair_share import Factors
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.pools import PoolPolicy
 from mooring.model.preemption import Budgets
@@ -33,10 +35,14 @@ _CONSTRAINTS_KEPT = 100_000
 _STAYS = frozenset({TaskStatus.PREPARING, TaskStatus.RUNNING})
 """A task that comes to one of these is where it was, and occupies what it did."""
 
+_BY_USE = frozenset({"fair_share", "multi_factor"})
+"""Sequencers that ask how much tenants used lately."""
+
 
 class Mirror:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, accounting_interval: float = 300.0) -> None:
         self._database = database
+        self._accounting_interval = accounting_interval
         self._position = 0
         self.held_back = False
         """Something was committed that cannot be read yet, and no signal may come when it can."""
@@ -59,13 +65,16 @@ class Mirror:
         self.tenancy = Tenancy()
         """Whose work waits, and what they may."""
         self._typical_read_at: dict[UUID, float] = {}
+        self.factors: dict[str, Factors] = {}
+        """How much tenants used lately, for the pools that order by it."""
+        self._factors_read_at: dict[str, float] = {}
 
     async def load(self) -> None:
         """Read everything. What is committed meanwhile is read again by the next `follow`."""
         async with self._database.read() as connection:
             self._position = await events.position(connection)
             self.cluster, self.residents, self.pools = Cluster(), Residents(), {}
-            self._constraints, self._typical_read_at = {}, {}
+            self._constraints, self._typical_read_at, self._factors_read_at = {}, {}, {}
             self._assumed, self._unconfirmed = set(), set()
             # Before the tasks: the view then knows at least the placements up to these numbers.
             await self._read_pools(connection)
@@ -74,6 +83,7 @@ class Mirror:
                 self.cluster.upsert(node)
             await self._tell_tasks(connection, None)
             await self._read_typical(connection)
+            await self._read_factors(connection)
             self.queue = {workload.id: workload for workload in await workloads.waiting(connection)}
             self._news = None
             self.tenancy = Tenancy()
@@ -95,6 +105,7 @@ class Mirror:
             await self.tenancy.follow(connection, news, now())
             await self._read_load(connection)
             await self._read_typical(connection)
+            await self._read_factors(connection)
             if self._any_preempts:
                 self.budgets = await residents.budgets(connection)
         return bool(news)
@@ -218,8 +229,11 @@ class Mirror:
         preempted_before = self._any_preempts
         before, self.pools = self.pools, {pool.name: pool for pool in await pools.all_pools(connection)}
         for name, pool in self.pools.items():
-            if name not in before or before[name].policy.fragmentation != pool.policy.fragmentation:
+            known = before[name].policy if name in before else None
+            if known is None or known.fragmentation != pool.policy.fragmentation:
                 self.cluster.allow_fragmentation(name, pool.policy.fragmentation)
+            if known is not None and known.max_tasks_per_node != pool.policy.max_tasks_per_node:
+                await self._read_nodes(connection, {node.id for node in self.cluster.nodes_of(name)})
         if self._any_preempts and not preempted_before:
             await self._tell_tasks(connection, {node.id for node in self.cluster.nodes if node is not None})
 
@@ -240,6 +254,15 @@ class Mirror:
             typical = [Typical(dict(request), max(1, number * 1000 // total)) for request, number in asked]
             if typical != list(self.cluster.devices.typical.get(pool.name, ())):
                 self.cluster.tell_typical(pool.name, typical)
+
+    async def _read_factors(self, connection: Connection) -> None:
+        """Who used how much lately, as often as it is counted."""
+        time = asyncio.get_running_loop().time()
+        for name, pool in self.pools.items():
+            read_at = self._factors_read_at.get(name, -self._accounting_interval)
+            if pool.policy.sequencer in _BY_USE and time - read_at >= self._accounting_interval:
+                self._factors_read_at[name] = time
+                self.factors[name] = await factors(connection, name, pool.policy.fair_share, now())
 
     async def _read_load(self, connection: Connection) -> None:
         time = asyncio.get_running_loop().time()

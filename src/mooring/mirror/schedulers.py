@@ -29,7 +29,7 @@ class Schedulers:
         self._turns: dict[str, int] = {}
 
     def of(self, pool: Pool) -> Scheduler:
-        """The pool's scheduler; InvalidInput if its profile is not known here."""
+        """The pool's scheduler; InvalidInput if its profile or sequencer is not known here."""
         policy = pool.policy
         for key in ((policy, None), (policy, pool.name)):
             if key in self._by_policy:
@@ -42,6 +42,9 @@ class Schedulers:
         scheduler = Scheduler(
             cluster=self._mirror.cluster,
             profile=profile,
+            sequencer=self._registry.sequencer(policy),
+            head_of_line=policy.head_of_line,
+            ageing_seconds=policy.ageing_seconds,
             compiled=self._compiled,
             preemption=policy.preemption,
             residents=self._mirror.residents,

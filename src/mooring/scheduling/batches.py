@@ -20,11 +20,14 @@ OneByOne = Callable[[Workload, datetime], tuple[Decision, Shortage | None]]
 
 
 def decide_in_batches(
-    engine: Engine, ordered: Sequence[Workload], now: datetime, *, one_by_one: OneByOne
+    engine: Engine, ordered: Sequence[Workload], now: datetime, *, one_by_one: OneByOne, stop: bool = False
 ) -> tuple[list[Decision], Short]:
-    """Decide for workloads in their order. `one_by_one` decides for those that the kernels cannot place."""
+    """Decide for workloads in their order. `one_by_one` decides for those that the kernels cannot place.
+
+    `stop`: the first that finds too few nodes is the last that is decided on.
+    """
     with _no_collection():
-        return _decide_all(engine, ordered, now, one_by_one)
+        return _decide_all(engine, ordered, now, one_by_one, stop)
 
 
 @contextmanager
@@ -46,7 +49,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def _decide_all(
-    engine: Engine, ordered: Sequence[Workload], now: datetime, one_by_one: OneByOne
+    engine: Engine, ordered: Sequence[Workload], now: datetime, one_by_one: OneByOne, stop: bool
 ) -> tuple[list[Decision], Short]:
     decisions: list[Decision] = []
     short: Short = []
@@ -64,7 +67,9 @@ def _decide_all(
         else:
             code = code_of(workload) if synced and tasks else None
         if code == TOO_FEW_SLOTS:
-            _decide_batch(engine, batch, decisions, short)
+            _decide_batch(engine, batch, decisions, short, stop)
+            if stop and short:
+                return decisions, short
             batch = Batch()
             append = batch.entries.append
             engine.make_room(workload)
@@ -74,13 +79,17 @@ def _decide_all(
         if single and code is not None:
             code = engine.code_of_all(workload)
         if code is None or (limited and not takes(workload, len(tasks))) or (workload.pack and not single):
-            _decide_batch(engine, batch, decisions, short)
+            _decide_batch(engine, batch, decisions, short, stop)
+            if stop and short:
+                return decisions, short
             batch = Batch()
             append = batch.entries.append
             decision, shortage = one_by_one(workload, now)
             if shortage is not None:
                 short.append((len(decisions), shortage))
             decisions.append(decision)
+            if stop and not decision.placements:
+                return decisions, short
             synced = engine.sync()
             continue
         if limited:
@@ -88,15 +97,17 @@ def _decide_all(
         if single and each is not None:
             batch.each[len(batch.entries)] = each
         append((workload, code, len(tasks), least_together(workload)))
-    _decide_batch(engine, batch, decisions, short)
+    _decide_batch(engine, batch, decisions, short, stop)
     return decisions, short
 
 
-def _decide_batch(engine: Engine, batch: Batch, decisions: list[Decision], short: Short) -> None:
+def _decide_batch(engine: Engine, batch: Batch, decisions: list[Decision], short: Short, stop: bool) -> None:
     if not len(batch):
         return
     first = len(decisions)
-    answers = engine.place(batch)
+    answers = engine.place(batch, stop=stop)
+    if answers.decided < len(batch):
+        del batch.entries[answers.decided :]
     rows, scores, devices, nodes = answers.rows, answers.scores, answers.devices, engine.cluster.nodes
     placed, nothing, new = Outcome.PLACED, (), tuple.__new__
     lacking: list[int] = []
@@ -112,7 +123,7 @@ def _decide_batch(engine: Engine, batch: Batch, decisions: list[Decision], short
             placement = new(
                 Placement, (task.id, node.id, node.name, node.generation, scores[start], (), devices[start])
             )
-            decisions.append(new(Decision, (workload, placed, (placement,), None, feasible, ())))
+            decisions.append(new(Decision, (workload, placed, (placement,), None, feasible, (), None)))
         else:
             at = range(start, start + found)
             placements = tuple(
@@ -125,7 +136,7 @@ def _decide_batch(engine: Engine, batch: Batch, decisions: list[Decision], short
                     if (node := nodes[rows[place]]) is not None
                 ]
             )
-            decisions.append(new(Decision, (workload, placed, placements, None, feasible, ())))
+            decisions.append(new(Decision, (workload, placed, placements, None, feasible, (), None)))
     for index in lacking:
         workload, _, count, least = batch.entries[index]
         start, found = answers.start[index], answers.found[index]

@@ -168,6 +168,14 @@ class Cluster:
     def rows_of_pool(self, pool: str) -> Rows:
         return np.flatnonzero(self.pool == self.pools.code(pool))
 
+    def nodes_of(self, pool: str) -> list[Node]:
+        return [self.node(row) for row in self.rows_of_pool(pool).tolist()]
+
+    def capacity_of(self, pool: str) -> dict[str, int]:
+        """What all nodes of a pool have together."""
+        totals = self.allocatable[:, self.rows_of_pool(pool)].sum(axis=1).tolist()
+        return dict(zip(self.slot_names, totals, strict=False))
+
     def upsert(self, node: Node) -> None:
         """Take over a node as the store has it; counters that a pass assumed on it are overwritten."""
         allocatable, taken = self._amounts(node)

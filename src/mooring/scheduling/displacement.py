@@ -106,7 +106,7 @@ class Standing:
                 return one.project_id
             case VictimScope.DOMAIN:
                 return one.domain_id
-            case VictimScope.POOL:
+            case VictimScope.POOL | VictimScope.RECLAIM:
                 return None
 
     def told_constraints(self, resident: Resident, row: int) -> Constraints | None:

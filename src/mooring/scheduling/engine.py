@@ -65,7 +65,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Placements:
-    """What the kernels answered for a batch. The entries of workload `i` are `start[i]` to `start[i] + found[i]`."""
+    """What the kernels answered for a batch, or for the first of it that were `decided`.
+
+    The entries of workload `i` are `start[i]` to `start[i] + found[i]`.
+    """
 
     rows: list[int]
     scores: list[int]
@@ -73,6 +76,7 @@ class Placements:
     found: list[int]
     feasible: list[int]
     devices: list[tuple[DeviceShare, ...]]
+    decided: int
 
 
 class Engine:
@@ -173,10 +177,13 @@ class Engine:
         self.cluster.demand(shape_of(workload, self.cluster).request)
         self.sync()
 
-    def place(self, batch: Batch) -> Placements:
-        """Place a batch in order. What is found counts in the cluster, unless more were wanted or none."""
+    def place(self, batch: Batch, *, stop: bool = False) -> Placements:
+        """Place a batch in order. What is found counts in the cluster, unless more were wanted or none.
+
+        `stop`: the first workload that finds too few nodes is the last that is looked at.
+        """
         queue = self.queue(batch)
-        answers = self.run(queue)
+        answers, decided = self.run(queue, stop=stop)
         total = int(queue.start[-1])
         keys = answers.keys[:total]
         rows = self.nodes.row_of[keys & (self._capacity - 1)]
@@ -190,6 +197,7 @@ class Engine:
             answers.found.tolist(),
             answers.feasible.tolist(),
             self._devices_given(queue, answers, rows),
+            decided,
         )
 
     def queue(self, batch: Batch) -> kernels.Queue:
@@ -232,8 +240,11 @@ class Engine:
             start=start,
         )
 
-    def run(self, queue: kernels.Queue) -> kernels.Answers:
-        """One call of the kernels. The rows in `answers` count in the cluster's columns at once."""
+    def run(self, queue: kernels.Queue, *, stop: bool = False) -> tuple[kernels.Answers, int]:
+        """One call of the kernels, and how many workloads it decided on.
+
+        The rows in the answers count in the cluster's columns at once.
+        """
         size = len(queue.shape)
         answers = kernels.Answers(
             np.zeros(max(int(queue.start[-1]), 1), dtype=np.int64),
@@ -243,7 +254,7 @@ class Engine:
         )
         topology = self.topology
         assert self.lowered is not None
-        kernels.place(
+        decided = kernels.place(
             self.nodes,
             self.shapes,
             topology.counters,
@@ -254,8 +265,9 @@ class Engine:
             0,
             size,
             self.lowered.kernel,
+            stop,
         )
-        return answers
+        return answers, int(decided)
 
     def sync(self) -> bool:
         """Take over what changed in the cluster since the last look. False: this profile is not for the kernels."""

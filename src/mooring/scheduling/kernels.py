@@ -1165,8 +1165,12 @@ def place(
     first: Number,
     last: Number,
     plugin: RowScore,
-) -> None:
-    """Place the workloads `first` to `last` of a queue, in order."""
+    stop: bool,
+) -> Number:
+    """Place the workloads `first` to `last` of a queue, in order; returns the first that was not decided on.
+
+    `stop`: the first that finds fewer places than it has tasks is the last.
+    """
     lowest = nodes.row_of.shape[0] - 1
     for workload in range(first, last):
         shape, start = queue.shape[workload], queue.start[workload]
@@ -1223,6 +1227,9 @@ def place(
                 commit(nodes, shapes, counters, shape, row, -1)
                 if answers.devices[start + at]:
                     move_devices(nodes, shapes, shape, row, answers.devices[start + at], -1)
+        if stop and found < count:
+            return workload + 1
+    return last
 
 
 # Preemption: who has to leave a row for a task of a shape, and on which row that is worth the least. Costs are kept per

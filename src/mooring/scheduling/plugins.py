@@ -6,16 +6,20 @@ or change what they are given. What each declares in `depends_on` tells the cach
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
+from uuid import UUID
 
 import numpy as np
 
 from mooring.model.decisions import SCORE_ONE, Decision
 from mooring.model.devices import DeviceShare
+from mooring.model.fair_share import Factors
 from mooring.model.names import shown
 from mooring.model.reasons import Cure, Reason
+from mooring.model.slots import Amounts
 from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Amount, Cluster, Mask, Rows, Scores
 from mooring.scheduling.shapes import Shape
@@ -114,10 +118,61 @@ class Binder(Protocol):
     def bind(self, decision: Decision) -> Reason | None: ...
 
 
+END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+"""When nothing is too early any more."""
+SHARE_ONE = 10**12
+"""The fixed-point scale of shares of a pool: this much is all of it."""
+
+
+NO_FACTORS = Factors()
+
+
+def _nothing_used(pool: str, user_id: UUID) -> Amounts:
+    return {}
+
+
+def _no_capacity(pool: str) -> Amounts:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a sequencer may ask about at the beginning of a pass."""
+
+    now: datetime = END_OF_TIME
+    capacity: Callable[[str], Amounts] = _no_capacity
+    """Of a pool, over all its nodes."""
+    used: Callable[[str, UUID], Amounts] = _nothing_used
+    """What a user has of a pool."""
+    factors: Factors = NO_FACTORS
+
+
+class Offer(NamedTuple):
+    """Workloads in their turn."""
+
+    workloads: Sequence[Workload]
+    revised: bool = False
+    """Who comes behind one that finds too little room depends on that: the pass stops there, and offers go on anew."""
+
+
 class Sequencer(Protocol):
     """Who is next?"""
 
-    def order(self, workloads: Sequence[Workload]) -> Sequence[Workload]: ...
+    @property
+    def name(self) -> str: ...
+
+    def offers(self, bands: Sequence[Sequence[Workload]], situation: Situation) -> Iterator[Offer]:
+        """Everybody in turn, band by band: the highest priority is the first band."""
+        ...
+
+
+@runtime_checkable
+class FollowsPlacements(Protocol):
+    """A sequencer that is told of all that was decided, so that shares can move within a pass."""
+
+    def placed(self, decisions: Sequence[Decision]) -> None:
+        """What became of the last offer: of its workloads from the first on, of all unless it is to be revised."""
+        ...
 
 
 class PluginFailed(Exception):

@@ -8,9 +8,11 @@ from functools import partial
 from importlib.metadata import entry_points
 
 from mooring.model.errors import InvalidInput
+from mooring.model.pools import PoolPolicy
 from mooring.scheduling.columns import Cluster
 from mooring.scheduling.filters import BUILT_IN_FILTERS
-from mooring.scheduling.plugins import DEPENDENCIES, Filter, Scorer, Selector, is_concerned
+from mooring.scheduling.ordering import BUILT_IN_SEQUENCERS
+from mooring.scheduling.plugins import DEPENDENCIES, Filter, Scorer, Selector, Sequencer, is_concerned
 from mooring.scheduling.scorers import BUILT_IN_SCORERS
 from mooring.scheduling.scorers.kubernetes import KUBERNETES_WEIGHTS
 from mooring.scheduling.selectors.highest import HighestScore, Ties
@@ -107,11 +109,13 @@ class Registry:
         self._filters: dict[str, Filter] = {plugin.name: plugin for plugin in BUILT_IN_FILTERS}
         self._scorers: dict[str, Scorer] = {plugin.name: plugin for plugin in BUILT_IN_SCORERS}
         self._selectors: dict[str, Callable[[], Selector]] = dict(BUILT_IN_SELECTORS)
+        self._sequencers: dict[str, Callable[[PoolPolicy], Sequencer]] = dict(BUILT_IN_SEQUENCERS)
 
     def discover(self) -> None:
-        """Add what installed packages offer under `mooring.filters`, `mooring.scorers` and `mooring.selectors`.
+        """Add what installed packages offer under `mooring.filters`, `.scorers`, `.selectors` and `.sequencers`.
 
-        An entry point names a class (or function) without arguments that makes the plugin.
+        An entry point names a class (or function) without arguments that makes the plugin. One of a sequencer is given
+        the pool's policy, and its own name is what pools choose it by.
         """
         for entry in entry_points(group="mooring.filters"):
             self.add_filter(entry.load()())
@@ -119,6 +123,8 @@ class Registry:
             self.add_scorer(entry.load()())
         for entry in entry_points(group="mooring.selectors"):
             self.add_selector(entry.load())
+        for entry in entry_points(group="mooring.sequencers"):
+            self.add_sequencer(entry.name, entry.load())
 
     def add_filter(self, plugin: Filter) -> None:
         _check("filter", plugin.name, plugin.depends_on, self._filters)
@@ -134,6 +140,19 @@ class Registry:
         if name in self._selectors:
             raise InvalidInput(f"there is a selector {name!r} already; choose another name", code="invalid-plugin")
         self._selectors[name] = make
+
+    def add_sequencer(self, name: str, make: Callable[[PoolPolicy], Sequencer]) -> None:
+        """Every pool that chooses it gets one of its own."""
+        if name in self._sequencers:
+            raise InvalidInput(f"there is a sequencer {name!r} already; choose another name", code="invalid-plugin")
+        self._sequencers[name] = make
+
+    def sequencer(self, policy: PoolPolicy) -> Sequencer:
+        """The one that a pool of this policy has chosen."""
+        make = self._sequencers.get(policy.sequencer)
+        if make is None:
+            raise _unknown("sequencer", policy.sequencer, self._sequencers)
+        return make(policy)
 
     def profile(
         self,

@@ -14,26 +14,43 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
+from functools import cache, partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.devices import DeviceShare
+from mooring.model.fair_share import Factors
 from mooring.model.nodes import Node
+from mooring.model.pools import HeadOfLine
 from mooring.model.preemption import Budgets, Preemption, Resident
 from mooring.model.workloads import Task, Workload
 from mooring.scheduling import compilation
+from mooring.scheduling.admission import Admission, Rejection
 from mooring.scheduling.columns import Cluster
 from mooring.scheduling.evaluation import Evaluations
 from mooring.scheduling.explanation import Explanation, explain, explain_placed, forget
 from mooring.scheduling.gangs import fails_at_once, least_together, shape_on_node
 from mooring.scheduling.inspection import Inspection, inspect
+from mooring.scheduling.ordering.bands import in_bands, ordered
 from mooring.scheduling.ordering.fifo import FifoSequencer
-from mooring.scheduling.plugins import Binder, Filter, PluginFailed, Scorer, Selector, Sequencer
+from mooring.scheduling.plugins import (
+    END_OF_TIME,
+    NO_FACTORS,
+    Binder,
+    Filter,
+    FollowsPlacements,
+    PluginFailed,
+    Scorer,
+    Selector,
+    Sequencer,
+    Situation,
+)
 from mooring.scheduling.preemption import Preemptor
 from mooring.scheduling.profiles import Profile, Registry
 from mooring.scheduling.residents import Residents, told_residents
+from mooring.scheduling.rounds import Round, kept_out
 from mooring.scheduling.selection import Selection, select
 from mooring.scheduling.shortage import Shortage, Shortages, backing_off, behind_gates
 from mooring.scheduling.trial import Trial
@@ -41,8 +58,6 @@ from mooring.scheduling.trial import Trial
 if TYPE_CHECKING:
     from mooring.scheduling.compiled_preemption import CompiledPreemptor
     from mooring.scheduling.engine import Engine
-
-END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +67,8 @@ class Pass:
     decisions: tuple[Decision, ...]
     short: tuple[tuple[int, Shortage], ...] = ()
     """Which decisions found too few nodes, where the reasons are not said yet."""
+    refused: tuple[Rejection, ...] = ()
+    """Who was not let in, and what would change that; the decisions say so, too."""
 
     @property
     def outcomes(self) -> Mapping[Outcome, int]:
@@ -85,8 +102,13 @@ class Scheduler:
         preemption: Preemption | None = None,
         residents: Residents | Iterable[Resident] = (),
         budgets: Budgets | None = None,
+        head_of_line: HeadOfLine = HeadOfLine.SKIP,
+        ageing_seconds: int = 0,
     ) -> None:
         """Everything has a default: `filters`, `scorers` (with weights) and `selector` replace those of the profile.
+
+        `head_of_line` says whether a workload that lacks room stops those behind it, and `ageing_seconds` how long it
+        takes to wait oneself one priority higher (0: for ever).
 
         A `binder` makes placements so as they are decided; without one that is the caller's. The kernels are compiled
         in the background and used from when they are ready; `compiled` True waits for them, False does without.
@@ -98,6 +120,8 @@ class Scheduler:
         for node in nodes:
             self.cluster.upsert(node)
         self.sequencer: Sequencer = FifoSequencer() if sequencer is None else sequencer
+        self.head_of_line = head_of_line
+        self.ageing_seconds = ageing_seconds
         given = Registry().profile() if profile is None else profile
         self.profile = Profile(
             given.name,
@@ -121,25 +145,64 @@ class Scheduler:
             compilation.start()
 
     def run(self, workloads: Sequence[Workload], now: datetime = END_OF_TIME) -> Pass:
-        """One pass: decide for every workload, best first. One that does not fit does not block those behind it.
+        """One pass: decide for every workload, best first.
 
         Without a time no task is too early.
         """
         return self.explained(self.place(workloads, now))
 
-    def place(self, workloads: Sequence[Workload], now: datetime = END_OF_TIME) -> Pass:
-        """A pass that leaves the reasons of shortages to `explained`: a caller may bind what was placed before that."""
-        ordered = self.sequencer.order(workloads)
-        gated = [Decision(each, Outcome.WAITING, reason=behind_gates(each)) for each in ordered if each.gates]
-        if gated:
-            ordered = [workload for workload in ordered if not workload.gates]
-        if self._compiled and compilation.ready():
-            decisions, short = self._decide_in_batches(ordered, now)
-        else:
-            decisions, short = self._decide_one_by_one(ordered, now)
-        if self.preemptor is not None:
-            short = self._preempt(self.preemptor, decisions, short, now)
-        return Pass((*decisions, *gated), tuple(short))
+    def place(
+        self,
+        workloads: Sequence[Workload],
+        now: datetime = END_OF_TIME,
+        *,
+        admission: Admission | None = None,
+        factors: Factors = NO_FACTORS,
+    ) -> Pass:
+        """A pass that leaves the reasons of shortages to `explained`: a caller may bind what was placed before that.
+
+        `admission` says who may be placed at all and counts who is; `factors` say who used how little lately.
+        """
+        waiting = [workload for workload in workloads if not workload.gates]
+        current = Round(
+            lambda ordered, stop: self._decide_all(ordered, now, stop),
+            now,
+            plan=None if self.preemptor is None else partial(self._plans, self.preemptor, now=now),
+            admission=admission,
+            stops=self._lacks_room if self.head_of_line is HeadOfLine.STRICT else None,
+        )
+        bands = in_bands(waiting, now, self.ageing_seconds)
+        for offer in self.sequencer.offers(bands, self.situation(now, admission, factors)):
+            decided = current.take(offer)
+            if isinstance(self.sequencer, FollowsPlacements):
+                self.sequencer.placed(decided)
+        current.finish()
+        gated = [Decision(each, Outcome.WAITING, reason=behind_gates(each)) for each in workloads if each.gates]
+        return Pass(
+            (*current.decisions, *gated, *map(kept_out, current.refused)), tuple(current.short), tuple(current.refused)
+        )
+
+    def best(
+        self, workloads: Sequence[Workload], number: int, now: datetime, factors: Factors = NO_FACTORS
+    ) -> Sequence[Workload]:
+        """Workloads among which are those whose turn it is when there is room for so many of them.
+
+        Where shares move with every placement, anybody's first ones may be among these.
+        """
+        in_turn = ordered(self.sequencer, workloads, self.situation(now, factors=factors), self.ageing_seconds)
+        if not isinstance(self.sequencer, FollowsPlacements):
+            return in_turn[:number]
+        of_user: dict[UUID, list[Workload]] = {}
+        for workload in in_turn:
+            of_user.setdefault(workload.user_id, []).append(workload)
+        return [workload for own in of_user.values() for workload in own[:number]]
+
+    def situation(self, now: datetime, admission: Admission | None = None, factors: Factors = NO_FACTORS) -> Situation:
+        """What the sequencer may ask about."""
+        capacity = cache(self.cluster.capacity_of)
+        if admission is None:
+            return Situation(now, capacity, factors=factors)
+        return Situation(now, capacity, admission.context.usage.used_in, factors)
 
     def explained(self, result: Pass) -> Pass:
         """The pass with every reason, said of the nodes as they are now."""
@@ -148,7 +211,7 @@ class Scheduler:
         decisions = list(result.decisions)
         for position, shortage in result.short:
             decisions[position] = self.with_reason(decisions[position], shortage)
-        return Pass(tuple(decisions))
+        return Pass(tuple(decisions), refused=result.refused)
 
     def with_reason(self, decision: Decision, shortage: Shortage) -> Decision:
         """The decision with the reason why some or all of its tasks found no node, as the nodes are now."""
@@ -195,13 +258,20 @@ class Scheduler:
         """The profile with a selector for questions: answering them moves nothing that a selector remembers."""
         return replace(self.profile, selector=deepcopy(self.profile.selector))
 
-    def _decide_in_batches(
-        self, ordered: Sequence[Workload], now: datetime
+    def _lacks_room(self, decision: Decision, shortage: Shortage) -> bool:
+        """Whether it would find its nodes once others had left them; otherwise it stands in nobody's way."""
+        reason = self.with_reason(decision, shortage).reason
+        return reason is not None and reason.cure == "release"
+
+    def _decide_all(
+        self, ordered: Sequence[Workload], now: datetime, stop: bool
     ) -> tuple[list[Decision], list[tuple[int, Shortage]]]:
+        if not (self._compiled and compilation.ready()):
+            return self._decide_one_by_one(ordered, now, stop)
         # Imported here, since the kernels may not be compiled when this module is.
         from mooring.scheduling.batches import decide_in_batches
 
-        return decide_in_batches(self._ready_engine(), ordered, now, one_by_one=self._decide)
+        return decide_in_batches(self._ready_engine(), ordered, now, one_by_one=self._decide, stop=stop)
 
     def _ready_engine(self) -> Engine:
         from mooring.scheduling.engine import Engine
@@ -211,7 +281,7 @@ class Scheduler:
         return self._engine
 
     def _decide_one_by_one(
-        self, ordered: Sequence[Workload], now: datetime
+        self, ordered: Sequence[Workload], now: datetime, stop: bool
     ) -> tuple[list[Decision], list[tuple[int, Shortage]]]:
         decisions: list[Decision] = []
         short: list[tuple[int, Shortage]] = []
@@ -220,24 +290,17 @@ class Scheduler:
             decisions.append(decision)
             if shortage is not None:
                 short.append((position, shortage))
+            if stop and (shortage is not None or not decision.placements):
+                break
         return decisions, short
 
-    def _preempt(
-        self, preemptor: Preemptor, decisions: list[Decision], short: list[tuple[int, Shortage]], now: datetime
-    ) -> list[tuple[int, Shortage]]:
-        """Reserve places for workloads that found none, in their order; who remains short comes back."""
-        nowhere = [(at, shortage) for at, shortage in short if not decisions[at].placements]
-        asked = [(decisions[at].workload, max(shortage.least, 1)) for at, shortage in nowhere]
+    def _plans(
+        self, preemptor: Preemptor, asked: Sequence[tuple[Workload, int]], *, now: datetime
+    ) -> Sequence[Decision | None]:
+        """Places for workloads that found none, with who has to leave them; None where nobody can."""
         if self._compiled and compilation.ready():
-            plans = self._plan_in_batches(preemptor, asked, now)
-        else:
-            plans = [self._plan(preemptor, workload, now, least) for workload, least in asked]
-        done: set[int] = set()
-        for (at, _), planned in zip(nowhere, plans, strict=True):
-            if planned is not None:
-                decisions[at] = planned
-                done.add(at)
-        return [(at, shortage) for at, shortage in short if at not in done]
+            return self._plan_in_batches(preemptor, asked, now)
+        return [self._plan(preemptor, workload, now, least) for workload, least in asked]
 
     def _plan_in_batches(
         self, preemptor: Preemptor, asked: Sequence[tuple[Workload, int]], now: datetime

@@ -1,26 +1,31 @@
 """The waiting room: what cannot be placed now is parked under what it lacks, until something changes that may cure it.
 
 Work that is alike to placement waits together and is tried once per change, however much of it there is. What it lacks
-is room or a constraint met on some node (see `lookout`), a time, or a gate that somebody else lifts.
+is room or a constraint met on some node (see `lookout`), a time, a gate that somebody else lifts, less use or other
+limits of its tenants, or that one before it finds room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from itertools import islice
 from uuid import UUID
 
+from mooring.model.admission import NOTHING, Awaits
 from mooring.model.decisions import Decision, Outcome
+from mooring.model.quotas import Tenant
 from mooring.model.reasons import Reason
 from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Cluster
 from mooring.scheduling.lookout import Entry, Lookout
+from mooring.scheduling.ordering.bands import ordered
 from mooring.scheduling.ordering.fifo import FifoSequencer
-from mooring.scheduling.plugins import Sequencer
+from mooring.scheduling.plugins import Situation
 from mooring.scheduling.profiles import Profile
+from mooring.scheduling.rounds import BLOCKED
 from mooring.scheduling.scheduler import Pass
 from mooring.scheduling.shapes import Shape, shape_of
 from mooring.scheduling.shortage import Shortage
@@ -55,23 +60,40 @@ class Group:
     """The revision of the columns that the reason was said of."""
     to_tell: set[UUID] = field(default_factory=set)
     """Members that are new, or were tried by a change, since the reason was said."""
+    refused: bool = False
+    """Of those handed out last some were not let in: there may be room for others behind them."""
+
+
+Best = Callable[[Sequence[Workload], int], Sequence[Workload]]
+"""So many of the workloads of one pool as there may be room for, or more: those whose turn it is."""
+
+
+def first_come(workloads: Sequence[Workload], number: int) -> Sequence[Workload]:
+    return ordered(FifoSequencer(), workloads, Situation())[:number]
 
 
 class WaitingRoom:
     """Everything that waits. `take` hands out what is worth a try, `park` takes back what found no place."""
 
-    def __init__(self, cluster: Cluster, *, sequencer: Sequencer | None = None) -> None:
+    def __init__(self, cluster: Cluster, *, best: Best = first_come) -> None:
         self.found_by_timer = 0
         """Work that was placed when everything was tried, though nothing had said that it could be: a missed cure."""
         self.tries = 0
         """How many groups were handed out because of a change."""
         self._cluster = cluster
-        self._sequencer: Sequencer = FifoSequencer() if sequencer is None else sequencer
+        self._best = best
         self._lookout = Lookout(cluster)
         self._fresh: dict[UUID, Workload] = {}
         self._groups: dict[Alike, Group] = {}
         self._home: dict[UUID, Group] = {}
         self._gated: dict[UUID, tuple[str, ...]] = {}
+        self._refused: dict[UUID, tuple[Workload, Awaits]] = {}
+        self._under: dict[Tenant, set[UUID]] = {}
+        """Who awaits a change of a tenant."""
+        self._blocked: dict[str, dict[UUID, Workload]] = {}
+        """By pool, who waits behind another that lacks room."""
+        self._stirred: set[str] = set()
+        """Pools in which one went away that may have stood before others."""
         self._later: dict[UUID, tuple[datetime, Workload]] = {}
         self._times: list[tuple[datetime, UUID]] = []
         self._out: set[UUID] = set()
@@ -94,7 +116,7 @@ class WaitingRoom:
             if workload.id in self._later:
                 self._later[workload.id] = (self._later[workload.id][0], workload)
         elif not workload.gates or self._gated.get(workload.id) != workload.gates:
-            if group is not None or self._later or self._gated:
+            if group is not None or self._later or self._gated or self._refused or self._blocked:
                 self.forget(workload.id)
             self._fresh[workload.id] = workload
 
@@ -103,9 +125,14 @@ class WaitingRoom:
         self._fresh.pop(workload_id, None)
         self._later.pop(workload_id, None)
         self._gated.pop(workload_id, None)
+        self._release(workload_id)
+        for pool, blocked in self._blocked.items():
+            if blocked.pop(workload_id, None) is not None:
+                self._stirred.add(pool)
         group = self._home.pop(workload_id, None)
         if group is None:
             return
+        self._stirred.add(group.alike.shape.pool)
         del group.members[workload_id]
         group.to_tell.discard(workload_id)
         if not group.members:
@@ -119,6 +146,13 @@ class WaitingRoom:
         """The policy of these pools changed: everything in them is worth a try."""
         groups = [group for group in self._groups.values() if group.alike.shape.pool in pools]
         self._reconsider(workload for group in groups for workload in group.members.values())
+        self._reconsider(workload for workload, _ in list(self._refused.values()) if workload.pool in pools)
+        self._reconsider(w for pool in self._blocked.keys() & set(pools) for w in self._blocked[pool].values())
+
+    def wake(self, tenants: Iterable[Tenant]) -> None:
+        """These tenants use less than they did, or have other limits: who waits for that is worth a try."""
+        woken = {workload_id for tenant in tenants for workload_id in self._under.get(tenant, ())}
+        self._reconsider(self._refused[workload_id][0] for workload_id in woken)
 
     def next_time(self) -> datetime | None:
         """When the next task that backs off may be tried."""
@@ -143,12 +177,28 @@ class WaitingRoom:
             portion = self._portion(self._home[entry.workload.id], room)
             self._out.update(workload.id for workload in portion)
             taken += portion
-        return taken
+        return taken + self._before_and_behind(taken)
+
+    def _before_and_behind(self, taken: Sequence[Workload]) -> list[Workload]:
+        """Where work stops what is behind it, all that waits for room is tried together, or none of it."""
+        if not self._blocked:
+            return []
+        stirred = self._stirred | {workload.pool for workload in taken}
+        self._stirred = set()
+        blocked = [w for pool in stirred & self._blocked.keys() for w in self._blocked.pop(pool).values()]
+        pools = {workload.pool for workload in blocked}
+        known = {workload.id for workload in taken}
+        groups = [group for group in self._groups.values() if group.alike.shape.pool in pools]
+        others = [w for group in groups for w in group.members.values() if w.id not in known]
+        self._out.update(workload.id for workload in others)
+        return blocked + others
 
     def take_all(self, now: datetime) -> list[Workload]:
         """Everything, for the timer; what is placed of it though no change had woken it is counted."""
         taken = self.take(now)
         others = [w for group in self._groups.values() for w in group.members.values() if w.id not in self._out]
+        others += [w for blocked in self._blocked.values() for w in blocked.values()]
+        others += [workload for workload, _ in self._refused.values()]
         self._by_timer = {workload.id for workload in others}
         self._out |= self._by_timer
         for group in self._groups.values():
@@ -167,12 +217,13 @@ class WaitingRoom:
     ) -> Pass:
         """Take back what a pass could not place; the rest of the pass comes back, its reasons still to be said.
 
-        `eager`: work that may make room for itself is worth a try after every change in its pool, and `again` after
-        this time, when those whom it may displace have run for long enough.
+        `eager`: work that may make room for itself, or stops what is behind it, is worth a try after every change in
+        its pool, and `again` after this time, when those whom it may displace have run for long enough.
         """
         if self._out:
             self._let_go(decision for decision in result.decisions if decision.outcome is not Outcome.WAITING)
         shortages = dict(result.short)
+        refused = {rejection.workload.id: rejection.awaits for rejection in result.refused}
         parked: set[int] = set()
         for position, decision in enumerate(result.decisions):
             if decision.outcome is not Outcome.WAITING:
@@ -182,12 +233,19 @@ class WaitingRoom:
                 self._park(workload, shortage, profile, eager)
                 parked.add(position)
             else:
+                group = self._home.get(workload.id)
+                if group is not None and workload.id in refused:
+                    group.refused = True
                 self.forget(workload.id)
             backs_off = self._remember_time(workload, now)
             if again is not None and position in parked and not backs_off:
                 self._hand_out_at(workload, now + again)
             if workload.gates:
                 self._gated[workload.id] = workload.gates
+            elif workload.id in refused:
+                self._hold(workload, refused[workload.id])
+            elif decision.reason is not None and decision.reason.code == BLOCKED:
+                self._blocked.setdefault(workload.pool, {})[workload.id] = workload
             elif position not in parked and not backs_off:
                 self._fresh[workload.id] = workload
         self._lookout.settle()
@@ -226,6 +284,22 @@ class WaitingRoom:
             group.to_tell.add(workload.id)
             self._unexplained[group] = None
 
+    def _hold(self, workload: Workload, awaits: Awaits) -> None:
+        """Keep what was not let in until that may have changed. What it waits for of others is read with it again."""
+        self._refused[workload.id] = workload, awaits
+        for tenant in awaits.tenants:
+            self._under.setdefault(tenant, set()).add(workload.id)
+        if awaits.until is not None:
+            self._hand_out_at(workload, awaits.until)
+
+    def _release(self, workload_id: UUID) -> None:
+        _, awaits = self._refused.pop(workload_id, (None, NOTHING))
+        for tenant in awaits.tenants:
+            waiting = self._under[tenant]
+            waiting.discard(workload_id)
+            if not waiting:
+                del self._under[tenant]
+
     def _let_go(self, decisions: Iterable[Decision]) -> None:
         """Forget what was handed out and will not come back."""
         for decision in decisions:
@@ -240,10 +314,11 @@ class WaitingRoom:
             return []
         self.tries += 1
         number = -(-room // max(size, 1))
-        if number >= len(group.members):
+        if number >= len(group.members) or group.refused:
+            group.refused = False
             return list(group.members.values())
         self._lookout.unsure[entry.number] = entry
-        return list(self._sequencer.order(list(group.members.values()))[:number])
+        return list(self._best(list(group.members.values()), number))
 
     def _reconsider(self, workloads: Iterable[Workload]) -> None:
         for workload in list(workloads):
@@ -330,4 +405,4 @@ def _without(parked: Collection[int], result: Pass) -> Pass:
     left = [position for position in range(len(result.decisions)) if position not in parked]
     place = {position: number for number, position in enumerate(left)}
     short = tuple((place[position], shortage) for position, shortage in result.short if position in place)
-    return Pass(tuple(result.decisions[position] for position in left), short)
+    return Pass(tuple(result.decisions[position] for position in left), short, result.refused)

@@ -13,18 +13,19 @@ from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.lifecycle import OCCUPYING, NodeStatus, TaskStatus
 from mooring.model.slots import fits
 from mooring.store.loading import Loaded, LoadedWorkload
+from mooring.store.pools import MOST_TASKS
 from mooring.store.sets import Statement
 from mooring.store.types import as_uuid
 
 _ID = {"id": "uuid"}
 _occupying = ", ".join(f"'{status}'" for status in sorted(OCCUPYING))
 _NODES = Statement(
-    """
-    SELECT i.ordinal, n.name, n.generation, n.status, n.schedulable, n.max_tasks
-    FROM {rows} i JOIN nodes n ON n.id = i.id ORDER BY n.id
+    f"""
+    SELECT i.ordinal, nodes.name, nodes.generation, nodes.status, nodes.schedulable, {MOST_TASKS}
+    FROM {{rows}} i JOIN nodes ON nodes.id = i.id JOIN pools ON pools.id = nodes.pool_id ORDER BY nodes.id
     """,
     _ID,
-    lock="FOR NO KEY UPDATE OF n",
+    lock="FOR NO KEY UPDATE OF nodes",
 )
 _COUNTERS = Statement(
     """

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, func, literal, or_, select, update
+from sqlalchemy import ColumnElement, and_, func, literal, literal_column, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.errors import Conflict
@@ -22,12 +22,14 @@ from mooring.store import events, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks
 from mooring.store.loading import load, lock_nodes
+from mooring.store.pools import MOST_TASKS
 from mooring.store.tables import (
     device_allocations,
     holds,
     node_devices,
     node_resources,
     nodes,
+    pools,
     port_allocations,
     resource_allocations,
     tasks,
@@ -204,10 +206,11 @@ async def _is_real(connection: AsyncConnection, held: list[Hold]) -> bool:
     too_many = (
         select(literal(1))
         .select_from(nodes)
+        .join(pools, pools.c.id == nodes.c.pool_id)
         .join(tasks, tasks.c.node_id == nodes.c.id)
         .where(nodes.c.id.in_(node_ids), tasks.c.status.in_(list(OCCUPYING)), tasks.c.id.not_in(later))
-        .group_by(nodes.c.id, nodes.c.max_tasks)
-        .having(func.count() > nodes.c.max_tasks)
+        .group_by(nodes.c.id, pools.c.id)
+        .having(func.count() > literal_column(MOST_TASKS))
     )
     for question in (too_little, taken_devices, too_many):
         if (await connection.execute(question.limit(1))).first() is not None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import and_, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, delete, func, insert, literal_column, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.constraints import Taint
@@ -21,6 +21,7 @@ from mooring.model.slots import Amounts
 from mooring.store import devices, events, sets
 from mooring.store.constraints import decode_taints, encode_taints
 from mooring.store.ids import new_id
+from mooring.store.pools import MOST_TASKS
 from mooring.store.tables import node_resources, nodes, pools, status_history, tasks
 from mooring.store.types import AnyRow
 
@@ -271,7 +272,8 @@ async def remove(connection: AsyncConnection, node_id: UUID, *, force: bool, act
 
 async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Node]:
     """Nodes with their counters as placement sees them; all of them, or those of the given ids."""
-    query = select(nodes, pools.c.name.label("pool_name")).join(pools, pools.c.id == nodes.c.pool_id)
+    most_tasks: ColumnElement[int | None] = literal_column(MOST_TASKS).label("most_tasks")
+    query = select(nodes, pools.c.name.label("pool_name"), most_tasks).join(pools, pools.c.id == nodes.c.pool_id)
     counters = select(node_resources)
     counts = (
         select(tasks.c.node_id, func.count().label("number"))
@@ -302,7 +304,7 @@ async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -
             taints=decode_taints(row.taints),
             simulated=row.simulated,
             owner=row.owner_id,
-            max_tasks=row.max_tasks,
+            max_tasks=row.most_tasks,
             generation=row.generation,
             allocatable={s.slot_name: s.allocatable for s in slots[row.id]},
             held={s.slot_name: s.held for s in slots[row.id]},

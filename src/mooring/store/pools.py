@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select, update
+import msgspec
+from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.errors import NotFound
-from mooring.model.pools import Binding, PoolPolicy
-from mooring.model.preemption import Preemption, PreemptionMode, VictimScope
+from mooring.model.errors import Conflict, NotFound
+from mooring.model.pools import PoolPolicy
 from mooring.store import events
 from mooring.store.ids import new_id
 from mooring.store.inserts import insert_new
-from mooring.store.tables import pools
+from mooring.store.tables import nodes, pools, workloads
 from mooring.store.types import AnyRow
 
 
@@ -31,6 +32,16 @@ class Pool:
     """Where round robin goes on."""
     placement_revision: int = 0
     """How many commits have placed something in it."""
+    version: int = 1
+
+
+MOST_TASKS = """
+    CASE WHEN CAST(pools.options ->> 'max_tasks_per_node' AS INTEGER) < COALESCE(nodes.max_tasks, 2147483647)
+    THEN CAST(pools.options ->> 'max_tasks_per_node' AS INTEGER) ELSE nodes.max_tasks END
+"""
+"""How many tasks a node may have: as many as it says or as its pool does, whichever is less; null: any number."""
+
+_OWN_COLUMNS = ("profile", "weights", "binding", "hold_seconds", "fragmentation", "preemption")
 
 
 async def all_pools(connection: AsyncConnection) -> list[Pool]:
@@ -39,11 +50,12 @@ async def all_pools(connection: AsyncConnection) -> list[Pool]:
         Pool(
             row.id,
             row.name,
-            _policy(row),
+            policy_of(row),
             frozenset(row.runtimes),
             row.simulated,
             row.turn,
             row.placement_revision,
+            row.version,
         )
         for row in rows
     ]
@@ -66,29 +78,57 @@ async def ensure(
     found = await by_name(connection, name)
     if found is not None:
         return found
-    values = {"profile": profile, "runtimes": sorted(runtimes), "simulated": simulated, "created_at": now}
+    return await _insert(connection, name, runtimes, simulated, PoolPolicy(profile), now)
+
+
+async def create(
+    connection: AsyncConnection,
+    name: str,
+    *,
+    runtimes: Sequence[str],
+    simulated: bool,
+    policy: PoolPolicy,
+    now: datetime,
+) -> Pool:
+    if await by_name(connection, name) is not None:
+        raise Conflict(f"there is a pool {name!r} already", code="pool-exists")
+    made = await _insert(connection, name, runtimes, simulated, policy, now)
+    await events.append(connection, [events.NewEvent("pool", made.id, made.version, "policy")], now)
+    return made
+
+
+async def _insert(
+    connection: AsyncConnection, name: str, runtimes: Sequence[str], simulated: bool, policy: PoolPolicy, now: datetime
+) -> Pool:
+    values = {"runtimes": sorted(runtimes), "simulated": simulated, "created_at": now, **_values(policy)}
     await insert_new(connection, pools, {"id": new_id(), "name": name, **values})
     made = await by_name(connection, name)
     assert made is not None
     return made
 
 
-async def set_policy(connection: AsyncConnection, name: str, policy: PoolPolicy, now: datetime) -> None:
-    """How the pool's workloads are placed from the next pass on; the caller has checked that it can be meant."""
+async def remove(connection: AsyncConnection, pool: Pool, now: datetime) -> None:
+    """Refused while nodes or workloads belong to it, ended ones included as long as they are kept."""
+    for what, table in (("nodes", nodes), ("workloads", workloads)):
+        found = await connection.scalar(select(table.c.id).where(table.c.pool_id == pool.id).limit(1))
+        if found is not None:
+            raise Conflict(f"pool {pool.name!r} still has {what}", code="pool-in-use", details={"pool": pool.name})
+    await connection.execute(delete(pools).where(pools.c.id == pool.id))
+    await events.append(connection, [events.NewEvent("pool", pool.id, pool.version + 1, "removed")], now)
+
+
+async def set_policy(connection: AsyncConnection, name: str, policy: PoolPolicy, now: datetime) -> int:
+    """How the pool's workloads are placed from the next pass on; the caller has checked that it can be meant.
+
+    The pool's new version.
+    """
     row = (await connection.execute(select(pools).where(pools.c.name == name).with_for_update())).one_or_none()
     if row is None:
         raise NotFound(f"there is no pool {name[:63]!r}")
-    values = {
-        "profile": policy.profile,
-        "weights": dict(policy.weights) if policy.weights else None,
-        "binding": policy.binding,
-        "hold_seconds": policy.hold_seconds,
-        "fragmentation": policy.fragmentation,
-        "preemption": None if policy.preemption is None else asdict(policy.preemption),
-        "version": row.version + 1,
-    }
-    await connection.execute(update(pools).where(pools.c.id == row.id).values(values))
-    await events.append(connection, [events.NewEvent("pool", row.id, row.version + 1, "policy")], now)
+    version = int(row.version) + 1
+    await connection.execute(update(pools).where(pools.c.id == row.id).values(**_values(policy), version=version))
+    await events.append(connection, [events.NewEvent("pool", row.id, version, "policy")], now)
+    return version
 
 
 async def set_turns(connection: AsyncConnection, turns: Mapping[str, int]) -> None:
@@ -97,20 +137,19 @@ async def set_turns(connection: AsyncConnection, turns: Mapping[str, int]) -> No
         await connection.execute(update(pools).where(pools.c.name == name).values(turn=turn))
 
 
-def _policy(row: AnyRow) -> PoolPolicy:
-    preemption = row.preemption
-    return PoolPolicy(
-        profile=row.profile,
-        weights=tuple(sorted(row.weights.items())) if row.weights else None,
-        binding=Binding(row.binding),
-        hold_seconds=row.hold_seconds,
-        fragmentation=row.fragmentation,
-        preemption=None
-        if preemption is None
-        else Preemption(
-            mode=PreemptionMode(preemption["mode"]),
-            scope=VictimScope(preemption["scope"]),
-            min_runtime_seconds=preemption["min_runtime_seconds"],
-            hold_seconds=preemption["hold_seconds"],
-        ),
-    )
+def _values(policy: PoolPolicy) -> dict[str, Any]:
+    """A policy as columns: those of its options that have none of their own are kept where they are not the default."""
+    state: dict[str, Any] = msgspec.to_builtins(policy)
+    usual: dict[str, Any] = msgspec.to_builtins(PoolPolicy(policy.profile))
+    return {
+        **{name: state[name] for name in _OWN_COLUMNS},
+        "weights": dict(policy.weights) if policy.weights else None,
+        "options": {n: value for n, value in state.items() if n not in _OWN_COLUMNS and value != usual[n]},
+    }
+
+
+def policy_of(row: AnyRow) -> PoolPolicy:
+    """The policy in the columns of a row."""
+    columns = {name: getattr(row, name) for name in _OWN_COLUMNS}
+    weights = sorted(row.weights.items()) if row.weights else None
+    return msgspec.convert({**columns, "weights": weights, **row.options}, PoolPolicy)

@@ -64,19 +64,24 @@ class UserRequest(Request):
     username: Name
     password: Password | None = None
     """None: a random one is made and shown once."""
-    role: Literal["admin", "user"] = "user"
+    role: Literal["admin", "domain-admin", "user"] = "user"
+    domain: Name | None = None
+    """None: the domain of the one who asks."""
     project: Name | None = None
     """Made if it does not exist; None: the default project."""
     os_user: ShortText | None = None
 
 
 class UserChange(Request):
-    """Only what is given changes; `os_user` "" takes the mapping away."""
+    """Only what is given changes; `os_user` "" takes the mapping away, `policy` "" the policy."""
 
-    role: Literal["admin", "user"] | None = None
+    role: Literal["admin", "domain-admin", "user"] | None = None
     active: bool | None = None
     os_user: ShortText | None = None
     password: Password | None = None
+    project: Name | None = None
+    """The default project: one that the user is a member of."""
+    policy: Name | Literal[""] | None = None
 
 
 class UserView(Answer):
@@ -87,6 +92,7 @@ class UserView(Answer):
     domain: str
     project: str
     os_user: str | None
+    policy: str | None = None
     created_at: datetime
 
 
@@ -115,6 +121,8 @@ class WorkloadRequest(Request):
     type: Name = "batch"
     pool: Name | None = None
     """None: the pool that offers the runtime it needs."""
+    project: Name | None = None
+    """A project that one is a member of; None: one's default project, or that of the keypair."""
     replicas: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1
     containers: Annotated[list[ContainerRequest], Field(min_length=1, max_length=MAX_CONTAINERS)]
     restart: Literal["never", "on-failure", "always"] | None = None
@@ -137,7 +145,8 @@ class WorkloadRequest(Request):
     spread: bool = True
     """Prefer nodes with the fewest of its own tasks; without effect on one node, or in a group that packs."""
     max_per_node: Annotated[int, Field(ge=1, le=MAX_TASKS)] | None = None
-    on_insufficient: Literal["wait", "fail"] = "wait"
+    on_insufficient: Literal["wait", "fail"] | None = None
+    """None: as its pool says."""
     placement: PlacementRequest | None = None
     """Where its tasks may and should run; task affinity sees the workload's labels on its tasks."""
     preempts: bool = True
@@ -495,51 +504,6 @@ class JoinToken(Answer):
     name: str
     pool: str
     expires_at: datetime
-
-
-class PreemptionChange(Request):
-    """Whether workloads of the pool may make room for themselves, and how; what is not given is the default."""
-
-    enabled: bool = True
-    mode: Literal["terminate", "requeue"] = "requeue"
-    scope: Literal["user", "project", "domain", "pool"] = "pool"
-    min_runtime_seconds: Annotated[int, Field(ge=0, le=31_536_000)] = 0
-    hold_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
-
-
-class PoolChange(Request):
-    """Only what is given changes; weights {} give the profile its own back."""
-
-    profile: Name | Literal["round_robin"] | None = None
-    weights: Annotated[dict[LabelName, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=64)] | None = None
-    binding: Literal["optimistic", "pessimistic", "two_phase"] | None = None
-    hold_seconds: Annotated[int, Field(ge=1, le=3600)] | None = None
-    fragmentation: bool | None = None
-    preemption: PreemptionChange | None = None
-
-
-class PreemptionView(Answer):
-    mode: str
-    scope: str
-    min_runtime_seconds: int
-    hold_seconds: int
-
-
-class PoolView(Answer):
-    name: str
-    simulated: bool
-    runtimes: list[str]
-    profile: str
-    weights: dict[str, int] | None = None
-    binding: str
-    hold_seconds: int
-    fragmentation: bool
-    preemption: PreemptionView | None = None
-    nodes: int
-
-
-class PoolList(Answer):
-    pools: list[PoolView]
 
 
 # --- the server itself ---------------------------------------------------------------------------------------------

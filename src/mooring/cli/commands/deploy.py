@@ -86,9 +86,9 @@ def deploy(
         ),
     ] = None,
     group: GroupOption = None,
-    on_insufficient: Annotated[OnInsufficient, typer.Option(help="What to do when there is no room.")] = (
-        OnInsufficient.WAIT
-    ),
+    on_insufficient: Annotated[
+        OnInsufficient | None, typer.Option(help="What to do when there is no room; else as the pool says.")
+    ] = None,
     priority: Annotated[int | None, typer.Option(min=0, max=100, help="Higher is placed earlier.")] = None,
     no_preempt: NoPreemptOption = False,
     not_preemptible: NotPreemptibleOption = False,
@@ -141,7 +141,7 @@ def deploy(
         group=group_request(group),
         spread=True,
         max_per_node=max_per_node,
-        on_insufficient=on_insufficient.value,
+        on_insufficient=None if on_insufficient is None else on_insufficient.value,
         placement=placement(
             select=select,
             tolerate=tolerate,

@@ -1,4 +1,4 @@
-"""`mooring pools`: sets of nodes with one policy."""
+"""`mooring pool`: sets of nodes with one policy, and every option of it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mooring.cli.options import CLUSTER, OutputOption, ServerOption
-from mooring.cli.output import Cell, Column, Format, show_json, show_line, show_table
+from mooring.cli.output import Cell, Column, Format, show_fields, show_json, show_line, show_table
 from mooring.cli.words import NOTHING
 from mooring.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mooring.wire.api import PoolView
+    from mooring.wire.pools import PoolView
 
 app = typer.Typer()
-pools_app = typer.Typer(help="List the pools; set how one places its work.", invoke_without_command=True)
-app.add_typer(pools_app, name="pools", rich_help_panel=CLUSTER)
+pool_app = typer.Typer(help="Make, list, show, change and remove pools.", no_args_is_help=True)
+app.add_typer(pool_app, name="pool", rich_help_panel=CLUSTER)
 
 _COLUMNS = (
     Column("NAME"),
     Column("NODES", number=True),
     Column("RUNTIMES"),
     Column("PROFILE"),
+    Column("SEQUENCER"),
     Column("BINDING"),
     Column("PREEMPTION"),
     Column("FRAGMENTATION", wide=True),
@@ -47,13 +48,98 @@ class ScopeChoice(StrEnum):
     PROJECT = "project"
     DOMAIN = "domain"
     POOL = "pool"
+    RECLAIM = "reclaim"
 
 
-@pools_app.callback()
-def pools(ctx: typer.Context, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """List the pools; or set how one places its work."""
-    if ctx.invoked_subcommand is not None:
-        return
+class HeadOfLineChoice(StrEnum):
+    STRICT = "strict"
+    SKIP = "skip"
+
+
+class OnInsufficientChoice(StrEnum):
+    WAIT = "wait"
+    FAIL = "fail"
+
+
+class RuntimeChoice(StrEnum):
+    PROCESS = "process"
+    CONTAINER = "container"
+
+
+PoolArgument = Annotated[str, typer.Argument(metavar="POOL", help="The pool's name.")]
+Profile = Annotated[
+    str | None, typer.Option(metavar="PROFILE", help="How to choose nodes: balanced, pack, spread, kubernetes, …")
+]
+Weight = Annotated[
+    list[str] | None,
+    typer.Option("--weight", metavar="SCORER=N", help="In place of the profile's own weights; may be repeated."),
+]
+OwnWeights = Annotated[bool, typer.Option("--own-weights", help="Give the profile its own weights back.")]
+BindingOption = Annotated[BindingChoice | None, typer.Option(help="How decisions become durable.")]
+HoldSeconds = Annotated[
+    int | None, typer.Option(metavar="SECONDS", help="two_phase: how long a place is kept until it is ready.")
+]
+Fragmentation = Annotated[
+    bool | None, typer.Option(help="Whether a share of a device may be split over several devices.")
+]
+PreemptionOption = Annotated[
+    PreemptionChoice | None,
+    typer.Option(help="Whether workloads may make others leave for them, and what becomes of those."),
+]
+ScopeOption = Annotated[ScopeChoice | None, typer.Option(help="Whose tasks preemption may take.")]
+MinRuntime = Annotated[int | None, typer.Option(metavar="SECONDS", help="Preemption leaves alone what runs for less.")]
+SequencerOption = Annotated[
+    str | None,
+    typer.Option(metavar="SEQUENCER", help="Who is next of one priority: fifo, lifo, drf, fair_share, multi_factor."),
+]
+Factor = Annotated[
+    list[str] | None,
+    typer.Option("--factor", metavar="NAME=N", help="multi_factor: what counts how much; may be repeated."),
+]
+HalfLife = Annotated[int | None, typer.Option(metavar="DAYS", help="fair_share: after so long, use counts half.")]
+Lookback = Annotated[int | None, typer.Option(metavar="DAYS", help="fair_share: how far back use counts.")]
+SlotWeight = Annotated[
+    list[str] | None,
+    typer.Option("--slot-weight", metavar="SLOT=N", help="fair_share: in thousandths; may be repeated."),
+]
+Ageing = Annotated[
+    int | None,
+    typer.Option("--ageing", metavar="SECONDS", help="Waiting so long raises the priority by one; 0: never."),
+]
+HeadOfLineOption = Annotated[
+    HeadOfLineChoice | None, typer.Option(help="Whether work that lacks room stops what is behind it.")
+]
+OnInsufficientOption = Annotated[
+    OnInsufficientChoice | None, typer.Option(help="What becomes of work that finds no room and does not say.")
+]
+PendingTimeout = Annotated[
+    int | None, typer.Option(metavar="SECONDS", help="What still waits so long after its creation expires; 0: never.")
+]
+Types = Annotated[
+    list[str] | None, typer.Option("--type", metavar="TYPE", help="A type of session that it takes; may be repeated.")
+]
+MaxTasks = Annotated[int | None, typer.Option("--max-tasks-per-node", metavar="N", help="0: as the nodes say.")]
+DefaultTime = Annotated[int | None, typer.Option(metavar="SECONDS", help="How long work may run that does not say.")]
+MaxTime = Annotated[int | None, typer.Option(metavar="SECONDS", help="How long work may run at most; 0: for ever.")]
+Deprioritise = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="What cannot be started waits again, so much lower in priority; 0: it fails."),
+]
+ValidatorOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--validator",
+        metavar="NAME=MOMENTS",
+        help="When it is asked: enqueue, scheduling, both with a comma, or nothing; may be repeated.",
+    ),
+]
+Public = Annotated[bool | None, typer.Option(help="Whether every tenant may use it.")]
+
+
+@app.command("pools", rich_help_panel=CLUSTER)
+@pool_app.command("list")
+def pools(output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
+    """List the pools."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
@@ -64,66 +150,156 @@ def pools(ctx: typer.Context, output: OutputOption = Format.TABLE, server: Serve
         show_table(_COLUMNS, [_row(pool) for pool in found.pools], output)
 
 
-@pools_app.command("set")
-def set_pool(
-    name: Annotated[str, typer.Argument(metavar="POOL", help="The pool's name.")],
-    profile: Annotated[
-        str | None, typer.Option(metavar="PROFILE", help="How to choose nodes: balanced, pack, spread, kubernetes, …")
+@pool_app.command("show")
+def show_pool(name: PoolArgument, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
+    """Show every option of a pool."""
+    from mooring.cli.connection import connect
+
+    with connect(server) as client:
+        found = client.pool(name)
+    if output is Format.JSON:
+        show_json(found)
+    else:
+        show_fields([(option.replace("_", " "), _words(value)) for option, value in found.model_dump().items()])
+
+
+@pool_app.command("create")
+def create_pool(
+    name: PoolArgument,
+    runtime: Annotated[
+        list[RuntimeChoice] | None, typer.Option("--runtime", help="What its nodes run; may be repeated.")
     ] = None,
-    weight: Annotated[
-        list[str] | None,
-        typer.Option("--weight", metavar="SCORER=N", help="In place of the profile's own weights; may be repeated."),
-    ] = None,
-    own_weights: Annotated[bool, typer.Option("--own-weights", help="Give the profile its own weights back.")] = False,
-    binding: Annotated[BindingChoice | None, typer.Option(help="How decisions become durable.")] = None,
-    hold_seconds: Annotated[
-        int | None, typer.Option(metavar="SECONDS", help="two_phase: how long a place is kept until it is ready.")
-    ] = None,
-    fragmentation: Annotated[
-        bool | None, typer.Option(help="Whether a share of a device may be split over several devices.")
-    ] = None,
-    preemption: Annotated[
-        PreemptionChoice | None,
-        typer.Option(help="Whether higher priorities may take the place of lower ones, and what becomes of those."),
-    ] = None,
-    scope: Annotated[ScopeChoice | None, typer.Option(help="Whose tasks preemption may take.")] = None,
-    min_runtime: Annotated[
-        int | None, typer.Option(metavar="SECONDS", help="Preemption leaves alone what runs for less.")
-    ] = None,
+    simulated: Annotated[bool, typer.Option("--simulated", help="Its nodes are pretended.")] = False,
+    profile: Profile = None,
+    sequencer: SequencerOption = None,
+    head_of_line: HeadOfLineOption = None,
+    public: Public = None,
     server: ServerOption = None,
 ) -> None:
-    """Change the policy of a pool; it holds from the next pass on. Only what is given changes."""
+    """Make a pool; what is not given is the default. `mooring pool change` takes every option."""
     from mooring.cli.connection import connect
     from mooring.cli.requests import build
-    from mooring.wire.api import PoolChange
+    from mooring.wire.pools import PoolRequest
+
+    request = build(
+        PoolRequest,
+        name=name,
+        runtimes=None if runtime is None else [each.value for each in runtime],
+        simulated=simulated or None,
+        profile=profile,
+        sequencer=sequencer,
+        head_of_line=head_of_line,
+        public=public,
+    )
+    with connect(server) as client:
+        client.create_pool(request)
+    show_line(f"{name}: created")
+
+
+@pool_app.command("change")
+def change_pool(
+    name: PoolArgument,
+    profile: Profile = None,
+    weight: Weight = None,
+    own_weights: OwnWeights = False,
+    binding: BindingOption = None,
+    hold_seconds: HoldSeconds = None,
+    fragmentation: Fragmentation = None,
+    preemption: PreemptionOption = None,
+    scope: ScopeOption = None,
+    min_runtime: MinRuntime = None,
+    sequencer: SequencerOption = None,
+    factor: Factor = None,
+    half_life: HalfLife = None,
+    lookback: Lookback = None,
+    slot_weight: SlotWeight = None,
+    ageing: Ageing = None,
+    head_of_line: HeadOfLineOption = None,
+    on_insufficient: OnInsufficientOption = None,
+    pending_timeout: PendingTimeout = None,
+    types: Types = None,
+    max_tasks: MaxTasks = None,
+    default_time: DefaultTime = None,
+    max_time: MaxTime = None,
+    deprioritise: Deprioritise = None,
+    validator: ValidatorOption = None,
+    public: Public = None,
+    server: ServerOption = None,
+) -> None:
+    """Change options of a pool; they hold from the next pass on. Only what is given changes."""
+    from mooring.cli.connection import connect
+    from mooring.cli.requests import build
+    from mooring.wire.pools import PoolChange
 
     if preemption is None and (scope is not None or min_runtime is not None):
         raise InvalidInput("--scope and --min-runtime go with --preemption terminate or requeue")
     change = build(
         PoolChange,
         profile=profile,
-        weights=_weights(weight, own_weights),
+        weights=_numbers(weight, "--weight", emptied=own_weights),
         binding=binding,
         hold_seconds=hold_seconds,
         fragmentation=fragmentation,
         preemption=None if preemption is None else _preemption(preemption, scope, min_runtime),
+        sequencer=sequencer,
+        factors=_numbers(factor, "--factor"),
+        fair_share=_fair_share(half_life, lookback, slot_weight),
+        ageing_seconds=ageing,
+        head_of_line=head_of_line,
+        on_insufficient=on_insufficient,
+        pending_timeout_seconds=pending_timeout,
+        allowed_types=types,
+        max_tasks_per_node=max_tasks,
+        default_time_seconds=default_time,
+        max_time_seconds=max_time,
+        deprioritise=deprioritise,
+        validators=_validators(validator),
+        public=public,
     )
     if not change.model_fields_set:
-        raise InvalidInput("there is nothing to change: `mooring pools set --help` lists the options")
+        raise InvalidInput("there is nothing to change: `mooring pool change --help` lists the options")
     with connect(server) as client:
         client.change_pool(name, change)
     show_line(f"{name}: changed")
 
 
-def _weights(written: list[str] | None, own: bool) -> dict[str, int] | None:
+@pool_app.command("remove")
+def remove_pool(name: PoolArgument, server: ServerOption = None) -> None:
+    """Remove a pool that has neither nodes nor workloads."""
+    from mooring.cli.connection import connect
+
+    with connect(server) as client:
+        client.remove_pool(name)
+    show_line(f"{name}: removed")
+
+
+def _numbers(written: list[str] | None, option: str, *, emptied: bool = False) -> dict[str, int] | None:
     from mooring.cli.requests import assignments
 
-    given: dict[str, int] | None = {} if own else None
-    for scorer, amount in assignments(written, option="--weight").items():
+    given: dict[str, int] | None = {} if emptied else None
+    for name, amount in assignments(written, option=option).items():
         if not amount.isdecimal():
-            raise InvalidInput(f"--weight {scorer}={amount[:20]}: write a whole number")
-        given = (given or {}) | {scorer: int(amount)}
+            raise InvalidInput(f"{option} {name}={amount[:20]}: write a whole number")
+        given = (given or {}) | {name: int(amount)}
     return given
+
+
+def _fair_share(half_life: int | None, lookback: int | None, slot_weight: list[str] | None) -> dict[str, Any] | None:
+    asked = {
+        "half_life_days": half_life,
+        "lookback_days": lookback,
+        "slot_weights": _numbers(slot_weight, "--slot-weight"),
+    }
+    return {name: value for name, value in asked.items() if value is not None} or None
+
+
+def _validators(written: list[str] | None) -> dict[str, list[str]] | None:
+    from mooring.cli.requests import assignments
+
+    if written is None:
+        return None
+    given = assignments(written, option="--validator")
+    return {name: [moment for moment in moments.split(",") if moment] for name, moments in given.items()}
 
 
 def _preemption(mode: PreemptionChoice, scope: ScopeChoice | None, min_runtime: int | None) -> dict[str, Any]:
@@ -144,6 +320,7 @@ def _row(pool: PoolView) -> list[Cell]:
         str(pool.nodes),
         ", ".join(pool.runtimes) or NOTHING,
         _profile(pool),
+        pool.sequencer,
         pool.binding,
         "off" if pool.preemption is None else f"{pool.preemption.mode}, {pool.preemption.scope}",
         "allowed" if pool.fragmentation else "no",
@@ -153,3 +330,16 @@ def _row(pool: PoolView) -> list[Cell]:
 def _profile(pool: PoolView) -> str:
     weights = ", ".join(f"{scorer} {weight}" for scorer, weight in sorted((pool.weights or {}).items()))
     return f"{pool.profile} ({weights})" if weights else pool.profile
+
+
+def _words(value: Any) -> str:
+    """An option's value as people read it."""
+    if value is None or value in ({}, []):
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {_words(part)}" for name, part in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value)

@@ -1,17 +1,16 @@
-"""First come, first served within a priority; the highest priority first."""
+"""First come, first served."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Iterator, Sequence
 
 from mooring.model.workloads import Workload
+from mooring.scheduling.ordering.bands import in_line, turn
+from mooring.scheduling.plugins import Offer, Situation
 
 
 class FifoSequencer:
-    def order(self, workloads: Sequence[Workload]) -> Sequence[Workload]:
-        return sorted(workloads, key=_turn)
+    name = "fifo"
 
-
-def _turn(workload: Workload) -> tuple[int, datetime, int]:
-    return -workload.priority, workload.created_at, workload.id.int
+    def offers(self, bands: Sequence[Sequence[Workload]], situation: Situation) -> Iterator[Offer]:
+        return in_line(bands, turn)

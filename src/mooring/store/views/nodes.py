@@ -6,14 +6,15 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.devices import Device
+from mooring.model.pools import PoolPolicy
 from mooring.store import devices
+from mooring.store.pools import policy_of
 from mooring.store.tables import node_resources, nodes, pools, tasks, users
 
 
@@ -61,12 +62,8 @@ class PoolRow:
     name: str
     simulated: bool
     runtimes: Sequence[str]
-    profile: str
-    weights: dict[str, int] | None
-    binding: str
-    hold_seconds: int
-    fragmentation: bool
-    preemption: Mapping[str, Any] | None
+    policy: PoolPolicy
+    version: int
     nodes: int
 
 
@@ -79,26 +76,13 @@ async def by_name(connection: AsyncConnection, name: str) -> NodeRow | None:
 
 
 async def all_pools(connection: AsyncConnection) -> list[PoolRow]:
-    rows = await connection.execute(
-        select(
-            pools.c.name,
-            pools.c.simulated,
-            pools.c.runtimes,
-            pools.c.profile,
-            pools.c.weights,
-            pools.c.binding,
-            pools.c.hold_seconds,
-            pools.c.fragmentation,
-            pools.c.preemption,
-            select(func.count())
-            .select_from(nodes)
-            .where(nodes.c.pool_id == pools.c.id)
-            .correlate(pools)
-            .scalar_subquery()
-            .label("nodes"),
-        ).order_by(pools.c.name)
-    )
-    return [PoolRow(**row._mapping) for row in rows]
+    number = select(func.count()).select_from(nodes).where(nodes.c.pool_id == pools.c.id).correlate(pools)
+    rows = await connection.execute(select(pools, number.scalar_subquery().label("nodes")).order_by(pools.c.name))
+    return [PoolRow(row.name, row.simulated, row.runtimes, policy_of(row), row.version, row.nodes) for row in rows]
+
+
+async def pool_by_name(connection: AsyncConnection, name: str) -> PoolRow | None:
+    return next((pool for pool in await all_pools(connection) if pool.name == name), None)
 
 
 async def _nodes(connection: AsyncConnection, *conditions: ColumnElement[bool]) -> list[NodeRow]:

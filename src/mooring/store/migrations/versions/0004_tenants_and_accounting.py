@@ -180,6 +180,11 @@ def upgrade() -> None:
             "starts_at", "pool", "project_id", "user_id", "slot_name", "amount", name=op.f("pk_usage_buckets")
         ),
     )
+    op.create_table(
+        "settled_days",
+        sa.Column("starts_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("starts_at", name=op.f("pk_settled_days")),
+    )
     _append_only()
     op.execute(
         "INSERT INTO memberships (user_id, project_id, role, created_at)"
@@ -204,8 +209,15 @@ def upgrade() -> None:
         batch_op.add_column(sa.Column("singleton", sa.String(length=63), nullable=True))
         batch_op.add_column(sa.Column("admission", _json, nullable=True))
 
+    ended = sa.text("ended_at IS NOT NULL")
+    for table in ("tasks", "workloads"):
+        op.create_index(f"ix_{table}_ended_at", table, ["ended_at"], sqlite_where=ended, postgresql_where=ended)
+
 
 def downgrade() -> None:
+    for table in ("tasks", "workloads"):
+        op.drop_index(f"ix_{table}_ended_at", table)
+    op.drop_table("settled_days")
     with op.batch_alter_table("workloads", schema=None) as batch_op:
         batch_op.drop_column("admission")
         batch_op.drop_column("singleton")

@@ -1,0 +1,220 @@
+"""A pass in progress: who is let in, who finds room, and who stops those behind.
+
+What is admitted is charged to its tenants at once, so that those behind see it; what then finds no place is refunded,
+and those whom only that charge kept out are looked at again in the same pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import takewhile
+from typing import TypeAlias
+
+from mooring.model.decisions import Decision, Outcome
+from mooring.model.quotas import Tenant
+from mooring.model.reasons import Reason
+from mooring.model.workloads import Workload
+from mooring.scheduling.admission import Admission, Rejection
+from mooring.scheduling.plugins import Offer
+from mooring.scheduling.shortage import Shortage
+from mooring.scheduling.usage import tenants_of
+
+_FEWEST, _MOST = 64, 8192
+"""Workloads tried at a time where each may stop those behind it."""
+_LOOKS = 16
+"""Rounds over those whom a refund may let in; who is left then comes first in the next pass."""
+
+BLOCKED = "blocked"
+"""The code of the reason why work waits that was not tried."""
+
+Short: TypeAlias = list[tuple[int, Shortage]]
+Decide: TypeAlias = Callable[[Sequence[Workload], bool], tuple[list[Decision], Short]]
+"""Places workloads in their turn; where told to stop, the first that finds too little room is the last."""
+Plan: TypeAlias = Callable[[Sequence[tuple[Workload, int]]], Sequence[Decision | None]]
+"""Reserves places that others have to leave; workloads come with how many tasks are wanted at least."""
+LacksRoom: TypeAlias = Callable[[Decision, Shortage], bool]
+
+
+class Round:
+    """What one pass has decided so far."""
+
+    def __init__(
+        self,
+        decide: Decide,
+        now: datetime,
+        *,
+        plan: Plan | None = None,
+        admission: Admission | None = None,
+        stops: LacksRoom | None = None,
+    ) -> None:
+        """With `stops`, a workload of which it is true stops all that come behind it in its pool."""
+        self.decisions: list[Decision] = []
+        self.short: Short = []
+        self.refused: list[Rejection] = []
+        self._decide = decide
+        self._now = now
+        self._plan = plan
+        self._admission = admission
+        self._stops = stops
+        self._blockers: dict[str, Workload] = {}
+        self._refunded: set[Tenant] = set()
+
+    def take(self, offer: Offer) -> Sequence[Decision]:
+        """Decide on an offer, or on the first of one that is to be revised; comes back with what became of them."""
+        if offer.revised:
+            return self._try(offer.workloads, stop=True)
+        if self._stops is None:
+            return self._try(offer.workloads, stop=False)
+        decided: list[Decision] = []
+        size = _FEWEST
+        while len(decided) < len(offer.workloads):
+            portion = offer.workloads[len(decided) : len(decided) + size]
+            new = self._try(portion, stop=True)
+            decided += new
+            size = min(size * 2, _MOST) if len(new) == len(portion) else max(size // 2, _FEWEST)
+        return decided
+
+    def finish(self) -> None:
+        """Look again at those whom a refund may let in, and let those make room for themselves who found none."""
+        for _ in range(_LOOKS):
+            again = self._kept_out_by_refunded()
+            if not again:
+                break
+            waiting = {id(rejection) for rejection in again}
+            self.refused = [rejection for rejection in self.refused if id(rejection) not in waiting]
+            self._refunded = set()
+            self._try([rejection.workload for rejection in again], stop=False)
+        for rejection in self._kept_out_by_refunded():
+            soon = replace(rejection, awaits=replace(rejection.awaits, until=self._now))
+            self.refused[self.refused.index(rejection)] = soon
+        if self._plan is not None and self._stops is None:
+            self._make_room([(at, shortage) for at, shortage in self.short if not self.decisions[at].placements])
+
+    def _try(self, workloads: Sequence[Workload], *, stop: bool) -> Sequence[Decision]:
+        """Decide on workloads in their turn; with `stop` until the first that is refused or finds too little room."""
+        if self._blockers:
+            blocked = list(takewhile(lambda workload: workload.pool in self._blockers, workloads))
+            if blocked:
+                return self._append([self._blocked(workload) for workload in blocked], [])
+            workloads = list(takewhile(lambda workload: workload.pool not in self._blockers, workloads))
+        if self._admission is None:
+            return self._settle(workloads, workloads, stop)
+        asked: list[Workload] = []
+        admitted: list[Workload] = []
+        refused: list[Rejection] = []
+        for workload in workloads:
+            answer = self._admission.admit(workload)
+            if isinstance(answer, Workload):
+                asked.append(workload)
+                admitted.append(answer)
+                continue
+            refused.append(answer)
+            if stop:
+                break
+        settled = self._settle(asked, admitted, stop)
+        if stop and settled and _lacks(settled[-1]):
+            # Who is behind it is not decided on yet.
+            return settled
+        self.refused += refused
+        return [*settled, *map(kept_out, refused)]
+
+    def _settle(self, asked: Sequence[Workload], admitted: Sequence[Workload], stop: bool) -> Sequence[Decision]:
+        """Place what was admitted; what found no place, or was not decided on, is refunded."""
+        decisions, short = self._decide(admitted, stop)
+        if self._stops is not None and short:
+            self._stop_or_make_room(decisions, short)
+        if self._admission is not None:
+            for workload in admitted[len(decisions) :]:
+                self._admission.refund(workload)
+            for at, (whole, workload) in enumerate(zip(asked, admitted[: len(decisions)], strict=False)):
+                decision = decisions[at]
+                missing = len(workload.tasks) - len(decision.placements)
+                if missing:
+                    self._refund(workload, missing)
+                decisions[at] = decision._replace(workload=whole, checked=self._admission.passed(workload))
+        return self._append(decisions, short)
+
+    def _stop_or_make_room(self, decisions: list[Decision], short: Short) -> None:
+        """The last one found too little room: it makes room for itself, or stops those behind it, or is passed over."""
+        assert self._stops is not None
+        at, shortage = short[-1]
+        decision = decisions[at]
+        if decision.outcome not in (Outcome.WAITING, Outcome.PLACED) or not self._stops(decision, shortage):
+            return
+        planned = None
+        if self._plan is not None and not decision.placements:
+            planned = self._plan([(decision.workload, max(shortage.least, 1))])[0]
+        if planned is None:
+            self._blockers[decision.workload.pool] = decision.workload
+        else:
+            decisions[at] = planned
+            short.pop()
+
+    def _make_room(self, nowhere: Short) -> None:
+        """Reserve places for workloads that found none, in their turn, if they are let in once more."""
+        assert self._plan is not None
+        asked: list[tuple[Workload, int]] = []
+        positions: list[int] = []
+        for at, shortage in nowhere:
+            workload = self.decisions[at].workload
+            answer = workload if self._admission is None else self._admission.admit(workload)
+            if isinstance(answer, Workload):
+                positions.append(at)
+                asked.append((answer, max(shortage.least, 1)))
+        done: set[int] = set()
+        for at, (workload, _), planned in zip(positions, asked, self._plan(asked), strict=True):
+            if planned is not None:
+                done.add(at)
+                self.decisions[at] = planned._replace(workload=self.decisions[at].workload)
+            if self._admission is not None:
+                placements = () if planned is None else planned.placements
+                self._admission.refund(workload, len(workload.tasks) - len(placements))
+        self.short = [(at, shortage) for at, shortage in self.short if at not in done]
+
+    def _append(self, decisions: list[Decision], short: Short) -> Sequence[Decision]:
+        base = len(self.decisions)
+        if not base:
+            self.decisions, self.short = decisions, short
+            return tuple(decisions)
+        self.decisions += decisions
+        self.short += [(base + at, shortage) for at, shortage in short]
+        return decisions
+
+    def _refund(self, workload: Workload, tasks: int) -> None:
+        assert self._admission is not None
+        self._admission.refund(workload, tasks)
+        self._refunded.update(tenants_of(workload))
+
+    def _kept_out_by_refunded(self) -> list[Rejection]:
+        if not self._refunded:
+            return []
+        return [
+            rejection
+            for rejection in self.refused
+            if not self._refunded.isdisjoint(rejection.awaits.tenants) and rejection.workload.pool not in self._blockers
+        ]
+
+    def _blocked(self, workload: Workload) -> Decision:
+        blocker = self._blockers[workload.pool]
+        return Decision(workload, Outcome.WAITING, reason=behind(blocker))
+
+
+def kept_out(rejection: Rejection) -> Decision:
+    return Decision(rejection.workload, Outcome.WAITING, reason=rejection.reason, checked=rejection.checked)
+
+
+def behind(blocker: Workload) -> Reason:
+    """Why work is not tried: what is before it has to find room first."""
+    return Reason(
+        BLOCKED,
+        f"it is behind {blocker.name or blocker.id}, which waits for room",
+        "head_of_line",
+        "release",
+        {"blocker": str(blocker.id), "name": blocker.name},
+    )
+
+
+def _lacks(decision: Decision) -> bool:
+    return len(decision.placements) < len(decision.workload.tasks)

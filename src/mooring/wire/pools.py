@@ -1,0 +1,123 @@
+"""Pools as they travel: their options, and how many nodes they have."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from mooring.wire.fields import INT32_MAX, Answer, LabelName, Name, Request, SlotName
+
+Seconds = Annotated[int, Field(ge=0, le=31_536_000)]
+PluginName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
+Weights = Annotated[dict[LabelName, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=64)]
+TypeName = Literal["interactive", "batch", "inference", "system", "compute"]
+MomentName = Literal["enqueue", "scheduling"]
+
+
+class PreemptionChange(Request):
+    """Whether workloads of the pool may make room for themselves, and how; what is not given is the default."""
+
+    enabled: bool = True
+    mode: Literal["terminate", "requeue"] = "requeue"
+    scope: Literal["user", "project", "domain", "pool", "reclaim"] = "pool"
+    min_runtime_seconds: Seconds = 0
+    hold_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
+
+
+class FairShareChange(Request):
+    """Only what is given changes; `slot_weights` are in thousandths."""
+
+    half_life_days: Annotated[int, Field(ge=1, le=365)] | None = None
+    lookback_days: Annotated[int, Field(ge=1, le=365)] | None = None
+    slot_weights: dict[SlotName, Annotated[int, Field(ge=0, le=1_000_000)]] | None = None
+
+
+class PoolChange(Request):
+    """Only what is given changes; {} gives weights, factors and validators their defaults back, 0 lifts a limit."""
+
+    profile: PluginName | None = None
+    weights: Weights | None = None
+    binding: Literal["optimistic", "pessimistic", "two_phase"] | None = None
+    hold_seconds: Annotated[int, Field(ge=1, le=3600)] | None = None
+    fragmentation: bool | None = None
+    preemption: PreemptionChange | None = None
+    sequencer: PluginName | None = None
+    fair_share: FairShareChange | None = None
+    factors: dict[PluginName, Annotated[int, Field(ge=0, le=1_000_000)]] | None = None
+    ageing_seconds: Seconds | None = None
+    head_of_line: Literal["strict", "skip"] | None = None
+    on_insufficient: Literal["wait", "fail"] | None = None
+    pending_timeout_seconds: Seconds | None = None
+    allowed_types: Annotated[list[TypeName], Field(min_length=1)] | None = None
+    max_tasks_per_node: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
+    default_time_seconds: Seconds | None = None
+    max_time_seconds: Seconds | None = None
+    deprioritise: Annotated[int, Field(ge=0, le=100)] | None = None
+    validators: dict[PluginName, list[MomentName]] | None = None
+    public: bool | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, given: Any) -> Any:
+        """An option that does not exist is answered with those that do."""
+        for name in given if isinstance(given, dict) else ():
+            if name not in cls.model_fields:
+                raise ValueError(
+                    f"there is no option {str(name)[:63]!r}; known are {', '.join(sorted(cls.model_fields))}"
+                )
+        return given
+
+
+class PoolRequest(PoolChange):
+    """A new pool: what is not given is the default."""
+
+    name: Name
+    runtimes: Annotated[list[Literal["process", "container"]], Field(min_length=1)] = ["process"]
+    simulated: bool = False
+    """Its nodes and what runs there are pretended."""
+
+
+class PreemptionView(Answer):
+    mode: str
+    scope: str
+    min_runtime_seconds: int
+    hold_seconds: int
+
+
+class FairShareView(Answer):
+    half_life_days: int = 7
+    lookback_days: int = 28
+    slot_weights: dict[str, int] = {}
+
+
+class PoolView(Answer):
+    name: str
+    simulated: bool
+    runtimes: list[str]
+    profile: str
+    weights: dict[str, int] | None = None
+    binding: str
+    hold_seconds: int
+    fragmentation: bool
+    preemption: PreemptionView | None = None
+    sequencer: str = "fifo"
+    fair_share: FairShareView = FairShareView()
+    factors: dict[str, int] = {}
+    ageing_seconds: int = 0
+    head_of_line: str = "skip"
+    on_insufficient: str = "wait"
+    pending_timeout_seconds: int = 0
+    allowed_types: list[str] = []
+    max_tasks_per_node: int | None = None
+    default_time_seconds: int | None = None
+    max_time_seconds: int | None = None
+    deprioritise: int = 0
+    validators: dict[str, list[str]] = {}
+    public: bool = True
+    nodes: int
+    version: int = 1
+
+
+class PoolList(Answer):
+    pools: list[PoolView]

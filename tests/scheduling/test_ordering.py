@@ -1,0 +1,196 @@
+"""Who is next: bands of priority, the sequencers within them, and what stops those behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mooring.model.decisions import Decision
+from mooring.model.errors import InvalidInput
+from mooring.model.fair_share import Factors
+from mooring.model.pools import PoolPolicy
+from mooring.model.workloads import Workload
+from mooring.scheduling import Registry, Scheduler
+from mooring.scheduling.ordering import BUILT_IN_SEQUENCERS
+from mooring.scheduling.ordering.bands import ordered
+from mooring.scheduling.ordering.drf import DrfSequencer, dominant_share
+from mooring.scheduling.ordering.multi_factor import MultiFactorSequencer
+from mooring.scheduling.plugins import SHARE_ONE, Offer, Situation
+from tests.scheduling.builders import NOW, WorkloadBuilder, id_of, node, workload
+
+
+def names(sequencer: str, *waiting: WorkloadBuilder, factors: Factors | None = None, ageing: int = 0) -> list[str]:
+    """Who is next under a sequencer, in a pool of 10 cores."""
+    chosen = Registry().sequencer(PoolPolicy("locality", sequencer=sequencer))
+    situation = Situation(NOW, capacity=lambda _: {"cpu": 10_000}, factors=factors or Factors())
+    return [each.name for each in ordered(chosen, [builder.workload for builder in waiting], situation, ageing)]
+
+
+@pytest.mark.parametrize("sequencer", sorted(BUILT_IN_SEQUENCERS))
+def test_the_highest_priority_comes_first_whatever_the_sequencer(sequencer: str):
+    waiting = [workload(f"p{priority}").priority(priority).cpu(1) for priority in (0, 10, 100, 55)]
+    assert names(sequencer, *waiting) == ["p100", "p55", "p10", "p0"]
+
+
+def test_first_come_first_served_or_the_other_way_round():
+    waiting = [workload(f"after-{60 - age}").created(age) for age in (20, 60, 40)]
+    assert names("fifo", *waiting) == ["after-0", "after-20", "after-40"]
+    assert names("lifo", *waiting) == ["after-40", "after-20", "after-0"]
+
+
+def test_waiting_raises_the_priority_up_to_the_highest():
+    fresh, old = workload("fresh").priority(12), workload("old").priority(10).created(30)
+    assert names("fifo", fresh, old, ageing=16) == ["fresh", "old"]
+    assert names("fifo", fresh, old, ageing=10) == ["old", "fresh"]
+    ancient, highest = workload("ancient").priority(0).created(1e6), workload("highest").priority(100).created(2e6)
+    assert names("fifo", ancient, highest, ageing=1) == ["highest", "ancient"]
+    assert names("fifo", ancient, highest) == ["highest", "ancient"]
+
+
+def test_who_used_least_comes_first_by_domain_then_project_then_user_in_that_project():
+    def of(name: str, domain: str, project: str, user: str) -> WorkloadBuilder:
+        built = workload(name).user(user).workload
+        return WorkloadBuilder(replace(built, domain_id=id_of(domain), project_id=id_of(project)))
+
+    factors = Factors(
+        domains={id_of("idle"): 0.9, id_of("busy"): 0.1},
+        projects={id_of("p-idle"): 0.8, id_of("p-busy"): 0.2},
+        users={(id_of("p-idle"), id_of("ann")): 0.3, (id_of("p-busy"), id_of("ann")): 0.7},
+    )
+    waiting = [
+        of("e", "busy", "p-new", "bob"),
+        of("d", "idle", "p-busy", "ann"),
+        of("c", "idle", "p-idle", "ann"),
+        of("b", "idle", "p-idle", "bob"),
+        of("a", "new", "p-idle", "ann"),
+    ]
+    # Nobody knows the domain of `a` and the user of `b`: they come first, not last.
+    assert names("fair_share", *waiting, factors=factors) == ["a", "b", "c", "d", "e"]
+
+
+def test_a_mix_of_factors_is_weighed_as_the_pool_says():
+    old = workload("old").cpu(1).created(3.5 * 86_400).workload
+    large = workload("large").cpu(8).workload
+    situation = Situation(NOW, capacity=lambda _: {"cpu": 10_000})
+
+    def first(**weights: int) -> str:
+        return ordered(MultiFactorSequencer(weights), [old, large], situation)[0].name
+
+    # age: 1/2 and 0; size: 1/10 and 8/10
+    assert [first(age=1), first(size=1), first(smallness=1)] == ["old", "large", "old"]
+    assert [first(age=8, size=5), first(age=6, size=5)] == ["old", "large"]
+    assert ordered(MultiFactorSequencer(), [old, large], situation)[0].name == "large"
+
+
+def test_what_is_not_known_is_refused_with_what_is():
+    with pytest.raises(InvalidInput, match="no sequencer 'random'; known are drf, fair_share, fifo, lifo"):
+        Registry().sequencer(PoolPolicy("locality", sequencer="random"))
+    with pytest.raises(InvalidInput, match="no factor 'luck'; known are age, fair_share, size, smallness"):
+        Registry().sequencer(PoolPolicy("locality", sequencer="multi_factor", factors=(("luck", 1),)))
+
+
+def test_a_sequencer_of_ones_own_is_found_by_its_name():
+    class ByName:
+        name = "by_name"
+
+        def offers(self, bands: Sequence[Sequence[Workload]], situation: Situation) -> Iterator[Offer]:
+            yield Offer([each for band in bands for each in sorted(band, key=lambda each: each.name)])
+
+    registry = Registry()
+    registry.add_sequencer("by_name", lambda policy: ByName())
+    chosen = registry.sequencer(PoolPolicy("locality", sequencer="by_name"))
+    result = Scheduler([node("n").cpu(1).node], sequencer=chosen, compiled=False).run(
+        [workload("b").cpu(1).created(9).workload, workload("a").cpu(1).workload], NOW
+    )
+    assert [decision.workload.name for decision in result.decisions if decision.placements] == ["a"]
+    with pytest.raises(InvalidInput, match="already"):
+        registry.add_sequencer("by_name", lambda policy: ByName())
+
+
+# --- dominant resource fairness ------------------------------------------------------------------------------------
+
+
+def placed(decisions: Sequence[Decision]) -> list[str]:
+    return [decision.workload.name for decision in decisions if decision.placements]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_dominant_shares_move_with_every_placement(compiled: bool):
+    """9 cores and 18 of memory; A asks for 1 and 4, B for 3 and 1: A, B, A, B, A, and both have 2/3 then."""
+    a = [workload(f"a{n}").user("a").cpu(1).slot("units", 4).created(100 - n).workload for n in range(5)]
+    b = [workload(f"b{n}").user("b").cpu(3).slot("units", 1).created(50 - n).workload for n in range(5)]
+    pool = [node("n").cpu(9).slot("units", 18).node]
+    fair = Scheduler(pool, sequencer=DrfSequencer(), compiled=compiled).run([*a, *b], NOW)
+    assert placed(fair.decisions) == ["a0", "b0", "a1", "b1", "a2"]
+    assert len(fair.decisions) == 10
+    in_turn = Scheduler(pool, compiled=compiled).run([*a, *b], NOW)
+    assert placed(in_turn.decisions)[:4] == ["a0", "a1", "a2", "a3"]
+
+
+def test_what_a_user_has_in_the_pool_counts_and_what_it_has_elsewhere_does_not():
+    used = {("default", id_of("a")): {"cpu": 2000}, ("elsewhere", id_of("b")): {"cpu": 9000}}
+    situation = Situation(NOW, lambda _: {"cpu": 10_000}, lambda pool, user: used.get((pool, user), {}))
+    waiting = [workload(f"{user}{n}").user(user).cpu(1).created(9 - n).workload for user in "ab" for n in range(3)]
+    assert [each.name for each in ordered(DrfSequencer(), waiting, situation)] == ["b0", "b1", "a0", "b2", "a1", "a2"]
+
+
+def test_one_that_finds_no_room_does_not_raise_its_users_share():
+    huge = [workload(f"huge{n}").user("a").cpu(50).created(99 - n).workload for n in range(40)]
+    small = [workload(f"{user}{n}").user(user).cpu(1).created(9 - n).workload for user in "ab" for n in range(4)]
+    result = Scheduler([node("n").cpu(6).node], sequencer=DrfSequencer(), compiled=False).run([*huge, *small], NOW)
+    # `b` came before the small ones of `a`, and nothing of `a` had been placed.
+    assert sorted(placed(result.decisions)) == ["a0", "a1", "a2", "b0", "b1", "b2"]
+    assert len(result.decisions) == 48
+
+
+requests = st.tuples(st.integers(0, 4), st.integers(0, 4)).filter(any)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    tenants=st.lists(st.lists(requests, min_size=1, max_size=12), min_size=2, max_size=4),
+    sizes=st.lists(st.tuples(st.integers(3, 12), st.integers(3, 12)), min_size=1, max_size=3),
+)
+def test_nobody_gets_ahead_by_more_than_one_task_while_others_have_fitting_work(
+    tenants: list[list[tuple[int, int]]], sizes: list[tuple[int, int]]
+):
+    nodes = [node(f"n{at}").cpu(cpu).slot("units", units).node for at, (cpu, units) in enumerate(sizes)]
+    waiting = {
+        f"{tenant}-{at}": workload(f"{tenant}-{at}").user(str(tenant)).cpu(cpu).slot("units", units).workload
+        for tenant, asked in enumerate(tenants)
+        for at, (cpu, units) in enumerate(asked)
+    }
+    scheduler = Scheduler(nodes, sequencer=DrfSequencer(), compiled=False)
+    capacity = scheduler.cluster.capacity_of("default")
+    result = scheduler.run(list(waiting.values()), NOW)
+    used = [dict.fromkeys(capacity, 0) for _ in tenants]
+    free = {each.id: dict(each.allocatable) for each in nodes}
+
+    def of(each: Workload) -> int:
+        return int(each.name.partition("-")[0])
+
+    def fits(each: Workload) -> bool:
+        return any(all(left[slot] >= amount for slot, amount in each.request.items()) for left in free.values())
+
+    for decision in result.decisions:
+        if not decision.placements:
+            continue
+        del waiting[decision.workload.name]
+        tenant = of(decision.workload)
+        for slot, amount in decision.workload.request.items():
+            used[tenant][slot] += amount
+            free[decision.placements[0].node_id][slot] -= amount
+        shares = [dominant_share(each, capacity) for each in used]
+        active = {of(each) for each in waiting.values() if fits(each)}
+        for one in active:
+            largest = max(dominant_share({"cpu": cpu * 1000, "units": units}, capacity) for cpu, units in tenants[one])
+            assert all(shares[one] - shares[other] <= largest + len(capacity) for other in active)
+
+
+def test_shares_are_parts_of_what_a_pool_has():
+    assert dominant_share({"cpu": 3000, "gpu": 1000}, {"cpu": 12_000, "gpu": 2000, "storage": 0}) == SHARE_ONE // 2
+    assert dominant_share({"licence": 5}, {"cpu": 12_000}) == 0
