@@ -32,12 +32,13 @@ _LOCK = Statement(
     _KEY,
     lock="FOR NO KEY UPDATE OF k",
 )
-# Workloads that wait and have nothing on a node.
+# Workloads of which something waits, and nothing is on a node.
 _WAITING = f"""
     {{rows}} i
     JOIN keypairs k ON k.access_key = i.access_key
     JOIN workloads w ON w.user_id = k.user_id AND w.access_key = k.access_key
         AND w.status = '{WorkloadStatus.PENDING}' AND NOT w.private AND NOT w.stopping
+        AND EXISTS (SELECT 1 FROM tasks o WHERE o.workload_id = w.id AND o.status = '{TaskStatus.PENDING}' AND o.current)
         AND NOT EXISTS (SELECT 1 FROM tasks o WHERE o.workload_id = w.id AND o.status IN ({_occupying}))
 """
 _NUMBER = Statement(f"SELECT i.ordinal, count(*) FROM {_WAITING} GROUP BY i.ordinal", _KEY)

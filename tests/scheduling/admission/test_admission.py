@@ -166,12 +166,12 @@ def test_a_dependency_names_what_is_not_met_and_who_is_before():
     admission = Admission(AdmissionContext(NOW))
     answer = rejected(admission.admit(work(dependencies=(met, open_one))))
     assert answer.reason.message == "waiting for 'prepare' to finish as success"
-    assert (answer.reason.cure, answer.awaits.workloads) == ("change", {id_of("prepare")})
+    assert (answer.reason.cure, answer.awaits.workloads) == ("change", frozenset({id_of("prepare")}))
     answer = rejected(admission.admit(work(dependencies=(broken,), behind=(id_of("older"),))))
     assert answer.reason.message == (
         "it was waiting for 'train' to finish as success, which is failed; waiting for 1 before it in the same turn"
     )
-    assert (answer.reason.cure, answer.awaits.workloads) == ("never", {id_of("train"), id_of("older")})
+    assert (answer.reason.cure, answer.awaits.workloads) == ("never", frozenset({id_of("train"), id_of("older")}))
 
 
 def test_where_time_and_a_release_are_both_needed_the_reason_says_what_is_needed_for_sure():
