@@ -50,7 +50,7 @@ def test_free_shows_the_largest_requests_and_what_quotas_leave(server: FakeServe
     left = accounting.QuotaLeft(scope="project", name="vision", left={"gpu": "2"})
     server.room = accounting.Room(pools=[some, none], quotas=[left])
     lines = mooring("free").stdout.splitlines()
-    assert lines[1].split() == "default 2 11 cpu, 20Gi memory 3 cpu, 16Gi memory".split()
+    assert lines[1].split() == ["default", "2", "11", "cpu,", "20Gi", "memory", "3", "cpu,", "16Gi", "memory"]
     assert lines[2].endswith("8 cpu, 4Gi memory")
     assert lines[3].split() == ["toy", "0", "-", "-"]
     assert lines[-1].split() == ["project", "vision", "2", "gpu"]
