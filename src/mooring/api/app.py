@@ -8,6 +8,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from mooring.api import (
+    accounting,
     actions,
     auth,
     batches,
@@ -35,6 +36,7 @@ _TAGS = [
     {"name": "events", "description": "What happened: page by page, or as a stream."},
     {"name": "nodes", "description": "The machines that run tasks."},
     {"name": "pools", "description": "Sets of nodes with one scheduling policy."},
+    {"name": "accounting", "description": "What was used, what is left of ended work, and what would start now."},
     {"name": "auth", "description": "Logging in."},
     {"name": "tenants", "description": "Domains, projects, users, keypairs, their policies, and what admins did."},
     {"name": "server", "description": "The server itself."},
@@ -63,6 +65,7 @@ def create_app(services: Services, *more: APIRouter) -> FastAPI:
         nodes.router,
         join_tokens.router,
         pools.router,
+        accounting.router,
         auth.router,
         domains.router,
         projects.router,

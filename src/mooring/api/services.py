@@ -17,6 +17,7 @@ from mooring.api.tokens import Tokens
 from mooring.model.tenants import Principal
 from mooring.store.actions import Actor
 from mooring.store.engine import Database
+from mooring.wire.accounting import Room
 from mooring.wire.api import AuditReport, BatchAccepted, NodeRequest, WorkloadAccepted, WorkloadRequest
 from mooring.wire.explanation import Explanation
 from mooring.wire.pools import PoolChange, PoolRequest
@@ -48,6 +49,10 @@ class Questions(Protocol):
     async def explain(self, workload_id: UUID) -> Explanation: ...
 
     async def dry_run(self, principal: Principal, request: WorkloadRequest) -> Explanation: ...
+
+    async def free(self, principal: Principal, pool: str | None) -> Room:
+        """How much would start now."""
+        ...
 
 
 class Nodes(Protocol):
