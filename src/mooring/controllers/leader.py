@@ -9,6 +9,7 @@ import structlog
 
 from mooring import metrics
 from mooring.binding.binder import Binder
+from mooring.controllers.audit import AuditLoop
 from mooring.controllers.holds import HoldsLoop
 from mooring.controllers.lifecycle import LifecycleLoop
 from mooring.controllers.loops import LoopState, keep_running
@@ -38,6 +39,7 @@ class Leader:
         reconcile_interval: float,
         node_timeout_seconds: float,
         retention: Retention,
+        audit_interval_seconds: float = 0,
     ) -> None:
         self._signal = signal
         self._reconcile_interval = reconcile_interval
@@ -51,6 +53,8 @@ class Leader:
         self._holds = HoldsLoop(database, self.office)
         self._simulation = SimulationLoop(database, self.office)
         self._retention = RetentionLoop(database, self.office, retention)
+        self._audit = AuditLoop(database)
+        self._audit_seconds = audit_interval_seconds
         self.loops: list[LoopState] = []
         self.problem: str | None = "not started yet"
 
@@ -105,6 +109,8 @@ class Leader:
                 self._start(group, "simulation", self._simulation.once, lambda: longest, _BURST_SECONDS)
                 self._start(group, "nodes", self._nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
                 self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS, signalled=False)
+                if self._audit_seconds:
+                    self._start(group, "audit", self._audit.once, lambda: self._audit_seconds, signalled=False)
         except* LeadershipLost as lost:
             raise lost.exceptions[0] from None
 
