@@ -97,7 +97,7 @@ async def test_the_last_active_admin_stays(database: Database):
         database.write(lambda c: users.change(c, "bob", active=False, now=clock.now())),
         return_exceptions=True,
     )
-    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Conflict", "NoneType"]
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Conflict", "User"]
 
 
 async def test_what_is_not_given_does_not_change(database: Database):
