@@ -11,7 +11,9 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from mooring.clock import now
-from mooring.intake.batch import hash_of, name_taken, translate_batch
+from mooring.intake.batch import hash_of, name_taken, read_batch, translate_batch
+from mooring.intake.circumstances import Surroundings, of_project
+from mooring.intake.dependencies import left_behind, resolved
 from mooring.intake.translation import translate
 from mooring.model.errors import Conflict, MooringError
 from mooring.model.lifecycle import WorkloadStatus
@@ -57,15 +59,16 @@ class Intake:
         self._database = database
         self._queue: list[_Submission[Any]] = []
         self._writing = False
-        self._pools: list[pools.Pool] = []
-        self._pools_read_at = 0.0
+        self._surroundings = Surroundings(database)
         self._writers: set[asyncio.Task[None]] = set()
 
     async def submit(
         self, principal: Principal, request: WorkloadRequest, *, key: str | None = None
     ) -> WorkloadAccepted:
         """With a key the same request again gets the same answer and changes nothing."""
-        new, pool = translate(request, principal, await self._known_pools())
+        circumstances = of_project(await self._surroundings.of(principal, [request]), request.project)
+        new, pool = translate(request, circumstances)
+        new = resolved(new, request.dependencies, circumstances.known)
 
         def answer(refused: Mapping[UUID, Conflict]) -> WorkloadAccepted:
             if new.id in refused:
@@ -86,7 +89,9 @@ class Intake:
         self, principal: Principal, requests: Sequence[object], *, key: str | None = None
     ) -> BatchAccepted:
         """Workloads as they were sent, each accepted or refused by itself, all in one transaction."""
-        batch = translate_batch(requests, principal, await self._known_pools())
+        read = read_batch(requests)
+        meant = [request for request in read if isinstance(request, WorkloadRequest)]
+        batch = translate_batch(read, await self._surroundings.of(principal, meant))
         digest = hash_of({"batch": requests}) if key else ""
         return await self._submit(batch.new, batch.answer, BatchAccepted.model_validate, principal, key, digest)
 
@@ -175,15 +180,6 @@ class Intake:
         for submission, outcome in zip(group, outcomes, strict=True):
             _settle(submission, outcome)
 
-    async def _known_pools(self) -> list[pools.Pool]:
-        """Pools change rarely: what was read within the last second is good enough to choose one."""
-        time = asyncio.get_running_loop().time()
-        if not self._pools or time - self._pools_read_at > 1.0:
-            async with self._database.read() as connection:
-                self._pools = await pools.all_pools(connection)
-            self._pools_read_at = time
-        return self._pools
-
 
 async def _written(group: Sequence[_Submission[Any]], connection: Connection) -> list[Answer | MooringError]:
     """Write what is new of a group, with the answers that can be asked for again; what each is to be told."""
@@ -205,8 +201,8 @@ async def _written(group: Sequence[_Submission[Any]], connection: Connection) ->
             holder = taken.setdefault((new.principal.user_id, new.name), new.id)
             if holder != new.id:
                 refused[new.id] = name_taken(new)
-            elif new.id not in there:
-                accepted.append(new)
+        refused |= left_behind(submission.new, refused)
+        accepted += [new for new in submission.new if new.id not in refused and new.id not in there]
         try:
             answer = submission.answer(refused)
         except MooringError as error:

@@ -9,6 +9,8 @@ from uuid import UUID
 
 from mooring.clock import now
 from mooring.intake.batch import name_taken
+from mooring.intake.circumstances import Surroundings, of_project
+from mooring.intake.dependencies import resolved
 from mooring.intake.translation import translate
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
@@ -39,6 +41,7 @@ class Questions:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._surroundings = Surroundings(database)
         self._registry = Registry()
         self._registry.discover()
         self._one_at_a_time = asyncio.Lock()
@@ -72,8 +75,10 @@ class Questions:
         """What would become of a request: it is checked as a submission is, and placed on a trial."""
         async with self._one_at_a_time:
             await self._current()
+            circumstances = of_project(await self._surroundings.of(principal, [request]), request.project)
+            new, pool = translate(request, circumstances)
+            new = resolved(new, request.dependencies, circumstances.known)
             async with self._database.read() as connection:
-                new, pool = translate(request, principal, await pools.all_pools(connection))
                 taken = await workloads.names_in_use(connection, [new])
             if (principal.user_id, new.name) in taken:
                 raise name_taken(new)
@@ -133,6 +138,12 @@ def _as_workload(new: NewWorkload, pool: Pool) -> Workload:
         on_insufficient=new.on_insufficient,
         constraints=new.constraints,
         preempts=new.preempts,
+        type=new.type,
+        access_key=new.principal.access_key,
+        private=new.terms.private,
+        starts_at=new.terms.starts_at,
+        parallel=None if new.terms.array is None else new.terms.array.parallel,
+        time_limit_seconds=new.terms.time_limit_seconds,
     )
 
 
