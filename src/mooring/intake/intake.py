@@ -12,24 +12,28 @@ from uuid import UUID
 
 from mooring.clock import now
 from mooring.intake.batch import hash_of, name_taken, read_batch, translate_batch
-from mooring.intake.circumstances import Surroundings, of_project
+from mooring.intake.circumstances import Surroundings, of_project, policy_for
 from mooring.intake.dependencies import left_behind, resolved
+from mooring.intake.rules import longest_time, too_long
+from mooring.intake.terms import extended
 from mooring.intake.translation import translate
-from mooring.model.errors import Conflict, MooringError
+from mooring.model.errors import Conflict, InvalidInput, MooringError
 from mooring.model.lifecycle import WorkloadStatus
 from mooring.model.names import shown
 from mooring.model.reasons import Reason
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
-from mooring.store import pools, submissions, workloads
+from mooring.store import pools, submissions, time_limits, workloads
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database, is_taken
 from mooring.store.loading import lock_workloads
 from mooring.store.narration import narrate
 from mooring.store.submissions import Answered, Key
+from mooring.store.views import workloads as views
 from mooring.store.workloads import NewWorkload
 from mooring.wire.api import BatchAccepted, WorkloadAccepted, WorkloadRequest
 from mooring.wire.fields import Answer
+from mooring.wire.sessions import ExtendRequest
 
 _MOST_AT_ONCE = 1000
 _TRIES = 3
@@ -127,6 +131,30 @@ class Intake:
             return await workloads.scale(connection, workload_id, replicas, actor=str(principal.user_id), now=now())
 
         narrate(await self._database.write(work))
+
+    async def extend(self, principal: Principal, workload_id: UUID, asked: ExtendRequest) -> None:
+        """Change a session's time limit: up to what the pool and the asker's policy allow; for an admin to any."""
+        if (asked.time is None) == (asked.by is None):
+            raise InvalidInput("say either how long it may take in all (time) or how much longer (by)")
+
+        async def work(connection: Connection) -> None:
+            workload = (await lock_workloads(connection, [workload_id]))[workload_id]
+            if workload.kind != Kind.SESSION:
+                raise Conflict(f"{workload.name!r} is a {workload.kind}, which has no time limit", code="no-time-limit")
+            if workload.ended_at is not None or workload.stopping:
+                raise Conflict(f"{workload.name!r} is {workload.status.lower()}", code="already-ended")
+            row = await views.by_id(connection, workload_id, user_id=None)
+            assert row is not None
+            limit = extended(row.name, row.time_limit_seconds, asked)
+            pool = await pools.by_name(connection, row.pool)
+            assert pool is not None
+            longest = longest_time(pool.policy, await policy_for(connection, principal))
+            if not principal.is_admin and (refused := too_long(limit, longest)) is not None:
+                raise refused
+            if limit != row.time_limit_seconds:
+                await time_limits.change(connection, workload, limit, actor=str(principal.user_id), now=now())
+
+        await self._database.write(work)
 
     async def remove(self, principal: Principal, workload_id: UUID) -> None:
         """Stop what runs and hide the workload from lists; its history stays."""

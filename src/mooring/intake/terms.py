@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from mooring.model.arrays import Array, parse_array
 from mooring.model.dependencies import OnDependencyFailure
-from mooring.model.durations import parse_duration
+from mooring.model.durations import LONGEST_SECONDS, parse_duration
 from mooring.model.errors import InvalidInput
 from mooring.model.terms import Terms, parse_notice
 from mooring.wire.api import WorkloadRequest
 from mooring.wire.fields import MAX_ARRAY
+from mooring.wire.sessions import ExtendRequest
 
 _NEVER_ENDS = ("time", "signal", "array", "retries", "retry_on")
 
@@ -36,6 +37,19 @@ def terms_of(request: WorkloadRequest) -> Terms:
 
 def seconds_of(written: str | int) -> int:
     return written if isinstance(written, int) else parse_duration(written)
+
+
+def extended(name: str, limit: int | None, asked: ExtendRequest) -> int:
+    """The time limit that is asked for in place of the present one."""
+    if asked.time is not None:
+        return seconds_of(asked.time)
+    if limit is None:
+        raise InvalidInput(f"{name!r} has no time limit that could be longer; give one", code="no-time-limit")
+    assert asked.by is not None
+    seconds = limit + seconds_of(asked.by)
+    if seconds > LONGEST_SECONDS:
+        raise InvalidInput("a time limit is at most ten years", code="invalid-duration")
+    return seconds
 
 
 def _check_deployment(request: WorkloadRequest) -> None:

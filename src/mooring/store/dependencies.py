@@ -66,7 +66,9 @@ async def turns(connection: AsyncConnection, turns: Sequence[tuple[UUID, UUID, s
     if not turns:
         return {}
     own = workloads.c
-    before = func.lag(own.id).over(partition_by=(own.user_id, own.singleton), order_by=(own.created_at, own.id))
+    before = func.lag(own.id, type_=own.id.type).over(
+        partition_by=(own.user_id, own.singleton), order_by=(own.created_at, own.id)
+    )
     lines = (
         select(own.id, before.label("before"))
         .where(
