@@ -15,6 +15,7 @@ from mooring.intake.translation import translate
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
 from mooring.model.decisions import SCORE_ONE
+from mooring.model.dependencies import Dependency
 from mooring.model.devices import by_slot
 from mooring.model.errors import NotFound
 from mooring.model.tenants import Principal
@@ -22,7 +23,7 @@ from mooring.model.workloads import Task, Workload
 from mooring.scheduling.explanation import Explanation as Explained
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Scheduler
-from mooring.store import pools, workloads
+from mooring.store import dependencies, pools, workloads
 from mooring.store.engine import Database
 from mooring.store.pools import Pool
 from mooring.store.views import workloads as views
@@ -80,9 +81,10 @@ class Questions:
             new = resolved(new, request.dependencies, circumstances.known)
             async with self._database.read() as connection:
                 taken = await workloads.names_in_use(connection, [new])
+                needs = await dependencies.as_they_stand(connection, new.terms.dependencies)
             if (principal.user_id, new.name) in taken:
                 raise name_taken(new)
-            workload = _as_workload(new, pool)
+            workload = _as_workload(new, pool, needs)
             scheduler = self._scheduler(pool)
             explained = await self._ask(partial(scheduler.explain, workload, now()))
         return _tried(workload, pool, explained)
@@ -112,7 +114,7 @@ class Questions:
             raise
 
 
-def _as_workload(new: NewWorkload, pool: Pool) -> Workload:
+def _as_workload(new: NewWorkload, pool: Pool, needs: tuple[Dependency, ...]) -> Workload:
     """A submission as placement would see it once it is written."""
     return Workload(
         id=new.id,
@@ -144,6 +146,7 @@ def _as_workload(new: NewWorkload, pool: Pool) -> Workload:
         starts_at=new.terms.starts_at,
         parallel=None if new.terms.array is None else new.terms.array.parallel,
         time_limit_seconds=new.terms.time_limit_seconds,
+        dependencies=needs,
     )
 
 

@@ -58,6 +58,23 @@ async def of(connection: AsyncConnection, ids: Collection[UUID]) -> dict[UUID, t
     return {workload_id: tuple(those) for workload_id, those in found.items()}
 
 
+async def as_they_stand(connection: AsyncConnection, asked: Sequence[tuple[UUID, Condition]]) -> tuple[Dependency, ...]:
+    """Dependencies that are not written, with the status of what they name."""
+    if not asked:
+        return ()
+    rows = await connection.execute(
+        select(workloads.c.id, workloads.c.name, workloads.c.status).where(
+            workloads.c.id.in_([other for other, _ in asked])
+        )
+    )
+    found = {row.id: row for row in rows}
+    return tuple(
+        Dependency(other, found[other].name, condition, WorkloadStatus(found[other].status))
+        for other, condition in asked
+        if other in found
+    )
+
+
 async def turns(connection: AsyncConnection, turns: Sequence[tuple[UUID, UUID, str]]) -> dict[UUID, UUID]:
     """Of workloads with a singleton's word (id, user, word): the living one of the same user and word just before.
 
