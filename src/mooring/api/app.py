@@ -23,6 +23,7 @@ from mooring.api import (
     pools,
     projects,
     server,
+    sessions,
     users,
     workloads,
 )
@@ -32,6 +33,7 @@ from mooring.wire.fields import MAX_BATCH_BYTES
 
 _TAGS = [
     {"name": "workloads", "description": "Sessions and deployments: submit, watch, scale, remove."},
+    {"name": "sessions", "description": "Sessions: interactive, batch, inference and system."},
     {"name": "deployment", "description": "Deployments in the words of fog-compute."},
     {"name": "events", "description": "What happened: page by page, or as a stream."},
     {"name": "nodes", "description": "The machines that run tasks."},
@@ -60,6 +62,7 @@ def create_app(services: Services, *more: APIRouter) -> FastAPI:
     for router in (
         batches.router,
         workloads.router,
+        sessions.router,
         events.router,
         deployment.router,
         nodes.router,

@@ -21,6 +21,7 @@ from mooring.wire.accounting import Room
 from mooring.wire.api import AuditReport, BatchAccepted, NodeRequest, WorkloadAccepted, WorkloadRequest
 from mooring.wire.explanation import Explanation
 from mooring.wire.pools import PoolChange, PoolRequest
+from mooring.wire.sessions import ExtendRequest
 
 
 class Intake(Protocol):
@@ -39,6 +40,8 @@ class Intake(Protocol):
         ...
 
     async def scale(self, principal: Principal, workload_id: UUID, replicas: int) -> None: ...
+
+    async def extend(self, principal: Principal, workload_id: UUID, asked: ExtendRequest) -> None: ...
 
     async def remove(self, principal: Principal, workload_id: UUID) -> None: ...
 

@@ -15,6 +15,7 @@ from mooring.model.accounting import By
 from mooring.model.errors import InvalidInput
 from mooring.wire import accounting, api
 from mooring.wire import pools as wire_pools
+from mooring.wire import sessions as sessions_wire
 from mooring.wire.explanation import Explanation
 
 T = TypeVar("T")
@@ -175,6 +176,21 @@ def scale(ref: str, replicas: int) -> Operation[api.WorkloadView]:
     return Operation("POST", _workload_path(ref, "scale"), api.WorkloadView, body=body)
 
 
+def tasks(
+    ref: str, *, status: str | None = None, limit: int | None = None, offset: int | None = None
+) -> Operation[api.TaskList]:
+    """The newest attempts at a workload's tasks by index, page by page: an array may have very many."""
+    query = _query(status=status, limit=limit, offset=offset)
+    return Operation("GET", _workload_path(ref, "tasks"), api.TaskList, query=query)
+
+
+def extend(ref: str, *, time: str | int | None = None, by: str | int | None = None) -> Operation[api.WorkloadDetail]:
+    """Change the time limit of a session to `time`, or make it longer `by` so much."""
+    given = {name: value for name, value in (("time", time), ("by", by)) if value is not None}
+    body = sessions_wire.ExtendRequest(**given)
+    return Operation("POST", _workload_path(ref, "extend"), api.WorkloadDetail, body=body)
+
+
 def remove(ref: str) -> Operation[api.WorkloadView]:
     """Stop a workload and take it off the list; its history stays."""
     return Operation("DELETE", _workload_path(ref), api.WorkloadView)
@@ -183,6 +199,37 @@ def remove(ref: str) -> Operation[api.WorkloadView]:
 def logs(ref: str, *, task: int | None = None, tail: int | None = None, follow: bool = False) -> Stream:
     """The output of one task as bytes; with `follow` until the task has ended."""
     return Stream(_workload_path(ref, "logs"), _query(task=task, tail=tail, follow=follow or None))
+
+
+# --- sessions -----------------------------------------------------------------------------------------------------
+
+
+def create_session(request: sessions_wire.SessionRequest, *, key: str | None = None) -> Operation[api.WorkloadAccepted]:
+    """Ask for a session; it is accepted at once and placed soon after. Every call has a key of its own."""
+    return Operation("POST", "/api/sessions", api.WorkloadAccepted, body=request, key=key or uuid4().hex)
+
+
+def sessions(
+    *,
+    status: str | None = None,
+    type: str | None = None,
+    all: bool = False,
+    everyone: bool = False,
+    limit: int | None = None,
+    offset: int | None = None,
+) -> Operation[api.WorkloadList]:
+    """One's own sessions; with `all` those that ended longer ago, too; with `everyone` those of all users."""
+    query = _query(status=status, type=type, all=all or None, everyone=everyone or None, limit=limit, offset=offset)
+    return Operation("GET", "/api/sessions", api.WorkloadList, query=query)
+
+
+def session(ref: str) -> Operation[api.WorkloadDetail]:
+    return Operation("GET", f"/api/sessions/{_segment(ref)}", api.WorkloadDetail)
+
+
+def cancel_session(ref: str) -> Operation[api.WorkloadView]:
+    """Stop a session and take it off the list; its history stays."""
+    return Operation("DELETE", f"/api/sessions/{_segment(ref)}", api.WorkloadView)
 
 
 # --- events -------------------------------------------------------------------------------------------------------

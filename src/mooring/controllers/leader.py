@@ -48,7 +48,10 @@ class Leader:
         self._node_check_seconds = min(reconcile_interval, max(0.2, node_timeout_seconds / 5))
         self.office = Office(database, holder)
         self.scheduling = SchedulingLoop(
-            Mirror(database, accounting_interval), Binder(database), self.office, reconcile_interval=reconcile_interval
+            Mirror(database, accounting_interval_seconds),
+            Binder(database),
+            self.office,
+            reconcile_interval=reconcile_interval,
         )
         self._lifecycle = LifecycleLoop(database, self.office)
         self._nodes = NodesLoop(database, self.office, node_timeout_seconds)

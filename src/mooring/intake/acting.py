@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from uuid import UUID
 
@@ -17,9 +17,6 @@ from mooring.store.keypairs import Place
 
 _KNOWN_SECONDS = 1.0
 _MOST_KNOWN = 10_000
-
-Act = Callable[[str | None], Principal]
-"""The principal as it acts in the project of this name; raises where it may not."""
 
 
 class Acting:
@@ -46,21 +43,17 @@ class Acting:
             access_key = await self._made(principal.user_id, place.project_id)
         return replace(principal, project_id=place.project_id, access_key=access_key)
 
-    async def within_all(self, principal: Principal, projects: Iterable[str | None]) -> Act:
+    async def within_all(
+        self, principal: Principal, projects: Iterable[str | None]
+    ) -> dict[str | None, Principal | MooringError]:
+        """Who it is in each of these projects, or why it may not act there."""
         found: dict[str | None, Principal | MooringError] = {}
-        for project in set(projects):
+        for project in projects:
             try:
                 found[project] = await self.within(principal, project)
             except MooringError as error:
                 found[project] = error
-
-        def act(project: str | None) -> Principal:
-            known = found[project]
-            if isinstance(known, MooringError):
-                raise known
-            return known
-
-        return act
+        return found
 
     async def _place(self, user_id: UUID, project: str | UUID) -> Place | None:
         time = asyncio.get_running_loop().time()

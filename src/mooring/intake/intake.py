@@ -11,29 +11,33 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from mooring.clock import now
-from mooring.intake.acting import Acting
 from mooring.intake.admission import open_gate
-from mooring.intake.batch import hash_of, name_taken, project_of, translate_batch
+from mooring.intake.batch import hash_of, name_taken, read_batch, translate_batch
+from mooring.intake.circumstances import Surroundings, of_project, policy_for
+from mooring.intake.dependencies import left_behind, resolved
 from mooring.intake.hooks import Hooks
+from mooring.intake.rules import longest_time, too_long
+from mooring.intake.terms import extended
 from mooring.intake.translation import translate
 from mooring.mirror.validators import installed_validators
-from mooring.model.errors import Conflict, MooringError
+from mooring.model.errors import Conflict, InvalidInput, MooringError
 from mooring.model.lifecycle import WorkloadStatus
 from mooring.model.names import shown
 from mooring.model.reasons import Reason
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
 from mooring.scheduling.admission import Validator
-from mooring.store import pool_access, pools, submissions, workloads
+from mooring.store import pools, submissions, time_limits, workloads
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database, is_taken
 from mooring.store.loading import lock_workloads
 from mooring.store.narration import narrate
-from mooring.store.pool_access import Grants
 from mooring.store.submissions import Answered, Key
+from mooring.store.views import workloads as views
 from mooring.store.workloads import NewWorkload
 from mooring.wire.api import BatchAccepted, WorkloadAccepted, WorkloadRequest
 from mooring.wire.fields import Answer
+from mooring.wire.sessions import ExtendRequest
 
 _MOST_AT_ONCE = 1000
 _TRIES = 3
@@ -75,17 +79,16 @@ class Intake:
         self._validators = validators or installed_validators()
         self._queue: list[_Submission[Any]] = []
         self._writing = False
-        self._acting = Acting(database)
-        self._offers: tuple[list[pools.Pool], Grants] = [], {}
-        self._offers_read_at = 0.0
+        self._surroundings = Surroundings(database)
         self._writers: set[asyncio.Task[None]] = set()
 
     async def submit(
         self, principal: Principal, request: WorkloadRequest, *, key: str | None = None
     ) -> WorkloadAccepted:
         """With a key the same request again gets the same answer and changes nothing."""
-        known, grants = await self._known_pools()
-        new, pool = translate(request, await self._acting.within(principal, request.project), known, grants)
+        circumstances = of_project(await self._surroundings.of(principal, [request]), request.project)
+        new, pool = translate(request, circumstances)
+        new = resolved(new, request.dependencies, circumstances.known)
 
         def answer(refused: Mapping[UUID, MooringError]) -> WorkloadAccepted:
             if new.id in refused:
@@ -106,9 +109,9 @@ class Intake:
         self, principal: Principal, requests: Sequence[object], *, key: str | None = None
     ) -> BatchAccepted:
         """Workloads as they were sent, each accepted or refused by itself, all in one transaction."""
-        known, grants = await self._known_pools()
-        act = await self._acting.within_all(principal, map(project_of, requests))
-        batch = translate_batch(requests, act, known, grants)
+        read = read_batch(requests)
+        meant = [request for request in read if isinstance(request, WorkloadRequest)]
+        batch = translate_batch(read, await self._surroundings.of(principal, meant))
         digest = hash_of({"batch": requests}) if key else ""
         return await self._submit(batch.new, batch.answer, BatchAccepted.model_validate, principal, key, digest)
 
@@ -145,6 +148,30 @@ class Intake:
             return await workloads.scale(connection, workload_id, replicas, actor=str(principal.user_id), now=now())
 
         narrate(await self._database.write(work))
+
+    async def extend(self, principal: Principal, workload_id: UUID, asked: ExtendRequest) -> None:
+        """Change a session's time limit: up to what the pool and the asker's policy allow; for an admin to any."""
+        if (asked.time is None) == (asked.by is None):
+            raise InvalidInput("say either how long it may take in all (time) or how much longer (by)")
+
+        async def work(connection: Connection) -> None:
+            workload = (await lock_workloads(connection, [workload_id]))[workload_id]
+            if workload.kind != Kind.SESSION:
+                raise Conflict(f"{workload.name!r} is a {workload.kind}, which has no time limit", code="no-time-limit")
+            if workload.ended_at is not None or workload.stopping:
+                raise Conflict(f"{workload.name!r} is {workload.status.lower()}", code="already-ended")
+            row = await views.by_id(connection, workload_id)
+            assert row is not None
+            limit = extended(row.name, row.time_limit_seconds, asked)
+            pool = await pools.by_name(connection, row.pool)
+            assert pool is not None
+            longest = longest_time(pool.policy, await policy_for(connection, principal))
+            if not principal.is_admin and (refused := too_long(limit, longest)) is not None:
+                raise refused
+            if limit != row.time_limit_seconds:
+                await time_limits.change(connection, workload, limit, actor=str(principal.user_id), now=now())
+
+        await self._database.write(work)
 
     async def remove(self, principal: Principal, workload_id: UUID) -> None:
         """Stop what runs and hide the workload from lists; its history stays."""
@@ -199,15 +226,6 @@ class Intake:
             _settle(submission, outcome)
         self._hooks.written(written.accepted)
 
-    async def _known_pools(self) -> tuple[list[pools.Pool], Grants]:
-        """Pools change rarely: what was read within the last second is good enough to choose one."""
-        time = asyncio.get_running_loop().time()
-        if not self._offers[0] or time - self._offers_read_at > 1.0:
-            async with self._database.read() as connection:
-                self._offers = await pools.all_pools(connection), await pool_access.grants(connection)
-            self._offers_read_at = time
-        return self._offers
-
 
 async def _written(
     group: Sequence[_Submission[Any]], validators: Sequence[Validator], connection: Connection
@@ -238,8 +256,8 @@ async def _written(
                 continue
             elif (error := await gate.refuses(new)) is not None:
                 refused[new.id] = error
-            else:
-                accepted.append(new)
+        refused |= left_behind(submission.new, refused)
+        accepted += [new for new in submission.new if new.id not in refused and new.id not in there]
         try:
             answer = submission.answer(refused)
         except MooringError as refusal:

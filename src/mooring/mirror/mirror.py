@@ -19,14 +19,14 @@ from mooring.model.constraints import Constraints, HostPort
 from mooring.model.decisions import Decision
 from mooring.model.events import Event
 from mooring.model.fair_share import Factors
-from mooring.model.lifecycle import TaskStatus
+from mooring.model.lifecycle import TaskStatus, WorkloadStatus, is_workload_end
 from mooring.model.pools import PoolPolicy
 from mooring.model.preemption import Budgets
 from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Cluster, with_host_ports
 from mooring.scheduling.residents import Residents
 from mooring.scheduling.typical import Typical
-from mooring.store import events, nodes, pools, residents, workloads
+from mooring.store import dependencies, events, nodes, pools, residents, workloads
 from mooring.store.engine import Connection, Database
 
 _LOAD_SECONDS = 5.0
@@ -37,6 +37,7 @@ _STAYS = frozenset({TaskStatus.PREPARING, TaskStatus.RUNNING})
 
 _BY_USE = frozenset({"fair_share", "multi_factor"})
 """Sequencers that ask how much tenants used lately."""
+_ENDS = frozenset(status for status in WorkloadStatus if is_workload_end(status))
 
 
 class Mirror:
@@ -95,7 +96,8 @@ class Mirror:
             news, self._position = await events.since(connection, self._position)
             self.held_back = await events.held_back(connection, self._position)
             await self._read_nodes(connection, self._moved(news))
-            await self._read_workloads(connection, {e.workload_id for e in news if e.workload_id is not None})
+            changed = {e.workload_id for e in news if e.workload_id is not None}
+            await self._read_workloads(connection, changed | await dependencies.waiting_for(connection, _ended(news)))
             if not any(e.noun == "workload" and e.version == 1 for e in news):
                 await self._read_nodes(connection, set(self._unconfirmed))
             for placed in (e for e in news if e.noun == "pool" and e.kind == events.PLACED):
@@ -271,6 +273,11 @@ class Mirror:
         self._load_read_at = time
         for node_id, cpu_percent, memory_percent in await nodes.loads(connection):
             self.cluster.set_load(node_id, cpu_percent, memory_percent)
+
+
+def _ended(news: Iterable[Event]) -> set[UUID]:
+    """The workloads that came to an end: others may have waited for it."""
+    return {event.object_id for event in news if event.noun == "workload" and event.kind in _ENDS}
 
 
 def _places_by_typical(policy: PoolPolicy) -> bool:

@@ -38,7 +38,9 @@ _WAITING = f"""
     JOIN keypairs k ON k.access_key = i.access_key
     JOIN workloads w ON w.user_id = k.user_id AND w.access_key = k.access_key
         AND w.status = '{WorkloadStatus.PENDING}' AND NOT w.private AND NOT w.stopping
-        AND EXISTS (SELECT 1 FROM tasks o WHERE o.workload_id = w.id AND o.status = '{TaskStatus.PENDING}' AND o.current)
+        AND EXISTS (
+            SELECT 1 FROM tasks o WHERE o.workload_id = w.id AND o.status = '{TaskStatus.PENDING}' AND o.current
+        )
         AND NOT EXISTS (SELECT 1 FROM tasks o WHERE o.workload_id = w.id AND o.status IN ({_occupying}))
 """
 _NUMBER = Statement(f"SELECT i.ordinal, count(*) FROM {_WAITING} GROUP BY i.ordinal", _KEY)

@@ -1,9 +1,10 @@
-"""`mooring scale` and `mooring rm`: changing and ending workloads."""
+"""`mooring scale`, `mooring extend` and `mooring rm`: changing and ending workloads."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +20,9 @@ from mooring.cli.options import (
 from mooring.cli.output import Format, show_json, show_line
 from mooring.cli.words import plural, status_text
 from mooring.model.errors import InvalidInput, MooringError, Unavailable
+
+if TYPE_CHECKING:
+    from mooring.wire.api import WorkloadView
 
 app = typer.Typer()
 
@@ -43,24 +47,55 @@ def scale(
 
 
 @app.command(rich_help_panel=WORK)
+def extend(
+    name: WorkloadArgument,
+    longer: Annotated[str | None, typer.Argument(metavar="+TIME", help="How much longer: +30m.")] = None,
+    time: Annotated[str | None, typer.Option(metavar="TIME", help="How long it may take in all: 2h.")] = None,
+    output: OutputOption = Format.TABLE,
+    server: ServerOption = None,
+) -> None:
+    """Give a session more time, also while it runs."""
+    from mooring.cli.connection import connect
+    from mooring.cli.words import instant
+    from mooring.model.durations import format_duration, parse_duration
+
+    if (longer is None) == (time is None):
+        raise InvalidInput("say how much longer, +30m, or how long in all, --time 2h")
+    by = None if longer is None else parse_duration(longer.removeprefix("+"))
+    with connect(server) as client:
+        detail = client.extend(name, time=None if time is None else parse_duration(time), by=by)
+    if output is Format.JSON:
+        show_json(detail)
+        return
+    end = "" if detail.deadline_at is None else f", until {instant(detail.deadline_at)}"
+    show_line(f"{detail.name}: at most {format_duration(detail.time_limit_seconds or 0)}{end}")
+
+
+@app.command(rich_help_panel=WORK)
 def rm(names: WorkloadsArgument, yes: YesOption = False, server: ServerOption = None) -> None:
     """Stop workloads and take them off the list."""
     from mooring.cli.connection import connect
 
     if not yes:
         _confirm(names)
-    worst = ExitCode.OK
     with connect(server) as client:
-        for name in names:
-            try:
-                view = client.remove(name)
-            except Unavailable:
-                raise
-            except MooringError as error:
-                worst = max(worst, report(error))
-            else:
-                show_line(f"{view.name}: {status_text(view.status, simulated=view.simulated)}")
+        worst = end_each(names, client.remove)
     raise typer.Exit(worst)
+
+
+def end_each(names: list[str], end: Callable[[str], WorkloadView]) -> ExitCode:
+    """End one after the other; one that cannot be ended does not save the others."""
+    worst = ExitCode.OK
+    for name in names:
+        try:
+            view = end(name)
+        except Unavailable:
+            raise
+        except MooringError as error:
+            worst = max(worst, report(error))
+        else:
+            show_line(f"{view.name}: {status_text(view.status, simulated=view.simulated)}")
+    return worst
 
 
 def _confirm(names: list[str]) -> None:

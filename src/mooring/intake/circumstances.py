@@ -1,0 +1,101 @@
+"""What a request is judged by beside itself: who asks, by which policy, and what there is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from mooring.intake.acting import Acting
+from mooring.intake.dependencies import references
+from mooring.model.errors import MooringError
+from mooring.model.policies import NO_POLICY, Policy
+from mooring.model.tenants import Principal
+from mooring.store import admission, dependencies, nodes, pool_access, pools
+from mooring.store.engine import Connection, Database
+from mooring.store.pool_access import Grants
+from mooring.store.pools import Pool
+from mooring.wire.api import WorkloadRequest
+
+_GOOD_SECONDS = 1.0
+"""Pools, policies and what nodes have change rarely: what was read so long ago is good enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    principal: Principal
+    """As it acts: in the project that the request names."""
+    pools: Sequence[Pool]
+    policy: Policy = NO_POLICY
+    served: Mapping[UUID, frozenset[str]] = field(default_factory=dict)
+    """Per pool the slots that some node of it has; pools without nodes are not named."""
+    known: Mapping[str, UUID] = field(default_factory=dict)
+    """What the names and ids that it depends on mean."""
+    grants: Grants = field(default_factory=dict)
+    """Who may use pools that are not public."""
+
+    def may_use(self, pool: Pool) -> bool:
+        return pool_access.may_use(pool, self.principal, self.grants)
+
+
+ByProject = Mapping[str | None, Circumstances | MooringError]
+"""Circumstances by the project that requests name, or why nothing can be handed in there."""
+
+
+def of_project(found: ByProject, project: str | None) -> Circumstances:
+    circumstances = found[project]
+    if isinstance(circumstances, MooringError):
+        raise circumstances
+    return circumstances
+
+
+async def policy_for(connection: Connection, principal: Principal) -> Policy:
+    """The innermost policy of a principal."""
+    return (await admission.policies_of(connection, [principal.access_key])).get(principal.access_key, NO_POLICY)
+
+
+class Surroundings:
+    """Reads circumstances, and remembers for a moment what changes rarely."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._acting = Acting(database)
+        self._read_at = float("-inf")
+        self._pools: Sequence[Pool] = ()
+        self._grants: Grants = {}
+        self._served: Mapping[UUID, frozenset[str]] = {}
+        self._policies: dict[str, Policy] = {}
+
+    async def of(self, principal: Principal, requests: Sequence[WorkloadRequest]) -> ByProject:
+        """For these requests of one principal, by the projects that they name."""
+        who = await self._acting.within_all(principal, {request.project for request in requests})
+        keys = {one.access_key for one in who.values() if not isinstance(one, MooringError)}
+        names, ids = references(dependency for request in requests for dependency in request.dependencies)
+        old = asyncio.get_running_loop().time() - self._read_at > _GOOD_SECONDS or not self._serves(requests)
+        known: Mapping[str, UUID] = {}
+        if old or names or ids or not keys <= self._policies.keys():
+            async with self._database.read() as connection:
+                if old:
+                    await self._read(connection)
+                known = await dependencies.named(connection, principal.user_id, names, ids, anybodys=principal.is_admin)
+                new = keys - self._policies.keys()
+                self._policies |= dict.fromkeys(new, NO_POLICY) | await admission.policies_of(connection, new)
+        return {
+            project: one
+            if isinstance(one, MooringError)
+            else Circumstances(one, self._pools, self._policies[one.access_key], self._served, known, self._grants)
+            for project, one in who.items()
+        }
+
+    async def _read(self, connection: Connection) -> None:
+        """Everything anew; policies are read as they are asked for."""
+        time = asyncio.get_running_loop().time()
+        self._pools, self._grants = await pools.all_pools(connection), await pool_access.grants(connection)
+        self._served = await nodes.served_slots(connection)
+        self._read_at, self._policies = time, {}
+
+    def _serves(self, requests: Sequence[WorkloadRequest]) -> bool:
+        """Whether all pools serve all that is asked for: otherwise a node may have joined meanwhile that does."""
+        asked = {slot for request in requests for container in request.containers for slot in container.resources}
+        return all(asked <= served for served in self._served.values())
