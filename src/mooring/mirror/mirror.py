@@ -15,19 +15,20 @@ from mooring.mirror.revisions import Revisions
 from mooring.model.constraints import Constraints, HostPort
 from mooring.model.decisions import Decision
 from mooring.model.events import Event
-from mooring.model.lifecycle import TaskStatus
+from mooring.model.lifecycle import TaskStatus, WorkloadStatus, is_workload_end
 from mooring.model.pools import PoolPolicy
 from mooring.model.preemption import Budgets
 from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Cluster, with_host_ports
 from mooring.scheduling.residents import Residents
 from mooring.scheduling.typical import Typical
-from mooring.store import events, nodes, pools, residents, workloads
+from mooring.store import events, limits, nodes, pools, residents, workloads
 from mooring.store.engine import Connection, Database
 
 _LOAD_SECONDS = 5.0
 _TYPICAL_SECONDS = 600.0
 _CONSTRAINTS_KEPT = 100_000
+_ENDS = frozenset(status for status in WorkloadStatus if is_workload_end(status))
 _STAYS = frozenset({TaskStatus.PREPARING, TaskStatus.RUNNING})
 """A task that comes to one of these is where it was, and occupies what it did."""
 
@@ -79,7 +80,8 @@ class Mirror:
             news, self._position = await events.since(connection, self._position)
             self.held_back = await events.held_back(connection, self._position)
             await self._read_nodes(connection, self._moved(news))
-            await self._read_workloads(connection, {e.workload_id for e in news if e.workload_id is not None})
+            told = {e.workload_id for e in news if e.workload_id is not None}
+            await self._read_workloads(connection, told | await limits.dependents(connection, _ended(news)))
             if not any(e.noun == "workload" and e.version == 1 for e in news):
                 await self._read_nodes(connection, set(self._unconfirmed))
             for placed in (e for e in news if e.noun == "pool" and e.kind == events.PLACED):
@@ -238,6 +240,11 @@ class Mirror:
         self._load_read_at = time
         for node_id, cpu_percent, memory_percent in await nodes.loads(connection):
             self.cluster.set_load(node_id, cpu_percent, memory_percent)
+
+
+def _ended(news: Iterable[Event]) -> list[UUID]:
+    """The workloads that came to their end, for which others may wait."""
+    return [e.object_id for e in news if e.noun == "workload" and e.kind in _ENDS]
 
 
 def _places_by_typical(policy: PoolPolicy) -> bool:

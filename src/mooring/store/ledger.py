@@ -300,4 +300,5 @@ def _derived(workload: Any, status: WorkloadStatus, own: list[TaskStatus]) -> Wo
         desired=workload.replicas,
         service=workload.kind == Kind.DEPLOYMENT,
         stopping=workload.stopping,
+        array=workload.array is not None,
     )

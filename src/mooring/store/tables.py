@@ -449,6 +449,12 @@ tasks = Table(
     UniqueConstraint("workload_id", "task_index", "attempt"),
     Index("ix_tasks_node_id_status", "node_id", "status"),
     Index("ix_tasks_status", "status"),
+    Index(
+        "ix_tasks_deadline_at_alive",
+        "deadline_at",
+        sqlite_where=text("deadline_at IS NOT NULL AND ended_at IS NULL"),
+        postgresql_where=text("deadline_at IS NOT NULL AND ended_at IS NULL"),
+    ),
 )
 
 resource_allocations = Table(
