@@ -232,10 +232,10 @@ class Harbour:
     async def scale(self, workload_id: UUID, replicas: int) -> Applied:
         return await self.database.write(lambda c: workloads.scale(c, workload_id, replicas, actor="test", now=now()))
 
-    async def stop(self, workload_id: UUID, *, remove: bool = False) -> Applied:
+    async def stop(self, workload_id: UUID, *, remove: bool = False, force: bool = False) -> Applied:
         reason = Reason("stopped", "Stopped as asked", "user")
         return await self.database.write(
-            lambda c: workloads.stop(c, workload_id, actor="test", now=now(), remove=remove, reason=reason)
+            lambda c: workloads.stop(c, workload_id, actor="test", now=now(), remove=remove, reason=reason, force=force)
         )
 
     async def free_lost(self, *task_ids: UUID) -> int:
