@@ -11,6 +11,7 @@ from mooring.api.hub import AgentHub, AgentSession
 from mooring.clock import now
 from mooring.controllers import lifecycle
 from mooring.coordination.signals import Signal
+from mooring.model.devices import DeviceShare
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.workloads import Kind
@@ -23,6 +24,7 @@ from mooring.store.tables import (
     port_allocations,
     resource_allocations,
     tasks,
+    workloads,
 )
 from mooring.store.types import AnyRow
 from mooring.wire.agent import FromServer, Report, TaskReport
@@ -32,8 +34,16 @@ from tests.store.harbour import Harbour, decision_on
 T = TaskStatus
 
 
-async def session(harbour: Harbour, *, tasks: int = 1, type: str = "batch", **columns: Any) -> UUID:
-    workload_id = await harbour.submit("job", kind=Kind.SESSION, replicas=tasks, type=type)
+async def session(
+    harbour: Harbour,
+    *,
+    name: str = "job",
+    tasks: int = 1,
+    type: str = "batch",
+    slots: dict[str, int | str] | None = None,
+    **columns: Any,
+) -> UUID:
+    workload_id = await harbour.submit(name, kind=Kind.SESSION, replicas=tasks, type=type, slots=slots)
     return await harbour.set(workload_id, **columns) if columns else workload_id
 
 
@@ -364,26 +374,23 @@ async def test_force_ends_at_once_and_the_node_stays_charged_until_nothing_is_le
 
 
 async def test_38_full_cycles_end_at_zero_everywhere(harbour: Harbour):
-    await harbour.node("n1", cpu=4, slots={"gpu": 2})
-    ends = [T.SUCCEEDED, T.FAILED, T.CANCELLED, T.LOST]
+    """Jobs and arrays, with and without a retry, that succeed, fail, are cancelled or ended by force."""
+    node_id = await harbour.node("n1", cpu=4, slots={"gpu": 2})
     for number in range(38):
-        end = ends[number % len(ends)]
-        retries = number % 3
-        job = await harbour.submit(f"job-{number}", kind=Kind.SESSION, replicas=2, slots={"gpu": 1})
-        await harbour.set(job, max_retries=retries, array={"first": 0, "step": 1} if number % 2 else None)
-        running = await run_again(harbour, job)
-        if end is T.CANCELLED:
-            await harbour.stop(job)
-        if end is T.LOST:
-            await harbour.stop(job, force=True)
-            await harbour.free_lost(*(task.id for task in running))
-        while not (await harbour.workload(job)).ended_at:
-            for task in running:
-                await harbour.move(task, end)
-            await harbour.replace_ended()
-            for task in await harbour.tasks(job):
-                await harbour.move(task, T.CANCELLED)
-            running = await run_again(harbour, job)
+        end = [T.SUCCEEDED, T.FAILED, T.CANCELLED, T.LOST][number % 4]
+        job = await session(harbour, name=f"job-{number}", slots={"gpu": 1})
+        retried = end is T.FAILED and number % 3
+        if retried:
+            await harbour.set(job, max_retries=1, array={"first": 0, "step": 1} if number % 2 else None)
+        for _ in range(2 if retried else 1):
+            await harbour.commit(await decision_on(harbour, job, [node_id], devices=[DeviceShare("gpu", 0, 1000)]))
+            [task] = await harbour.tasks(job)
+            await harbour.move(task, T.RUNNING)
+            if end in (T.CANCELLED, T.LOST):
+                await harbour.stop(job, force=end is T.LOST)
+            await (harbour.free_lost(task.id) if end is T.LOST else harbour.move(task, end))
+            if retried:
+                await harbour.replace_ended()
     assert await harbour.findings() == []
     live = select(func.count()).select_from(resource_allocations).where(resource_allocations.c.freed_at.is_(None))
     devices = select(func.count()).select_from(device_allocations).where(device_allocations.c.freed_at.is_(None))
@@ -392,4 +399,5 @@ async def test_38_full_cycles_end_at_zero_everywhere(harbour: Harbour):
     left += [select(func.count()).select_from(table) for table in (holds, port_allocations)]
     counted = (node_resources.c.held, node_resources.c.reserved, node_resources.c.used, node_resources.c.leaving)
     left += [select(func.sum(column)) for column in (*counted, node_devices.c.taken)]
+    left.append(select(func.count()).select_from(workloads).where(workloads.c.ended_at.is_(None)))
     assert [(await harbour.rows(query))[0][0] for query in left] == [0] * len(left)
