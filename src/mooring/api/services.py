@@ -37,7 +37,9 @@ class Intake(Protocol):
 
     async def scale(self, principal: Principal, workload_id: UUID, replicas: int) -> None: ...
 
-    async def remove(self, principal: Principal, workload_id: UUID) -> None: ...
+    async def remove(
+        self, principal: Principal, workload_id: UUID, *, keep: bool = False, force: bool = False
+    ) -> None: ...
 
 
 class Questions(Protocol):

@@ -85,6 +85,7 @@ class AsyncClient:
     wait = _sent(operations.wait)
     scale = _sent(operations.scale)
     remove = _sent(operations.remove)
+    cancel = _sent(operations.cancel)
     event_page = _sent(operations.event_page)
 
     nodes = _sent(operations.nodes)

@@ -1,9 +1,10 @@
-"""`mooring scale` and `mooring rm`: changing and ending workloads."""
+"""`mooring scale`, `mooring cancel` and `mooring rm`: changing and ending workloads."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,7 +21,15 @@ from mooring.cli.output import Format, show_json, show_line
 from mooring.cli.words import plural, status_text
 from mooring.model.errors import InvalidInput, MooringError, Unavailable
 
+if TYPE_CHECKING:
+    from mooring.client import Client
+    from mooring.wire.api import WorkloadView
+
 app = typer.Typer()
+
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Do not wait for nodes that do not answer; they stay charged until they do.")
+]
 
 
 @app.command(rich_help_panel=WORK)
@@ -43,17 +52,30 @@ def scale(
 
 
 @app.command(rich_help_panel=WORK)
-def rm(names: WorkloadsArgument, yes: YesOption = False, server: ServerOption = None) -> None:
-    """Stop workloads and take them off the list."""
-    from mooring.cli.connection import connect
+def cancel(names: WorkloadsArgument, force: ForceOption = False, server: ServerOption = None) -> None:
+    """End workloads and leave them on the list."""
+    _end(names, server, lambda client, name: client.cancel(name, force=force))
 
+
+@app.command(rich_help_panel=WORK)
+def rm(
+    names: WorkloadsArgument, yes: YesOption = False, force: ForceOption = False, server: ServerOption = None
+) -> None:
+    """Stop workloads and take them off the list."""
     if not yes:
         _confirm(names)
+    _end(names, server, lambda client, name: client.remove(name, force=force))
+
+
+def _end(names: list[str], server: str | None, end: Callable[[Client, str], WorkloadView]) -> None:
+    """End each of them; what cannot be is said, and the others are ended all the same."""
+    from mooring.cli.connection import connect
+
     worst = ExitCode.OK
     with connect(server) as client:
         for name in names:
             try:
-                view = client.remove(name)
+                view = end(client, name)
             except Unavailable:
                 raise
             except MooringError as error:
