@@ -1,5 +1,6 @@
 """What runs past its deadline is ended; what waits too long expires; what waits in vain is cancelled."""
 
+import asyncio
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -7,15 +8,19 @@ from uuid import UUID
 import pytest
 from sqlalchemy import insert, update
 
+from mooring.api.hub import AgentHub, AgentSession
 from mooring.clock import now as really_now
 from mooring.controllers import limits as limits_loop
 from mooring.controllers.limits import LimitsLoop
+from mooring.coordination.signals import Signal
 from mooring.mirror.mirror import Mirror
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.pools import PoolPolicy
 from mooring.model.workloads import Kind
 from mooring.store import pools
 from mooring.store.tables import dependencies, tasks
+from mooring.store.types import AnyRow
+from mooring.wire.agent import Desired, EndWarning, FromServer
 from tests.mirror.compare import differences
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
@@ -57,6 +62,11 @@ async def job(harbour: Harbour, name: str, **columns: Any) -> UUID:
 async def depends(harbour: Harbour, workload_id: UUID, on: UUID, condition: str = "after-ok") -> None:
     row = insert(dependencies).values(workload_id=workload_id, depends_on=on, condition=condition)
     await harbour.database.write(lambda c: c.execute(row))
+
+
+async def move_deadline(harbour: Harbour, task: AnyRow, seconds: int) -> None:
+    later = update(tasks).where(tasks.c.id == task.id).values(deadline_at=task.deadline_at + timedelta(seconds=seconds))
+    await harbour.database.write(lambda c: c.execute(later))
 
 
 async def seen(harbour: Harbour, workload_id: UUID) -> tuple[str, str | None]:
@@ -131,8 +141,7 @@ async def test_a_deadline_that_was_moved_counts_as_it_is_now(harbour: Harbour, l
     await harbour.node("n1")
     limited = await job(harbour, "job", time_limit_seconds=1)
     [task] = await harbour.run(limited)
-    later = update(tasks).values(deadline_at=task.deadline_at + timedelta(seconds=HOUR))
-    await harbour.database.write(lambda c: c.execute(later))
+    await move_deadline(harbour, task, HOUR)
     clock.at = task.deadline_at
     assert not await loop.once()
     assert loop.wait_seconds(2 * HOUR) == HOUR
@@ -150,6 +159,26 @@ async def test_each_index_of_an_array_has_its_own_deadline(harbour: Harbour, loo
     await harbour.move(first, T.CANCELLED)
     assert await harbour.statuses(array) == ["FAILED", "RUNNING"]
     assert (await harbour.workload(array)).status == "RUNNING"
+
+
+@on_sqlite
+async def test_the_agent_is_told_when_to_warn_and_when_that_moves(harbour: Harbour):
+    node_id = await harbour.node("n1")
+    limited = await job(harbour, "job", time_limit_seconds=HOUR, warning_signal="USR1", warning_seconds=300)
+    [task] = await harbour.run(limited)
+    await job(harbour, "unwarned", time_limit_seconds=HOUR)
+    await harbour.run(limited)
+    told: asyncio.Queue[FromServer] = asyncio.Queue()
+    session = AgentSession(node_id, "n1", "", told.put)
+    sending = asyncio.create_task(AgentHub(harbour.database, Signal()).send_desired(session))
+    for seconds in (0, 60):
+        await move_deadline(harbour, task, seconds)
+        session.changed.set()
+        desired = await told.get()
+        assert isinstance(desired, Desired)
+        at = (task.deadline_at + timedelta(seconds=seconds - 300)).timestamp()
+        assert [order.warning for order in desired.tasks] == [EndWarning(at=at, signal="USR1"), None]
+    sending.cancel()
 
 
 # --- waiting too long ---
