@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -20,7 +21,7 @@ from mooring.agent.options import Options
 from mooring.agent.runtime import Observed
 from mooring.agent.stream import AgentRefused
 from mooring.model.errors import Conflict
-from mooring.wire.agent import DesiredTask, Heartbeat, Hello, LogCancel, Refused
+from mooring.wire.agent import DesiredTask, EndWarning, Heartbeat, Hello, LogCancel, Refused
 from tests.agent.builders import container, eventually, order, owner
 from tests.agent.conftest import keep_cgroup_tidy
 from tests.agent.fake_server import FakeServer
@@ -294,6 +295,22 @@ def whole(server: FakeServer, request_id: Any) -> Callable[[], bool]:
 
 def text(server: FakeServer, request_id: Any) -> str:
     return b"".join(chunk.data for chunk in server.chunks(request_id)).decode()
+
+
+async def test_a_task_is_warned_of_its_end_though_the_agent_has_left(server: FakeServer, node_folder: Path):
+    task = order("sh", "-c", "trap 'echo warned; exit 0' USR1; echo ready; while :; do sleep 0.02; done")
+    folder = node_folder / "tasks" / str(task.task_id)
+    log = folder / "output-0.log"
+    async with running(make(server, node_folder), terminate=False):
+        await server.want(task)
+        await eventually(lambda: log.exists() and log.read_bytes(), "the first output")
+        await server.want(msgspec.structs.replace(task, warning=EndWarning(at=time.time() + 0.5, signal="USR1")))
+        await eventually((folder / "warning.json").exists, "the order in the task's folder")
+    await eventually((folder / "exit.json").exists, "the end of the task")
+    assert log.read_text().split().count("warned") == 1
+    async with running(make(server, node_folder)):
+        await eventually(server.ended(task))
+    assert server.statuses(task)[-1] == "SUCCEEDED"
 
 
 async def test_the_output_of_a_task_is_sent_when_asked_for(server: FakeServer, node_folder: Path):

@@ -87,6 +87,22 @@ async def test_the_list_shows_ones_own_that_live_or_ended_within_the_hour(world:
     assert (await world.client.get("/api/workloads?everyone=true", headers=ada)).status_code == 403
 
 
+async def test_what_is_cancelled_stays_on_the_list_and_by_force_waits_for_no_node(world: World):
+    ada = await world.user("ada")
+    await world.add_node("n1")
+    job = await world.submit(ada, name="job")
+    await world.move(job, *RUN)
+    for query, status, tasks in (("", "TERMINATING", ["TERMINATING"]), ("&force=true", "CANCELLED", ["LOST"])):
+        answer = await world.client.delete(f"/api/workloads/job?keep=true{query}", headers=ada)
+        assert (answer.status_code, answer.json()["status"]) == (202, status)
+        seen = (await world.client.get("/api/workloads/job", headers=ada)).json()
+        assert [task["status"] for task in seen["tasks"]] == tasks
+    assert await names(world, ada) == ["job"]
+    # The node did not say that nothing is left.
+    node = (await world.client.get("/api/nodes/n1", headers=await world.admin())).json()
+    assert node["slots"]["cpu"]["used"] != "0"
+
+
 async def test_pages_cover_the_list_without_overlap(world: World):
     headers = await world.user("ada")
     for number in range(5):

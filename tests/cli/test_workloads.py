@@ -285,6 +285,14 @@ def test_removing_asks_only_a_person(server: FakeServer, mooring: Mooring) -> No
     assert server.find("web").view.removed
 
 
+def test_cancelling_leaves_it_on_the_list_and_force_waits_for_no_node(server: FakeServer, mooring: Mooring) -> None:
+    server.add("one")
+    assert mooring("cancel", "one").stdout == "one: terminating\n"
+    assert mooring("cancel", "one", "--force").stdout == "one: cancelled\n"
+    assert not server.find("one").view.removed
+    assert mooring("cancel", "nothing").exit_code == 3
+
+
 def test_one_missing_name_does_not_stop_the_removal_of_the_others(server: FakeServer, mooring: Mooring) -> None:
     server.add("one")
     server.add("two")

@@ -444,7 +444,10 @@ class FakeServer:
 
     async def _remove(self, request: web.Request) -> web.Response:
         workload = self.find(request.match_info["ref"])
-        workload.become("CANCELLED", removed=True)
+        keep = request.query.get("keep") == "true"
+        # Without force it waits for its node, which never answers here.
+        forced = request.query.get("force") == "true" or not keep
+        workload.become("CANCELLED" if forced else "TERMINATING", removed=not keep)
         return _json(api.WorkloadView(**workload.view.model_dump()), 202)
 
     async def _nodes(self, request: web.Request) -> web.Response:

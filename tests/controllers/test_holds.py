@@ -139,6 +139,21 @@ async def test_what_cannot_be_prepared_is_given_up_after_five_attempts(leader: L
     assert await harbour.findings() == []
 
 
+async def test_what_cannot_be_prepared_waits_lower_where_the_pool_says_so(leader: Leader):
+    harbour = leader.harbour
+    await harbour.set_options(deprioritise=4)
+    gang = await leader.hold()
+    for _ in range(5):
+        await leader.refused((await harbour.tasks(gang))[0].id)
+        await leader.forgive()
+        await leader.scheduling.once()
+    assert await harbour.statuses(gang) == ["RESERVED", "RESERVED"]
+    assert (await harbour.workload(gang)).priority == 6
+    told = [row.reason for row in await harbour.history(gang) if row.reason and "priority 6" in row.reason]
+    assert told == ["no such image; it waits again with priority 6"]
+    assert await harbour.findings() == []
+
+
 async def test_failures_to_prepare_are_counted_anew_after_a_success(leader: Leader):
     harbour = leader.harbour
     service = await harbour.submit("service")

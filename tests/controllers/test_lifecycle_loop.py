@@ -10,7 +10,7 @@ from mooring.controllers.lifecycle import LifecycleLoop, not_before
 from mooring.model.errors import LeadershipLost
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.workloads import Kind
-from mooring.store.workloads import Ended
+from mooring.store.successors import Ended
 from tests.store.databases import on_sqlite
 from tests.store.harbour import LONG_AGO, Harbour
 

@@ -40,7 +40,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 async def test_a_silent_node_is_lost_and_its_tasks_are_replaced_or_fail(harbour: Harbour, clock: Clock):
     node_id = await harbour.node("n1", seen_at=clock())
-    service, job = await harbour.submit("web"), await harbour.submit("job", kind=Kind.SESSION)
+    service, job = await harbour.submit("web"), await harbour.submit("job", kind=Kind.SESSION, type="interactive")
     await harbour.run(service)
     await harbour.run(job)
     loop = harbour.nodes_loop(TIMEOUT)

@@ -17,7 +17,9 @@ from sqlalchemy import select, update
 
 from mooring.binding.binder import Binder
 from mooring.clock import now
+from mooring.controllers import limits as limits_loop
 from mooring.controllers import scheduling as scheduling_loop
+from mooring.controllers.limits import LimitsLoop
 from mooring.controllers.scheduling import SchedulingLoop
 from mooring.intake.nodes import NodeAdmin
 from mooring.mirror import mirror as mirror_module
@@ -103,10 +105,21 @@ class Machine(RuleBasedStateMachine):
         if workload.kind == Kind.DEPLOYMENT and workload.ended_at is None and not workload.stopping:
             self.do(self.harbour.scale(workload_id, max(replicas, workload.min_tasks or 1)))
 
+    def force(self, pick: int) -> None:
+        self.do(self.harbour.stop(self.workload_ids[pick % len(self.workload_ids)], force=True))
+
     # --- the leader ---
 
     def replace_what_ended(self) -> None:
         self.do(self.harbour.replace_ended())
+
+    def time_is_over(self, hours: int) -> None:
+        """What runs with a time limit is ended; a second look finds no more."""
+        loop = LimitsLoop(self.harbour.database, self.harbour.office)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(limits_loop, "now", lambda: now() + hours * LATER)
+            self.do(loop.once())
+            assert self.do(loop.once()) is False
 
     # --- nodes and their agents ---
 

@@ -2,18 +2,18 @@
 and what the scheduler proposes is what the commit accepts."""
 
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
-from sqlalchemy import select
 
 from mooring.clock import now
 from mooring.model.decisions import Decision
 from mooring.model.slots import parse_amounts
 from mooring.model.workloads import Kind, OnInsufficient
-from mooring.store.tables import tasks, workloads
+from tests.properties import proofs
 from tests.properties.machine import (
     ADMIN,
     ANYTHING,
@@ -32,6 +32,14 @@ from tests.properties.machine import (
 )
 from tests.servers import PostgresServer
 
+# What sessions may have of their own.
+SORTS: dict[str, dict[str, Any]] = {
+    "interactive": {"type": "interactive"},
+    "retried": {"max_retries": 1},
+    "array": {"array": {"first": 0, "step": 1}, "max_retries": 1},
+    "limited": {"time_limit_seconds": 60},
+}
+
 
 class Store(Machine):
     def __init__(self, url: str) -> None:
@@ -41,7 +49,9 @@ class Store(Machine):
 
     stop = rule(pick=PICK, remove=st.booleans())(Machine.stop)
     scale = rule(pick=PICK, replicas=st.integers(1, 5))(Machine.scale)
+    force = rule(pick=PICK)(Machine.force)
     replace_what_ended = rule()(Machine.replace_what_ended)
+    time_is_over = rule(hours=st.integers(0, 1))(Machine.time_is_over)
     node_is = rule(pick=PICK, how=st.sampled_from(HEALTH))(Machine.node_is)
     admin_does = rule(pick=PICK, what=st.sampled_from(ADMIN))(Machine.admin_does)
 
@@ -51,7 +61,7 @@ class Store(Machine):
         for _ in range(2):
             self.add_node(cpu, 1, None)
         for kind in Kind:
-            self.submit(kind, replicas, "1", None, None, False, False, placed=True)
+            self.submit(kind, replicas, "1", None, None, False, False, "retried", placed=True)
 
     @precondition(lambda self: len(self.workload_ids) < MOST_WORKLOADS)
     @rule(
@@ -62,6 +72,7 @@ class Store(Machine):
         max_per_node=st.sampled_from([None, 1, 2]),
         gang=st.booleans(),
         fail=st.booleans(),
+        sort=st.sampled_from(sorted(SORTS)),
         placed=st.booleans(),
     )
     def submit(
@@ -73,6 +84,7 @@ class Store(Machine):
         max_per_node: int | None,
         gang: bool,
         fail: bool,
+        sort: str,
         placed: bool,
     ) -> None:
         workload_id = self.do(
@@ -87,6 +99,8 @@ class Store(Machine):
                 slots={} if gpu is None else {"gpu": gpu},
             )
         )
+        if kind is Kind.SESSION and not (sort == "array" and (gang or fail)):
+            self.do(self.harbour.set(workload_id, **SORTS[sort]))
         self.workload_ids.append(workload_id)
         if placed:
             self.propose_and_bind()
@@ -152,18 +166,7 @@ class Store(Machine):
 
     @invariant()
     def a_gang_of_a_job_is_placed_wholly_or_not_at_all(self) -> None:
-        async def look() -> None:
-            query = (
-                select(tasks.c.workload_id, tasks.c.node_name)
-                .join(workloads)
-                .where(workloads.c.gang, workloads.c.kind == Kind.SESSION)
-            )
-            placed: dict[UUID, set[bool]] = {}
-            for row in await self.harbour.rows(query):
-                placed.setdefault(row.workload_id, set()).add(row.node_name is not None)
-            assert all(len(answers) == 1 for answers in placed.values())
-
-        self.do(look())
+        self.do(proofs.check_together(self.harbour, ()))
 
 
 def test_the_books_agree_after_every_step_on_sqlite(

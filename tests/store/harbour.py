@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from mooring.binding.binder import Binder
 from mooring.clock import now
@@ -35,6 +35,7 @@ from mooring.store.ids import new_id
 from mooring.store.ledger import Finding
 from mooring.store.tables import events, node_devices, node_resources, status_history
 from mooring.store.tables import nodes as nodes_table
+from mooring.store.tables import pools as pools_table
 from mooring.store.tables import resource_allocations as ledger_table
 from mooring.store.tables import tasks as tasks_table
 from mooring.store.tables import workloads as workloads_table
@@ -143,6 +144,7 @@ class Harbour:
         on_insufficient: OnInsufficient = OnInsufficient.WAIT,
         slots: Mapping[str, int | str] | None = None,
         constraints: Constraints = NO_CONSTRAINTS,
+        type: str = "batch",
         **more: Any,
     ) -> UUID:
         request = parse_amounts({"cpu": cpu, "memory": memory, **(slots or {})})
@@ -150,7 +152,7 @@ class Harbour:
             id=new_id(),
             name=name,
             kind=kind,
-            type="batch",
+            type=type,
             principal=self.principal,
             pool_id=self.pool.id,
             replicas=replicas,
@@ -168,6 +170,17 @@ class Harbour:
         )
         await self.database.write(lambda c: workloads.submit(c, [new], now()))
         return new.id
+
+    async def set(self, workload_id: UUID, **columns: Any) -> UUID:
+        """Columns of a workload, written as they are."""
+        own = update(workloads_table).where(workloads_table.c.id == workload_id).values(columns)
+        await self.database.write(lambda c: c.execute(own))
+        return workload_id
+
+    async def set_options(self, **options: Any) -> None:
+        """Of the pool `default`."""
+        own = update(pools_table).where(pools_table.c.id == self.pool.id).values(options=options)
+        await self.database.write(lambda c: c.execute(own))
 
     # --- what happens to it ---
 
@@ -219,10 +232,10 @@ class Harbour:
     async def scale(self, workload_id: UUID, replicas: int) -> Applied:
         return await self.database.write(lambda c: workloads.scale(c, workload_id, replicas, actor="test", now=now()))
 
-    async def stop(self, workload_id: UUID, *, remove: bool = False) -> Applied:
+    async def stop(self, workload_id: UUID, *, remove: bool = False, force: bool = False) -> Applied:
         reason = Reason("stopped", "Stopped as asked", "user")
         return await self.database.write(
-            lambda c: workloads.stop(c, workload_id, actor="test", now=now(), remove=remove, reason=reason)
+            lambda c: workloads.stop(c, workload_id, actor="test", now=now(), remove=remove, reason=reason, force=force)
         )
 
     async def free_lost(self, *task_ids: UUID) -> int:

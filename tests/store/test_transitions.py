@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 
 from mooring.clock import now
 from mooring.model.holds import Purpose
-from mooring.model.lifecycle import OCCUPYING, TASK_EDGES, USING, TaskStatus, is_end
+from mooring.model.lifecycle import OCCUPYING, TASK_EDGES, USING, TaskStatus, WorkloadStatus, is_end
 from mooring.model.reasons import Reason
 from mooring.model.workloads import Kind
 from mooring.store import transitions
@@ -19,7 +19,7 @@ from mooring.store.tables import events, holds, metadata, status_history
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
 
-T = TaskStatus
+T, W = TaskStatus, WorkloadStatus
 CPU, MEMORY = 1500, 2**30
 # How a task gets to a status before the edge that a test is about.
 WAY_TO = {
@@ -181,7 +181,7 @@ async def test_lost_keeps_the_charge_until_the_node_says_that_it_is_gone(case: C
     task = await harbour.task(case.task_id)
     assert (task.status, task.freed_at) == (T.LOST, None)
     assert await harbour.counters(case.node_id) == (0, 0, CPU)
-    assert (await harbour.workload(case.workload_id)).status == "FAILED"
+    assert (await harbour.workload(case.workload_id)).status == "PENDING"
     assert await harbour.findings() == []
 
     assert await harbour.free_lost(case.task_id, case.task_id) == 1
@@ -252,7 +252,7 @@ async def test_a_workload_can_fail_as_a_whole(harbour: Harbour):
     reason = Reason("insufficient", "too little")
     changes = [Change(task.id, T.FAILED, reason) for task in await harbour.tasks(service)]
     await harbour.database.write(
-        lambda c: transitions.apply(c, changes, actor="scheduler", now=now(), failed={service: reason})
+        lambda c: transitions.apply(c, changes, actor="scheduler", now=now(), ended={service: (W.FAILED, reason)})
     )
     workload = await harbour.workload(service)
     assert (workload.status, workload.reason["message"]) == ("FAILED", "too little")
@@ -271,7 +271,7 @@ async def test_a_workload_that_still_has_a_living_task_does_not_fail_as_a_whole(
     reason = Reason("constraint-evaluation-failed", "the plugin raised")
     await harbour.database.write(
         lambda c: transitions.apply(
-            c, [Change(waiting.id, T.FAILED, reason)], actor="scheduler", now=now(), failed={service: reason}
+            c, [Change(waiting.id, T.FAILED, reason)], actor="scheduler", now=now(), ended={service: (W.FAILED, reason)}
         )
     )
     workload = await harbour.workload(service)

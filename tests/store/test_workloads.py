@@ -5,7 +5,8 @@ from datetime import timedelta
 from mooring.clock import now
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.workloads import Kind
-from mooring.store import workloads
+from mooring.store import successors, workloads
+from mooring.store.successors import Successor
 from mooring.store.views import workloads as views
 from mooring.store.views.placed import placed
 from tests.store.databases import on_sqlite
@@ -192,7 +193,7 @@ async def test_a_successor_is_the_next_attempt_and_waits_as_long_as_it_should(ha
 
     async def succeed() -> int:
         return await harbour.database.write(
-            lambda c: workloads.succeed(c, [(task.id, service, later)], actor="test", now=now(), term=1)
+            lambda c: successors.succeed(c, [Successor(task.id, service, later)], actor="test", now=now(), term=1)
         )
 
     assert await succeed() == 1
@@ -217,7 +218,7 @@ async def test_nothing_succeeds_a_task_of_a_workload_that_stops(harbour: Harbour
     await harbour.move(first, T.FAILED)
     await harbour.stop(service)
     made = await harbour.database.write(
-        lambda c: workloads.succeed(c, [(first.id, service, None)], actor="test", now=now(), term=1)
+        lambda c: successors.succeed(c, [Successor(first.id, service)], actor="test", now=now(), term=1)
     )
     assert made == 0
     await harbour.replace_ended()

@@ -204,6 +204,9 @@ class Agent:
             runtime = self._runtime_of.get(stop.task_id)
             if runtime is not None:
                 await runtime.stop(stop.task_id, stop.grace_seconds, stop.cause)
+        for task_id, warning in plan.warn:
+            if (runtime := self._runtime_of.get(task_id)) is not None:
+                await runtime.warn(task_id, warning)
         for task in plan.prepare:
             if await self._try(task, "prepare"):
                 self._prepared.add(task.task_id)

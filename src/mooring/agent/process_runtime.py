@@ -15,7 +15,7 @@ from mooring.agent.logs import read_log
 from mooring.agent.processes import Processes
 from mooring.agent.runtime import Observed, RuntimeContext, StopCause
 from mooring.model.errors import NotFound
-from mooring.wire.agent import DesiredTask
+from mooring.wire.agent import DesiredTask, EndWarning
 
 Result = TypeVar("Result")
 
@@ -65,6 +65,9 @@ class ProcessRuntime:
 
     async def stop(self, task_id: UUID, grace_seconds: int | None, cause: StopCause) -> None:
         await self._do(lambda: self._processes.stop(task_id, grace_seconds, cause))
+
+    async def warn(self, task_id: UUID, warning: EndWarning) -> None:
+        await self._do(lambda: self._processes.warn(task_id, warning))
 
     async def observe(self, listed: Set[UUID]) -> Mapping[UUID, Observed]:
         now = time.monotonic()

@@ -20,16 +20,17 @@ from mooring.agent.folders import Folders
 from mooring.agent.identity import Identity, environment, identity_for
 from mooring.agent.options import Options
 from mooring.agent.outcome import outcome
-from mooring.agent.records import ExitRecord, SpecRecord, StateRecord, StopRecord
+from mooring.agent.records import ExitRecord, SpecRecord, StateRecord, StopRecord, WarningRecord
 from mooring.agent.runtime import Observed, StopCause
 from mooring.agent.supervisor import record
 from mooring.model.errors import InvalidInput
-from mooring.wire.agent import DesiredTask
+from mooring.wire.agent import DesiredTask, EndWarning
 
 if TYPE_CHECKING:
     from mooring.agent.supervisor.record import ContainerSpec, TaskSpec
 
 log = structlog.get_logger(__name__)
+_NUMBERS = {name: int(number) for name, number in signal.Signals.__members__.items()}
 
 
 @dataclass(slots=True)
@@ -97,6 +98,18 @@ class Processes:
         if known.pidfd is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(known.pidfd, signal.SIGTERM)
+        self.refresh([task_id])
+
+    def warn(self, task_id: UUID, warning: EndWarning) -> None:
+        """Leave the order in the task's folder and tell the supervisor to look: it keeps the time, agent or not."""
+        known = self.known.get(task_id)
+        if known is None or known.observed.ended:
+            return
+        order = {"at": warning.at, "name": warning.signal, "number": _NUMBERS.get(f"SIG{warning.signal}")}
+        record.write(str(self.folders.task(task_id) / record.WARNING), order)
+        if known.pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(known.pidfd, signal.SIGHUP)
         self.refresh([task_id])
 
     def refresh(self, task_ids: Iterable[UUID] | None = None) -> None:
@@ -189,7 +202,8 @@ class Processes:
             if known is None:
                 known = Known(Observed(status="PREPARING"), spec)
             if self._alive(task_id, known, state):
-                known.observed = _living(state, records.read(folder / record.STOP, StopRecord))
+                stop = records.read(folder / record.STOP, StopRecord)
+                known.observed = _living(state, stop, records.read(folder / record.WARNING, WarningRecord))
                 self.known[task_id] = known
                 return
             if state is None and task_id not in self._launched and spec is not None and spec.boot_id == self.boot_id:
@@ -331,13 +345,14 @@ class Processes:
         self._launched.pop(task_id, None)
 
 
-def _living(state: StateRecord | None, stop: StopRecord | None) -> Observed:
+def _living(state: StateRecord | None, stop: StopRecord | None, warning: WarningRecord | None) -> Observed:
     running = state is not None and state.phase == "running"
     return Observed(
         status="RUNNING" if running else "PREPARING",
         ran=running,
         restarts=state.restarts if state is not None else 0,
         stop_grace_seconds=stop.grace_seconds if stop is not None else None,
+        warning=EndWarning(at=warning.at, signal=warning.name) if warning is not None else None,
     )
 
 

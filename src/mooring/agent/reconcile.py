@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from mooring.agent.runtime import Observed, StopCause
-from mooring.wire.agent import DesiredTask, TaskReport
+from mooring.wire.agent import DesiredTask, EndWarning, TaskReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class Plan:
     prepare: tuple[DesiredTask, ...] = ()
     start: tuple[DesiredTask, ...] = ()
     stop: tuple[Stop, ...] = ()
+    warn: tuple[tuple[UUID, EndWarning], ...] = ()
     findings: tuple[Finding, ...] = ()
 
 
@@ -49,6 +50,7 @@ def reconcile(
     prepare: list[DesiredTask] = []
     start: list[DesiredTask] = []
     stop: list[Stop] = []
+    warn: list[tuple[UUID, EndWarning]] = []
     findings: list[Finding] = []
     for task_id, order in orders.items():
         if task_id in observed:
@@ -72,12 +74,15 @@ def reconcile(
             order_to_stop = _stop(task_id, seen, listed, leaving=leaving)
             if order_to_stop is not None:
                 stop.append(order_to_stop)
+            warning = listed.warning if listed is not None and not stopping else None
+            if warning is not None and warning != seen.warning:
+                warn.append((task_id, warning))
         # To the server a task that it ends is TERMINATING, and one that it does not list is over: only the end is news.
         if seen.ended and (listed is not None or not seen.acknowledged):
             findings.append(Finding(_report(task_id, seen), ran=seen.ran and not stopping))
         elif not seen.ended and not stopping:
             findings.append(Finding(_report(task_id, seen)))
-    return Plan(tuple(prepare), tuple(start), tuple(stop), tuple(findings))
+    return Plan(tuple(prepare), tuple(start), tuple(stop), tuple(warn), tuple(findings))
 
 
 def _stop(task_id: UUID, seen: Observed, order: DesiredTask | None, *, leaving: bool) -> Stop | None:

@@ -37,6 +37,11 @@ class StopRecord(msgspec.Struct, frozen=True, kw_only=True):
     cause: str
 
 
+class WarningRecord(msgspec.Struct, frozen=True, kw_only=True):
+    at: float
+    name: str
+
+
 class ExitRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How a task ended. `failure`: a code that the agent gives when there was nobody left to see the exit."""
 

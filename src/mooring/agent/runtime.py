@@ -16,7 +16,7 @@ from uuid import UUID
 import structlog
 
 from mooring.agent.options import Options
-from mooring.wire.agent import DesiredTask
+from mooring.wire.agent import DesiredTask, EndWarning
 
 log = structlog.get_logger(__name__)
 
@@ -38,6 +38,8 @@ class Observed:
     reason: str = ""
     stop_grace_seconds: int | None = None
     """Set once its end was asked for."""
+    warning: EndWarning | None = None
+    """What it was ordered to be told before its time is over."""
     acknowledged: bool = False
     """The server has stored the end."""
 
@@ -74,6 +76,11 @@ class Runtime(Protocol):
 
     async def stop(self, task_id: UUID, grace_seconds: int | None, cause: StopCause) -> None:
         """Ask for the end and return. None: the grace that the task came with."""
+
+    async def warn(self, task_id: UUID, warning: EndWarning) -> None:
+        """Send the task's processes this signal at that time, also if the agent is not there then; it replaces an
+        order before it. The same order twice is one.
+        """
 
     async def observe(self, listed: Set[UUID]) -> Mapping[UUID, Observed]:
         """Every task started here, also by agents before this one; acknowledged ends only of those `listed`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from typing import Any, Literal
 from uuid import UUID
@@ -32,6 +33,7 @@ from mooring.wire.agent import (
     ContainerSpec,
     Desired,
     DesiredTask,
+    EndWarning,
     Facts,
     FromServer,
     Heartbeat,
@@ -328,4 +330,12 @@ def _desired_task(row: Any) -> DesiredTask:
         restart=template["restart"],
         max_restarts=template["max_restarts"],
         grace_seconds=template["stop_grace_seconds"],
+        warning=_warning(row),
     )
+
+
+def _warning(row: Any) -> EndWarning | None:
+    if row.deadline_at is None or row.warning_signal is None:
+        return None
+    at = row.deadline_at - timedelta(seconds=row.warning_seconds or 0)
+    return EndWarning(at=at.timestamp(), signal=row.warning_signal)

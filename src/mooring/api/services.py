@@ -43,7 +43,9 @@ class Intake(Protocol):
 
     async def extend(self, principal: Principal, workload_id: UUID, asked: ExtendRequest) -> None: ...
 
-    async def remove(self, principal: Principal, workload_id: UUID) -> None: ...
+    async def remove(
+        self, principal: Principal, workload_id: UUID, *, keep: bool = False, force: bool = False
+    ) -> None: ...
 
 
 class Questions(Protocol):

@@ -310,10 +310,16 @@ async def scale(services: Served, principal: User, ref: str, request: ScaleReque
 
 
 @router.delete("/{ref}", status_code=202, operation_id="remove_workload", responses=problems(403, 404, 409))
-async def remove(services: Served, principal: User, ref: str) -> WorkloadView:
+async def remove(
+    services: Served,
+    principal: User,
+    ref: str,
+    keep: Annotated[bool, Query(description="Leave it on the list")] = False,
+    force: Annotated[bool, Query(description="Do not wait for nodes that do not answer")] = False,
+) -> WorkloadView:
     """Stop a workload and take it off the list; its history stays."""
     row = await find_workload(services, principal, ref, action=Action.CHANGE_WORK)
-    await services.intake.remove(principal, row.id)
+    await services.intake.remove(principal, row.id, keep=keep, force=force)
     return workload_view(await find_workload(services, principal, str(row.id)))
 
 

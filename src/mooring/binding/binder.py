@@ -12,7 +12,7 @@ import structlog
 
 from mooring.clock import now
 from mooring.model.decisions import Decision, Outcome
-from mooring.model.lifecycle import TaskStatus
+from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.pools import PoolPolicy
 from mooring.model.reasons import Reason
 from mooring.store import attempts, bind, leadership, pools, transitions, workloads
@@ -122,7 +122,7 @@ async def _in_one_transaction(decisions: Sequence[Decision], terms: _Terms, conn
             actor="scheduler",
             now=at,
             term=terms.term,
-            failed={d.workload.id: d.reason for d in failed if d.reason is not None},
+            ended={d.workload.id: (WorkloadStatus.FAILED, d.reason) for d in failed if d.reason is not None},
         )
         result.applied.tasks += applied.tasks
         result.applied.workloads += applied.workloads

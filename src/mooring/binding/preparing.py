@@ -13,7 +13,7 @@ from uuid import UUID
 from mooring.model.attempts import Attempt, AttemptLimits, AttemptRecord, Phase, Result, judge
 from mooring.model.errors import Conflict
 from mooring.model.holds import Purpose
-from mooring.model.lifecycle import TaskStatus
+from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.reasons import Reason
 from mooring.store import attempts, holds, transitions, workloads
 from mooring.store.changes import Applied, Change
@@ -78,16 +78,20 @@ async def _give_up(
     term: int | None = None,
     actor: str = "holds",
 ) -> Applied:
-    """All tasks of the workload wait again, later after every failure; after too many it fails."""
+    """All tasks of the workload wait again, later after every failure; after too many it fails, or waits lower."""
     last = await _last(connection, workload_id)
     result = judge(last, Phase.PREPARE, LIMITS, now)
     attempt = Attempt(workload_id, Phase.PREPARE, result, reason.code, reason.message)
     await attempts.record(connection, [attempt], now)
-    if result is Result.GIVE_UP:
+    workload = (await lock_workloads(connection, [workload_id]))[workload_id]
+    if result is Result.GIVE_UP and workload.deprioritise:
+        reason = workload.lower(reason)
+        await workloads.set_priority(connection, workload_id, workload.priority)
+    elif result is Result.GIVE_UP:
         held = await holds.by_workload(connection, workload_id)
         changes = [Change(hold.task_id, TaskStatus.FAILED, reason) for hold in held]
         return await transitions.apply(
-            connection, changes, actor=actor, now=now, term=term, failed={workload_id: reason}
+            connection, changes, actor=actor, now=now, term=term, ended={workload_id: (WorkloadStatus.FAILED, reason)}
         )
     seconds = min(_FIRST_BACKOFF_SECONDS * 2 ** _failures(last), _LONGEST_BACKOFF_SECONDS)
     applied = await holds.release(connection, workload_id, reason, actor=actor, now=now, term=term)

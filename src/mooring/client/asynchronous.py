@@ -91,6 +91,7 @@ class AsyncClient:
     sessions = _sent(operations.sessions)
     session = _sent(operations.session)
     cancel_session = _sent(operations.cancel_session)
+    cancel = _sent(operations.cancel)
     event_page = _sent(operations.event_page)
 
     nodes = _sent(operations.nodes)

@@ -191,9 +191,14 @@ def extend(ref: str, *, time: str | int | None = None, by: str | int | None = No
     return Operation("POST", _workload_path(ref, "extend"), api.WorkloadDetail, body=body)
 
 
-def remove(ref: str) -> Operation[api.WorkloadView]:
-    """Stop a workload and take it off the list; its history stays."""
-    return Operation("DELETE", _workload_path(ref), api.WorkloadView)
+def remove(ref: str, *, force: bool = False) -> Operation[api.WorkloadView]:
+    """Stop a workload and take it off the list; its history stays. With `force` without waiting for its nodes."""
+    return Operation("DELETE", _workload_path(ref), api.WorkloadView, query=_query(force=force or None))
+
+
+def cancel(ref: str, *, force: bool = False) -> Operation[api.WorkloadView]:
+    """Stop a workload and leave it on the list. With `force` without waiting for its nodes."""
+    return Operation("DELETE", _workload_path(ref), api.WorkloadView, query=_query(keep=True, force=force or None))
 
 
 def logs(ref: str, *, task: int | None = None, tail: int | None = None, follow: bool = False) -> Stream:

@@ -13,6 +13,7 @@ from mooring.controllers.accounting import AccountingLoop
 from mooring.controllers.audit import AuditLoop
 from mooring.controllers.holds import HoldsLoop
 from mooring.controllers.lifecycle import LifecycleLoop
+from mooring.controllers.limits import LimitsLoop
 from mooring.controllers.loops import LoopState, keep_running
 from mooring.controllers.nodes import NodesLoop
 from mooring.controllers.retention import Retention, RetentionLoop
@@ -54,6 +55,7 @@ class Leader:
             reconcile_interval=reconcile_interval,
         )
         self._lifecycle = LifecycleLoop(database, self.office)
+        self._limits = LimitsLoop(database, self.office)
         self._nodes = NodesLoop(database, self.office, node_timeout_seconds)
         self._holds = HoldsLoop(database, self.office)
         self._simulation = SimulationLoop(database, self.office)
@@ -113,6 +115,8 @@ class Leader:
                 until_held = self._holds.wait_seconds
                 self._start(group, "holds", self._holds.once, lambda: until_held(longest), _BURST_SECONDS)
                 self._start(group, "lifecycle", self._lifecycle.once, lambda: longest, _BURST_SECONDS)
+                until_due = self._limits.wait_seconds
+                self._start(group, "limits", self._limits.once, lambda: until_due(longest), _BURST_SECONDS)
                 self._start(group, "simulation", self._simulation.once, lambda: longest, _BURST_SECONDS)
                 self._start(group, "nodes", self._nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
                 self._start(

@@ -1,18 +1,19 @@
-"""Lifecycle: the tasks of a failing workload are stopped, and replicas that ended are replaced."""
+"""Lifecycle: the tasks of a failing workload are stopped, and tasks that ended and come again are replaced."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from mooring.clock import now
 from mooring.coordination.leadership import Office
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
-from mooring.store import leadership, transitions, workloads
-from mooring.store.changes import Applied
+from mooring.store import leadership, successors, transitions, workloads
+from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
 from mooring.store.narration import narrate
-from mooring.store.workloads import Ended
+from mooring.store.successors import Ended, Successor
 
 _FIRST_BACKOFF_SECONDS = 1.0
 _LONGEST_BACKOFF_SECONDS = 60.0
@@ -20,6 +21,9 @@ _MOST_DOUBLINGS = 16
 """Attempts are counted for ever; a float is not large enough for their power of two."""
 _RAN_WELL = timedelta(seconds=60)
 """A replica that ran this long did not fail to start: its replacement does not wait."""
+
+_ENDS = Reason("workload-ends", "Another task of the workload ended", "lifecycle", "never")
+_AGAIN = Reason("starts-again", "Another task of the workload is gone; all start again together", "lifecycle", "never")
 
 
 class LifecycleLoop:
@@ -34,14 +38,18 @@ class LifecycleLoop:
 
     async def _stop_the_rest(self) -> bool:
         async with self._database.read() as connection:
-            left = await workloads.half_stopped(connection)
-        if not left:
+            ending = await successors.half_stopped(connection)
+            again = await successors.left_behind(connection)
+        changes = [workloads.ending(task_id, status, _ENDS) for task_id, status in ending]
+        changes += [workloads.displacing(task_id, status, _AGAIN, requeue=True) for task_id, status in again]
+        return await self._apply(changes)
+
+    async def _apply(self, changes: Sequence[Change]) -> bool:
+        if not changes:
             return False
-        reason = Reason("workload-ends", "Another task of the workload ended", "lifecycle", "never")
 
         async def work(connection: Connection) -> Applied:
             await leadership.check_term(connection, self._office.term)
-            changes = [workloads.ending(task_id, status, reason) for task_id, status in left]
             return await transitions.apply(connection, changes, actor="lifecycle", now=now(), term=self._office.term)
 
         applied = await self._database.write(work)
@@ -50,15 +58,15 @@ class LifecycleLoop:
 
     async def _replace(self) -> bool:
         async with self._database.read() as connection:
-            ended = await workloads.ended_replicas(connection)
+            ended = await successors.ended_replicas(connection)
         if not ended:
             return False
 
         async def work(connection: Connection) -> int:
             await leadership.check_term(connection, self._office.term)
             at = now()
-            successors = [(task.task_id, task.workload_id, not_before(task, at)) for task in ended]
-            return await workloads.succeed(connection, successors, actor="lifecycle", now=at, term=self._office.term)
+            new = [Successor(task.task_id, task.workload_id, not_before(task, at), task.failed) for task in ended]
+            return await successors.succeed(connection, new, actor="lifecycle", now=at, term=self._office.term)
 
         return await self._database.write(work) > 0
 

@@ -13,11 +13,12 @@ from mooring.coordination.leadership import Office
 from mooring.model.lifecycle import NodeStatus, TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.workloads import Kind
-from mooring.store import agents, leadership, nodes, transitions, workloads
+from mooring.store import agents, leadership, nodes, successors, transitions, workloads
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database
 from mooring.store.loading import lock_workloads
 from mooring.store.narration import narrate
+from mooring.store.successors import Successor
 
 _log = structlog.get_logger(__name__)
 
@@ -87,9 +88,9 @@ class NodesLoop:
             reason = Reason("node-drained", "Its node is drained", "nodes", "never")
             # All of them at once, in the order of their ids, before the steps that lock some of them.
             await lock_workloads(connection, {task.workload_id for task in leaving})
-            await workloads.succeed(
+            await successors.succeed(
                 connection,
-                [(task.id, task.workload_id, None) for task in leaving if task.status != TaskStatus.RESERVED],
+                [Successor(task.id, task.workload_id) for task in leaving if task.status != TaskStatus.RESERVED],
                 actor="nodes",
                 now=at,
                 term=self._office.term,

@@ -173,8 +173,14 @@ class Intake:
 
         await self._database.write(work)
 
-    async def remove(self, principal: Principal, workload_id: UUID) -> None:
-        """Stop what runs and hide the workload from lists; its history stays."""
+    async def remove(self, principal: Principal, workload_id: UUID, *, keep: bool = False, force: bool = False) -> None:
+        """Stop what runs and, unless it is to `keep` its place, take the workload off lists; its history stays.
+
+        `force`: nobody waits for nodes that do not answer. What may be left there counts on them until they do.
+        """
+
+        what, code = ("Cancelled", "cancelled") if keep else ("Removed", "removed")
+        reason = Reason(code, f"{what} by {shown(principal.username)}", "user", "never")
 
         async def work(connection: Connection) -> Applied:
             return await workloads.stop(
@@ -182,8 +188,9 @@ class Intake:
                 workload_id,
                 actor=str(principal.user_id),
                 now=now(),
-                remove=True,
-                reason=Reason("removed", f"Removed by {shown(principal.username)}", "user", "never"),
+                remove=not keep,
+                reason=reason,
+                force=force,
             )
 
         narrate(await self._database.write(work))

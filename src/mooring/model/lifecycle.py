@@ -103,25 +103,33 @@ def as_derived(status: TaskStatus, *, requeue: bool, stopping: bool) -> TaskStat
 
 
 def derive(
-    current: WorkloadStatus, tasks: Iterable[TaskStatus], *, desired: int, service: bool, stopping: bool
+    current: WorkloadStatus,
+    tasks: Iterable[TaskStatus],
+    *,
+    desired: int,
+    service: bool,
+    stopping: bool,
+    array: bool = False,
 ) -> WorkloadStatus:
     """A workload's status from its current tasks: the one table of promotions, first match wins.
 
     `desired`: how many tasks it wants. `service`: ended tasks are replaced, so they count as pending.
-    `stopping`: its end was asked for, so nothing is replaced any more.
+    `stopping`: its end was asked for, so nothing is replaced any more. `array`: no task depends on another, so one
+    that ended badly says nothing before all have ended.
     """
     replaced = service and not stopping
     count = Counter(T.PENDING if replaced and status in _ENDS else status for status in tasks)
     alive = any(count[status] for status in (*ACTIVE, T.TERMINATING))
     if stopping:
         return W.TERMINATING if alive else W.CANCELLED
-    if count[T.FAILED] or count[T.LOST]:
-        return W.TERMINATING if alive else W.FAILED
-    if count[T.CANCELLED]:
-        return W.TERMINATING if alive else W.CANCELLED
-    if count[T.SUCCEEDED] and count[T.SUCCEEDED] >= desired:
-        return W.SUCCEEDED
-    if count[T.RUNNING] and (current is W.RUNNING or count[T.RUNNING] + count[T.SUCCEEDED] >= desired):
+    if not (array and alive):
+        if count[T.FAILED] or count[T.LOST]:
+            return W.TERMINATING if alive else W.FAILED
+        if count[T.CANCELLED]:
+            return W.TERMINATING if alive else W.CANCELLED
+        if count[T.SUCCEEDED] and count[T.SUCCEEDED] >= desired:
+            return W.SUCCEEDED
+    if count[T.RUNNING] and (array or current is W.RUNNING or count[T.RUNNING] + count[T.SUCCEEDED] >= desired):
         return W.RUNNING
     for least_advanced, derived in _LEAST_ADVANCED:
         if count[least_advanced]:

@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy import Select, bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.attempts import START_LIMITS, Attempt, AttemptRecord, Phase, Result, judge
+from mooring.model.attempts import START_LIMITS, Attempt, AttemptLimits, AttemptRecord, Phase, Result, judge
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
@@ -59,7 +59,9 @@ async def record_starts(connection: AsyncConnection, applied: Applied, now: date
     for row in rows:
         before = last.get((row.workload_id, row.task_index))
         if row.id in failed:
-            result = judge(before and before[1], Phase.START, START_LIMITS[Kind(row.kind)], now)
+            retried = row.requeue and row.failures < row.max_retries
+            limits = AttemptLimits(max_attempts=None) if retried else START_LIMITS[Kind(row.kind)]
+            result = judge(before and before[1], Phase.START, limits, now)
             reason = failed[row.id] or Reason("start-failed", "the task did not start")
             new.append(
                 Attempt(row.workload_id, Phase.START, result, reason.code, reason.message, row.id, row.task_index)
@@ -163,7 +165,16 @@ async def _tried(connection: AsyncConnection, task_ids: Sequence[UUID]) -> list[
     rows: list[AnyRow] = []
     for part in chunks(task_ids):
         rows += await connection.execute(
-            select(tasks.c.id, tasks.c.workload_id, tasks.c.task_index, tasks.c.attempt, workloads.c.kind)
+            select(
+                tasks.c.id,
+                tasks.c.workload_id,
+                tasks.c.task_index,
+                tasks.c.attempt,
+                tasks.c.requeue,
+                tasks.c.failures,
+                workloads.c.kind,
+                workloads.c.max_retries,
+            )
             .join(workloads, workloads.c.id == tasks.c.workload_id)
             .where(tasks.c.id.in_(part))
             .order_by(tasks.c.id)

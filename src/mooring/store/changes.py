@@ -42,7 +42,7 @@ class Change(NamedTuple):
     preempted_by: UUID | None = None
     """With TERMINATING: the workload that it makes room for; what it occupies is `leaving` until it is freed."""
     requeue: bool = False
-    """With TERMINATING: a successor takes its place when it has ended."""
+    """With TERMINATING or a bad end: a successor takes its place when it has ended."""
     details: Mapping[str, Any] | None = None
     """What the decision saw and chose, for the event."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -30,6 +30,8 @@ _UPDATE = Update(
         "placed": "boolean",
         "started": "boolean",
         "ended": "boolean",
+        "lowered": "boolean",
+        "priority": "bigint",
     },
     always="status = i.status, version = i.version, updated_at = {at}",
     changes={
@@ -37,9 +39,12 @@ _UPDATE = Update(
         "placed": "placed_before = w.placed_before OR i.placed",
         "started": "started_at = CASE WHEN i.started THEN coalesce(w.started_at, {at}) ELSE w.started_at END",
         "ended": "ended_at = CASE WHEN i.ended THEN coalesce(w.ended_at, {at}) ELSE w.ended_at END",
+        "lowered": "priority = CASE WHEN i.lowered THEN i.priority ELSE w.priority END",
     },
     at="timestamptz",
 )
+Ends = Mapping[UUID, tuple[WorkloadStatus, Reason]]
+"""Workloads that end as a whole: how, and why."""
 _derive = lru_cache(maxsize=1000)(lifecycle.derive)
 # A workload in one of these has nothing to explain.
 _GOES_WELL = frozenset(
@@ -48,9 +53,13 @@ _GOES_WELL = frozenset(
 
 
 async def derive_workloads(
-    writes: Writes, loaded: Loaded, applied: Applied, failed: Mapping[UUID, Reason], journal: Journal
+    writes: Writes, loaded: Loaded, applied: Applied, ended: Ends, lowered: Set[UUID], journal: Journal
 ) -> None:
-    """Bring the workloads in line with their tasks; `failed` end as a whole unless some task of theirs is alive."""
+    """Bring the workloads in line with their tasks.
+
+    `ended`: those that end as a whole, and how, unless some task of theirs is alive. `lowered`: those that have
+    another priority now.
+    """
     statuses: dict[UUID, list[TaskStatus]] = {workload_id: [] for workload_id in loaded.workloads}
     for task in loaded.tasks.values():
         if task.current:
@@ -73,21 +82,23 @@ async def derive_workloads(
                 desired=workload.replicas,
                 service=workload.kind == Kind.DEPLOYMENT,
                 stopping=workload.stopping,
+                array=workload.array,
             )
             # What still lives of it decides otherwise: a replica runs, or one was added since.
-            if workload_id in failed and all(map(lifecycle.is_end, statuses[workload_id])):
-                new = WorkloadStatus.FAILED
+            if workload_id in ended and all(map(lifecycle.is_end, statuses[workload_id])):
+                new = ended[workload_id][0]
         own = touched.get(workload_id, ())
         if new is old and not own:
             continue
         placed = any(change.new is TaskStatus.SCHEDULED for change in own)
-        reason = failed.get(workload_id) or _explain(new, own, workload)
+        reason = ended[workload_id][1] if workload_id in ended else _explain(new, own, workload, statuses[workload_id])
         kept = None if reason is None or new in _GOES_WELL else reason.as_dict()
         explained = reason is not None or placed or new in _GOES_WELL
-        started, ended = new is WorkloadStatus.RUNNING, lifecycle.is_workload_end(new)
+        starts, ends = new is WorkloadStatus.RUNNING, lifecycle.is_workload_end(new)
         workload.version += 1
         workload.status = new
-        updates.append((workload_id, new, workload.version, explained, kept, placed, started, ended))
+        lower = (workload_id in lowered, workload.priority)
+        updates.append((workload_id, new, workload.version, explained, kept, placed, starts, ends, *lower))
         journal.tell(events.NewEvent("workload", workload_id, workload.version, new, None, workload_id))
         if new is not old:
             if ended:
@@ -100,10 +111,15 @@ async def derive_workloads(
     await records.write(writes, over)
 
 
-def _explain(new: WorkloadStatus, own: Sequence[Change], workload: LoadedWorkload) -> Reason | None:
+def _explain(
+    new: WorkloadStatus, own: Sequence[Change], workload: LoadedWorkload, tasks: Sequence[TaskStatus]
+) -> Reason | None:
     """Why the workload is in its new status, in the words that its history keeps."""
     if new is WorkloadStatus.CANCELLED and workload.stopping:
         return Reason("cancelled", "Stopped as asked", "user")
+    if new is WorkloadStatus.FAILED and workload.array:
+        failed = sum(status is not TaskStatus.SUCCEEDED for status in tasks)
+        return Reason("tasks-failed", f"{failed} of {len(tasks)} tasks failed", "lifecycle", "never")
     if new in _EXPLAINED:
         return _explained(new, workload.replicas, workload.kind)
     return next((change.reason for change in reversed(own) if change.reason is not None), None)

@@ -256,8 +256,10 @@ class Guard:
         own = self._occupied.get(workload.id, {})
         if workload.single_node and len(own.keys() | share.tasks.keys()) > 1:
             return "all tasks of the workload have to be on one node"
+        together = sum(own.values()) + sum(share.tasks.values())
+        if workload.parallel is not None and together > workload.parallel:
+            return f"{workload.parallel} tasks of the workload run at the same time; there would be {together}"
         if workload.min_tasks is not None:
-            together = sum(own.values()) + sum(share.tasks.values())
             # Fewer may be left of it: some have done their work, or it was scaled down.
             least = min(workload.min_tasks, sum(own.values()) + self._loaded.pending(workload.id))
             if together < least:

@@ -274,7 +274,7 @@ async def _check_statuses(connection: AsyncConnection) -> list[Finding]:
     return findings
 
 
-_FACTS = "status, kind, stopping, replicas, tasks"
+_FACTS = "status, kind, stopping, is_array, replicas, tasks"
 # The tasks of a situation are told as "RUNNING 3,TERMINATING+ 1"; a successor follows those with a +.
 _TOLD = {
     "postgresql": "string_agg(status || ' ' || number, ',' ORDER BY status)",
@@ -287,18 +287,20 @@ _SITUATIONS = """
     ),
     told AS (SELECT workload_id, {tasks} AS tasks FROM counted GROUP BY workload_id),
     situations AS (
-        SELECT w.id, w.status, w.kind, w.stopping, w.replicas, coalesce(t.tasks, '') AS tasks
+        SELECT w.id, w.status, w.kind, w.stopping, w.array IS NOT NULL AS is_array, w.replicas,
+            coalesce(t.tasks, '') AS tasks
         FROM workloads w LEFT JOIN told t ON t.workload_id = w.id
     )
 """
 
 
-def _derived(status: str, kind: str, stopping: bool, replicas: int, tasks: str) -> WorkloadStatus:
+def _derived(status: str, kind: str, stopping: bool, is_array: bool, replicas: int, tasks: str) -> WorkloadStatus:
     current, own = WorkloadStatus(status), list(_statuses(tasks, bool(stopping)))
     if is_workload_end(current):
         alive = any(not is_end(task) for task in own)
         return WorkloadStatus.TERMINATING if alive else current
-    return derive(current, own, desired=replicas, service=kind == Kind.DEPLOYMENT, stopping=bool(stopping))
+    service = kind == Kind.DEPLOYMENT
+    return derive(current, own, desired=replicas, service=service, stopping=bool(stopping), array=bool(is_array))
 
 
 def _statuses(told: str, stopping: bool) -> Iterator[TaskStatus]:

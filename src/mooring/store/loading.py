@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any
@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model import lifecycle
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
+from mooring.model.reasons import Reason
 from mooring.model.slots import Amounts
 from mooring.store.sets import Statement
 from mooring.store.types import as_uuid
@@ -24,13 +25,16 @@ _living = ", ".join(f"'{status}'" for status in sorted({*lifecycle.OCCUPYING, Ta
 _TASK = """
     i.ordinal, t.id, t.status, t.node_id, t.current, t.requeue, t.version, CAST(t.requested_slots AS text),
     t.started_at IS NOT NULL, t.freed_at IS NOT NULL, t.preempted_by IS NOT NULL, CAST(t.ports AS text),
-    t.devices IS NOT NULL
+    t.devices IS NOT NULL, t.failures, t.reason ->> 'code'
 """
 _ID = {"id": "uuid"}
 _LOCK = Statement(
     """
     SELECT i.ordinal, w.status, w.name, w.kind, w.user_id, w.stopping, w.replicas, w.gang, w.min_tasks, w.single_node,
-        w.max_per_node, w.version, w.ended_at, w.removed_at, w.access_key, w.project_id, w.domain_id, p.name, w.private
+        w.max_per_node, w.version, w.ended_at, w.removed_at, w.access_key, w.project_id, w.domain_id, p.name, w.private,
+        w.type, w.array IS NOT NULL, w.parallel,
+        w.time_limit_seconds, w.max_retries, CAST(w.retry_on AS text), w.priority,
+        coalesce(CAST(p.options ->> 'deprioritise' AS bigint), 0)
     FROM {rows} i JOIN workloads w ON w.id = i.id JOIN pools p ON p.id = w.pool_id ORDER BY w.id
     """,
     _ID,
@@ -68,11 +72,27 @@ class LoadedWorkload:
     domain_id: Any
     pool: str
     private: bool
+    type: str
+    array: bool
+    parallel: int | None
+    time_limit_seconds: int | None
+    max_retries: int
+    retry_on: str | None
+    """Exit codes as JSON; None: any."""
+    priority: int
+    deprioritise: int
+    """How much lower it waits again if it cannot be started; 0: it fails."""
 
     @property
     def counts_tasks(self) -> bool:
         """Where and how many of its tasks are matters for placing another."""
-        return self.max_per_node is not None or self.min_tasks is not None or self.single_node
+        counted = (self.max_per_node, self.min_tasks, self.parallel)
+        return self.single_node or any(number is not None for number in counted)
+
+    def lower(self, reason: Reason) -> Reason:
+        """Nothing came of it, so it waits again behind others: the reason, with the priority that it has now."""
+        self.priority = max(0, self.priority - self.deprioritise)
+        return replace(reason, message=f"{reason.message}; it waits again with priority {self.priority}")
 
 
 @dataclass(slots=True)
@@ -92,6 +112,10 @@ class LoadedTask:
     ports: str | None
     """As JSON, and None where it has none."""
     has_devices: bool
+    failures: int
+    """Of earlier attempts."""
+    code: str | None
+    """Of the reason that was stored last."""
     column: str | None
     """Where ledger and counters have what it occupies: held, reserved or used."""
 
@@ -160,7 +184,8 @@ async def _owners(connection: AsyncConnection, task_ids: Sequence[UUID]) -> list
 
 
 def _task(workload_id: UUID, row: Sequence[Any]) -> LoadedTask:
-    _, task_id, status, node_id, current, requeue, version, request, started, freed, preempted, ports, devices, *_ = row
+    _, task_id, status, node_id, current, requeue, version, request, started, freed, preempted, ports, *more = row
+    devices, failures, code, *_ = more
     return LoadedTask(
         as_uuid(task_id),
         workload_id,
@@ -174,6 +199,8 @@ def _task(workload_id: UUID, row: Sequence[Any]) -> LoadedTask:
         preempted,
         ports,
         devices,
+        failures,
+        code,
         None if node_id is None else "held" if status == TaskStatus.RESERVED else "used" if started else "reserved",
     )
 

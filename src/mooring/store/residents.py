@@ -27,7 +27,7 @@ async def on_nodes(
     """The tasks on these nodes (None: on all), by node; `constraints` by workload are the caller's."""
     # Of a session nothing is left when one task is gone. A service replaces what it loses, one by one, unless it is a
     # gang by its own wish: one that fails at once only has to start as a whole.
-    several = and_(workloads.c.kind == Kind.SESSION, workloads.c.replicas > 1)
+    several = and_(workloads.c.kind == Kind.SESSION, workloads.c.array.is_(None), workloads.c.replicas > 1)
     whole = or_(several, and_(workloads.c.gang, workloads.c.on_insufficient != OnInsufficient.FAIL))
     leaving = and_(tasks.c.status == TaskStatus.TERMINATING, tasks.c.preempted_by.is_not(None))
     query = (

@@ -457,6 +457,12 @@ tasks = Table(
     Index("ix_tasks_node_id_status", "node_id", "status"),
     Index("ix_tasks_status", "status"),
     _ended_index("tasks"),
+    Index(
+        "ix_tasks_deadline_at_alive",
+        "deadline_at",
+        sqlite_where=text("deadline_at IS NOT NULL AND ended_at IS NULL"),
+        postgresql_where=text("deadline_at IS NOT NULL AND ended_at IS NULL"),
+    ),
 )
 
 resource_allocations = Table(

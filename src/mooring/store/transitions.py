@@ -6,9 +6,9 @@ writers never wait for each other in a circle. A change that repeats or is no lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
@@ -16,11 +16,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model import lifecycle
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.reasons import Reason
-from mooring.store import events
+from mooring.store import endings, events
 from mooring.store.changes import Applied, Change
 from mooring.store.charges import Charges
-from mooring.store.derivation import derive_workloads
+from mooring.store.derivation import Ends, derive_workloads
 from mooring.store.engine import keeps_copies
 from mooring.store.history import Journal
 from mooring.store.loading import Loaded, LoadedTask, load, load_ended
@@ -46,6 +45,7 @@ _WRITE_TASKS = Update(
         "devices": "jsonb",
         "scheduled": "boolean",
         "started": "boolean",
+        "deadline": "timestamptz",
         "ended": "boolean",
         "freed": "boolean",
         "exit_code": "bigint",
@@ -72,6 +72,7 @@ _WRITE_TASKS = Update(
         """,
         "scheduled": "scheduled_at = CASE WHEN i.scheduled THEN {at} ELSE t.scheduled_at END",
         "started": "started_at = CASE WHEN i.started THEN {at} ELSE t.started_at END",
+        "deadline": "deadline_at = coalesce(i.deadline, t.deadline_at)",
         "ended": """
             ended_at = CASE WHEN i.ended THEN {at} ELSE t.ended_at END,
             exit_code = coalesce(i.exit_code, t.exit_code)
@@ -92,16 +93,16 @@ async def apply(
     now: datetime,
     term: int | None = None,
     also: Iterable[UUID] = (),
-    failed: Mapping[UUID, Reason] | None = None,
+    ended: Ends | None = None,
     loaded: Loaded | None = None,
     guarded: bool = False,
 ) -> Applied:
     """Make the changes that are legal now.
 
-    `also`: workloads to derive anew even if none of their tasks changed. `failed`: workloads that end FAILED as a
-    whole, whatever their kind, unless some task of theirs is still alive. `loaded`: what the caller locked and read
-    in this transaction for the same workloads; it is changed on the way. `guarded`: raise TooLittleLeft instead of
-    putting more on a node than fits there.
+    `also`: workloads to derive anew even if none of their tasks changed. `ended`: workloads that end as a whole, and
+    how, whatever their kind, unless some task of theirs is still alive. `loaded`: what the caller locked and read in
+    this transaction for the same workloads; it is changed on the way. `guarded`: raise TooLittleLeft instead of putting
+    more on a node than fits there.
     """
     if loaded is None:
         loaded = await load(connection, tasks_of=[change.task_id for change in changes], workload_ids=also)
@@ -109,16 +110,21 @@ async def apply(
     applied = Applied()
     written: dict[UUID, _Written] = {}
     moves, charges = Moves(), Charges()
+    lowered: set[UUID] = set()
     for change in _with_all_holds(changes, loaded):
         task = loaded.tasks.get(change.task_id)
         if task is None or change.new not in lifecycle.TASK_EDGES[task.status]:
             continue
         old = task.status
+        if lifecycle.is_end(change.new):
+            change = endings.of_task(change, task, loaded.workloads[task.workload_id], lowered)
         row = written.get(task.id)
         if row is None:
             row = written[task.id] = _Written(task)
             charges.begin(task)
         _change(row, change, old, moves)
+        if change.new is TaskStatus.RUNNING and (limit := loaded.workloads[task.workload_id].time_limit_seconds):
+            row.deadline = now + timedelta(seconds=limit)
         why = change.reason.message if change.reason else change.node_name and f"Placed on {change.node_name}"
         journal.note("task", task.id, task.workload_id, old, change.new, why)
         # A hold that is given up changes the node that it was on.
@@ -131,7 +137,7 @@ async def apply(
         if written:
             await moves.write(writes, now, locked_nodes=loaded.locked_nodes, guarded=guarded)
             await _write(writes, written.values(), now)
-        await derive_workloads(writes, loaded, applied, failed or {}, journal)
+        await derive_workloads(writes, loaded, applied, ended or {}, lowered, journal)
         await charges.write(writes, loaded, journal)
         await journal.write(writes)
     moves.check()
@@ -193,6 +199,7 @@ class _Written:
     devices: dict[str, list[tuple[int, int]]] | None = None
     scheduled: bool = False
     started: bool = False
+    deadline: datetime | None = None
     ended: bool = False
     freed: bool = False
     preempted_by: UUID | None = None
@@ -231,6 +238,7 @@ class _Written:
             self.devices,
             self.scheduled,
             self.started,
+            self.deadline,
             self.ended,
             self.freed,
             self.exit_code,
@@ -252,6 +260,7 @@ def _change(row: _Written, change: Change, old: TaskStatus, moves: Moves) -> Non
     task.version += 1
     if change.reason is not None:
         row.reason = change.reason.as_dict()
+        task.code = change.reason.code
     if change.restarts is not None:
         row.restarts = change.restarts
     if new is TaskStatus.SCHEDULED or new is TaskStatus.RESERVED:
@@ -276,6 +285,7 @@ def _change(row: _Written, change: Change, old: TaskStatus, moves: Moves) -> Non
         row.release()
         moves.give_up(move)
     elif lifecycle.is_end(new):
+        task.requeue = task.requeue or change.requeue
         row.ended = True
         row.exit_code = change.exit_code
         if change.freed or old not in lifecycle.OCCUPYING:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import and_, bindparam, not_, or_, select, update
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.admission import Checked
@@ -114,6 +114,18 @@ class NewWorkload:
     terms: Terms = NO_TERMS
 
 
+class NewTask(NamedTuple):
+    """A task that waits for a node; `failures`: of the attempts before it."""
+
+    id: UUID
+    workload_id: UUID
+    task_index: int
+    request: Mapping[str, int]
+    attempt: int = 1
+    not_before: datetime | None = None
+    failures: int = 0
+
+
 async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) -> dict[tuple[UUID, str], UUID]:
     """Which (user, name) of these are taken by which living workload."""
     rows = await connection.execute(
@@ -144,9 +156,9 @@ async def _submit(writes: sets.Writes, new: Sequence[NewWorkload], now: datetime
         ],
     )
     wanted = [
-        (w.id, task_id, index, 1, None, w.template.request) for w in new for index, task_id in enumerate(w.task_ids)
+        NewTask(task_id, w.id, index, w.template.request) for w in new for index, task_id in enumerate(w.task_ids)
     ]
-    await _insert_tasks(writes, wanted, now)
+    await insert_tasks(writes, wanted, now)
     journal = Journal("", now)
     for w in new:
         journal.actor = str(w.principal.user_id)
@@ -156,34 +168,31 @@ async def _submit(writes: sets.Writes, new: Sequence[NewWorkload], now: datetime
     await journal.write(writes)
 
 
-async def _insert_tasks(
-    writes: sets.Writes,
-    wanted: Sequence[tuple[UUID, UUID, int, int, datetime | None, Mapping[str, int]]],
-    now: datetime,
-) -> None:
+async def insert_tasks(writes: sets.Writes, wanted: Sequence[NewTask], now: datetime) -> None:
     await sets.insert(
         writes,
         tasks,
         [
             {
-                "id": task_id,
-                "workload_id": workload_id,
-                "task_index": index,
-                "attempt": attempt,
+                "id": new.id,
+                "workload_id": new.workload_id,
+                "task_index": new.task_index,
+                "attempt": new.attempt,
                 "current": True,
                 "status": TaskStatus.PENDING,
-                "requested_slots": request,
+                "requested_slots": new.request,
                 "occupied_slots": {},
-                "not_before": not_before,
+                "not_before": new.not_before,
+                "failures": new.failures,
                 "created_at": now,
             }
-            for workload_id, task_id, index, attempt, not_before, request in wanted
+            for new in wanted
         ],
     )
     ledger = [
-        {"task_id": task_id, "slot_name": slot, "requested": amount, "created_at": now}
-        for _, task_id, _, _, _, request in wanted
-        for slot, amount in request.items()
+        {"task_id": new.id, "slot_name": slot, "requested": amount, "created_at": now}
+        for new in wanted
+        for slot, amount in new.request.items()
     ]
     await sets.insert(writes, resource_allocations, ledger)
 
@@ -385,9 +394,19 @@ async def note_admission(connection: AsyncConnection, looks: Mapping[UUID, Check
 
 
 async def stop(
-    connection: AsyncConnection, workload_id: UUID, *, actor: str, now: datetime, remove: bool, reason: Reason
+    connection: AsyncConnection,
+    workload_id: UUID,
+    *,
+    actor: str,
+    now: datetime,
+    remove: bool,
+    reason: Reason,
+    force: bool = False,
 ) -> Applied:
-    """Ask for the end of a workload: what has no node ends at once, the rest when its node says so."""
+    """Ask for the end of a workload: what has no node ends at once, the rest when its node says so.
+
+    `force`: the rest is given up as well. It counts on its node until that says that nothing is left of it.
+    """
     locked = await lock_workloads(connection, [workload_id])
     workload = locked[workload_id]
     values: dict[str, Any] = {"stopping": True} if workload.ended_at is None else {}
@@ -399,19 +418,27 @@ async def stop(
     rows = await connection.execute(
         select(tasks.c.id, tasks.c.status).where(tasks.c.workload_id == workload_id).order_by(tasks.c.id)
     )
-    changes = [ending(row.id, TaskStatus(row.status), reason) for row in rows if not is_end(TaskStatus(row.status))]
+    living = [(row.id, status) for row in rows if not is_end(status := TaskStatus(row.status))]
+    changes = [ending(task_id, status, reason, force=force) for task_id, status in living]
     return await transitions.apply(connection, changes, actor=actor, now=now, also=[workload_id])
 
 
-def ending(task_id: UUID, status: TaskStatus, reason: Reason) -> Change:
-    """The change that ends a living task from its present status."""
-    at_once = status in (TaskStatus.PENDING, TaskStatus.RESERVED)
-    return Change(task_id, TaskStatus.CANCELLED if at_once else TaskStatus.TERMINATING, reason)
+def ending(task_id: UUID, status: TaskStatus, reason: Reason, *, force: bool = False) -> Change:
+    """The change that ends a living task from its present status; `force`: whatever its node says."""
+    if status in (TaskStatus.PENDING, TaskStatus.RESERVED):
+        return Change(task_id, TaskStatus.CANCELLED, reason)
+    return (
+        Change(task_id, TaskStatus.LOST, reason, freed=False)
+        if force
+        else Change(task_id, TaskStatus.TERMINATING, reason)
+    )
 
 
-def displacing(task_id: UUID, status: TaskStatus, reason: Reason) -> Change:
+def displacing(task_id: UUID, status: TaskStatus, reason: Reason, *, requeue: bool = False) -> Change:
     """The change for a task that has to leave its node: where a place is only kept, nothing has to end."""
-    return Change(task_id, TaskStatus.PENDING if status is TaskStatus.RESERVED else TaskStatus.TERMINATING, reason)
+    if status is TaskStatus.RESERVED:
+        return Change(task_id, TaskStatus.PENDING, reason)
+    return Change(task_id, TaskStatus.TERMINATING, reason, requeue=requeue)
 
 
 def losing(task_id: UUID, status: TaskStatus, reason: Reason, *, freed: bool) -> Change:
@@ -445,10 +472,10 @@ async def scale(connection: AsyncConnection, workload_id: UUID, replicas: int, *
     changes: list[Change] = []
     if missing > 0:
         indexes = range(row.next_index, row.next_index + missing)
-        added = [(workload_id, new_id(), index, 1, None, row.requested_slots) for index in indexes]
+        added = [NewTask(new_id(), workload_id, index, row.requested_slots) for index in indexes]
         scaled = events.NewEvent("workload", workload_id, row.version + 1, "scaled", None, workload_id)
         async with sets.Writes(connection) as writes:
-            await _insert_tasks(writes, added, now)
+            await insert_tasks(writes, added, now)
             await events.tell(writes, [scaled], now)
     elif missing < 0:
         reason = Reason("scaled-down", f"Scaled down to {replicas}", "user")
@@ -464,89 +491,9 @@ async def scale(connection: AsyncConnection, workload_id: UUID, replicas: int, *
     return await transitions.apply(connection, changes, actor=actor, now=now, also=[workload_id])
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A current task that ended and is to be replaced: a service's, or one that is to be tried again."""
-
-    task_id: UUID
-    workload_id: UUID
-    index: int
-    attempt: int
-    status: TaskStatus
-    ended_at: datetime | None
-    started_at: datetime | None
-
-
-async def ended_replicas(connection: AsyncConnection, limit: int = 1000) -> list[Ended]:
-    """What starts together waits again together: its victims are replaced when the last of them has left."""
-    sibling = tasks.alias()
-    still_leaving = select(sibling.c.id).where(
-        sibling.c.workload_id == workloads.c.id, sibling.c.requeue, sibling.c.status == TaskStatus.TERMINATING
-    )
-    together = or_(workloads.c.gang, workloads.c.single_node, workloads.c.min_tasks.is_not(None))
-    rows = await connection.execute(
-        select(
-            tasks.c.id,
-            tasks.c.workload_id,
-            tasks.c.task_index,
-            tasks.c.attempt,
-            tasks.c.status,
-            tasks.c.ended_at,
-            tasks.c.started_at,
-        )
-        .join(workloads, workloads.c.id == tasks.c.workload_id)
-        .where(
-            tasks.c.current,
-            tasks.c.status.in_([s for s in TaskStatus if is_end(s)]),
-            or_(workloads.c.kind == Kind.DEPLOYMENT, and_(tasks.c.requeue, tasks.c.status != TaskStatus.SUCCEEDED)),
-            not_(and_(tasks.c.requeue, together, still_leaving.exists())),
-            workloads.c.ended_at.is_(None),
-            workloads.c.stopping.is_(False),
-        )
-        .order_by(tasks.c.id)
-        .limit(limit)
-    )
-    return [Ended(r[0], r[1], r[2], r[3], TaskStatus(r[4]), r[5], r[6]) for r in rows]
-
-
-async def succeed(
-    connection: AsyncConnection,
-    successors: Iterable[tuple[UUID, UUID, datetime | None]],
-    *,
-    actor: str,
-    now: datetime,
-    term: int | None,
-) -> int:
-    """Replace tasks by successors (attempt + 1) that wait for a node: (task, its workload, not before)."""
-    wanted = {task_id: (workload_id, not_before) for task_id, workload_id, not_before in successors}
-    locked = await lock_workloads(connection, {workload_id for workload_id, _ in wanted.values()})
-    new: list[tuple[UUID, UUID, int, int, datetime | None, Mapping[str, int]]] = []
-    superseded: list[UUID] = []
-    for part in chunks(sorted(wanted)):
-        rows = await connection.execute(
-            select(tasks.c.id, tasks.c.workload_id, tasks.c.task_index, tasks.c.attempt, tasks.c.requested_slots).where(
-                tasks.c.id.in_(part), tasks.c.current
-            )
-        )
-        for row in rows.all():
-            workload = locked[row.workload_id]
-            if workload.stopping or workload.ended_at is not None:
-                continue
-            not_before = wanted[row.id][1]
-            new.append((row.workload_id, new_id(), row.task_index, row.attempt + 1, not_before, row.requested_slots))
-            superseded.append(row.id)
-    for part in chunks(superseded):
-        await connection.execute(update(tasks).where(tasks.c.id.in_(part)).values(current=False))
-    async with sets.Writes(connection) as writes:
-        await _insert_tasks(writes, new, now)
-    affected = {workload_id for workload_id, *_ in new}
-    await transitions.apply(connection, [], actor=actor, now=now, term=term, also=affected)
-    await events.append(
-        connection,
-        [events.NewEvent("workload", w, locked[w].version, "replaced", None, w) for w in sorted(affected)],
-        now,
-    )
-    return len(new)
+async def set_priority(connection: AsyncConnection, workload_id: UUID, priority: int) -> None:
+    """The caller tells of it, with what made it change."""
+    await connection.execute(update(workloads).where(workloads.c.id == workload_id).values(priority=priority))
 
 
 async def postpone(connection: AsyncConnection, task_ids: Sequence[UUID], not_before: datetime) -> None:
@@ -574,20 +521,6 @@ async def asked_of_devices(
         if any(amount and slot_type(slot).devices for slot, amount in request.items()):
             asked[tuple(sorted(request.items()))] += replicas
     return asked.most_common(_TYPICAL_KINDS)
-
-
-async def half_stopped(connection: AsyncConnection) -> list[tuple[UUID, TaskStatus]]:
-    """Living tasks of workloads that are on their way out because another task of theirs ended badly."""
-    rows = await connection.execute(
-        select(tasks.c.id, tasks.c.status)
-        .join(workloads, workloads.c.id == tasks.c.workload_id)
-        .where(
-            workloads.c.status == WorkloadStatus.TERMINATING,
-            tasks.c.status.in_([s for s in TaskStatus if not is_end(s) and s is not TaskStatus.TERMINATING]),
-        )
-        .order_by(tasks.c.id)
-    )
-    return [(row.id, TaskStatus(row.status)) for row in rows]
 
 
 async def constraints_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, Constraints]:

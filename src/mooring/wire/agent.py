@@ -75,6 +75,15 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     """The OS user that an admin mapped to the tenant."""
 
 
+class EndWarning(msgspec.Struct, frozen=True, kw_only=True):
+    """What the task's processes are sent before its time is over, once for each such time."""
+
+    at: float
+    """In seconds since 1970."""
+    signal: str
+    """Its name without SIG: `USR1`."""
+
+
 class DesiredTask(msgspec.Struct, frozen=True, kw_only=True):
     task_id: UUID
     workload_id: UUID
@@ -96,6 +105,7 @@ class DesiredTask(msgspec.Struct, frozen=True, kw_only=True):
     restart: Literal["never", "on-failure", "always"]
     max_restarts: int
     grace_seconds: int
+    warning: EndWarning | None = None
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):

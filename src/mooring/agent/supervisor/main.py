@@ -23,6 +23,7 @@ RUNNING, CLEARING, WAITING, ENDED = "running", "clearing", "waiting", "ended"
 
 _LONGEST_BACKOFF_SECONDS = 30.0
 _SHORTEST_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 0.002, 0.2
+_LONGEST_SLEEP_SECONDS = 3600.0
 _CHUNK = 65536
 # More than a pipe can hold, yet a process that never stops talking does not keep the loop from its other work.
 _CHUNKS_AT_ONCE = 32
@@ -97,15 +98,17 @@ class Supervisor:
         self.asked_cause = ""
         self.stop_cause = ""
         """Who ended the task, if it did not end by itself before."""
+        self.warning: dict[str, Any] | None = None
+        """What the processes are to be sent, and when, unless that was done."""
+        self.warned_at: float | None = None
         self.kill_at: float | None = None
         self.look_seconds = _SHORTEST_LOOK_SECONDS
         self.first_failure: Container | None = None
         self.wake, wake_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGTERM):
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: None)
-        for number in (signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         # The agent has them blocked until here: a request to stop must not kill a supervisor that is still starting.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
@@ -115,6 +118,7 @@ class Supervisor:
         self.record("starting")
         if os.path.exists(f"{self.folder}/{record.STOP}"):
             self.stop()
+        self.take_warning()
         for container in self.containers:
             self.start(container)
         if any(container.phase == RUNNING for container in self.containers):
@@ -162,6 +166,8 @@ class Supervisor:
                 if signal.SIGTERM in data:
                     self.reap()
                     self.stop()
+                if signal.SIGHUP in data:
+                    self.take_warning()
         for container in self.containers:
             container.pump()
 
@@ -170,6 +176,9 @@ class Supervisor:
         due = [container.restart_at - now for container in self.containers if container.phase == WAITING]
         if self.kill_at is not None:
             due.append(self.kill_at - now)
+        if self.warning is not None:
+            # The clock of the day may be set meanwhile, and no sleep may be arbitrarily long.
+            due.append(min(self.warning["at"] - time.time(), _LONGEST_SLEEP_SECONDS))
         if self.looking():
             # A killed process is gone soon, but nothing tells when a grandchild is: look again, ever less often.
             due = [max(seconds, self.look_seconds) for seconds in due] + [self.look_seconds]
@@ -212,6 +221,8 @@ class Supervisor:
                 self.settle(container)
             elif container.phase == WAITING and (self.stopping or now >= container.restart_at):
                 self.restart(container)
+        if self.warning is not None and time.time() >= self.warning["at"]:
+            self.warn(self.warning)
         if self.kill_at is not None and now >= self.kill_at:
             for container in self.containers:
                 if container.phase == RUNNING:
@@ -258,6 +269,19 @@ class Supervisor:
                 self.stop_cause = self.asked_cause
         grace = asked.get("grace_seconds")
         self.begin_stop(self.task["grace_seconds"] if grace is None else grace)
+
+    def take_warning(self) -> None:
+        """Someone said what to tell the processes before their time is over; each time is warned of once."""
+        asked = record.read(f"{self.folder}/{record.WARNING}")
+        self.warning = asked if asked is not None and asked["at"] != self.warned_at else None
+
+    def warn(self, warning: dict[str, Any]) -> None:
+        self.warning, self.warned_at = None, warning["at"]
+        if self.stopping or warning["number"] is None:
+            return
+        for container in self.containers:
+            if container.phase == RUNNING:
+                tree.send(self.processes(container), warning["number"])
 
     def begin_stop(self, grace_seconds: float) -> None:
         kill_at = time.monotonic() + max(grace_seconds, 0)

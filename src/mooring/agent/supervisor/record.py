@@ -43,6 +43,7 @@ SPEC = "spec.json"
 STATE = "state.json"
 EXIT = "exit.json"
 STOP = "stop.json"
+WARNING = "warning.json"
 LOCK = "lock"
 
 

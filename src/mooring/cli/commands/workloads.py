@@ -1,4 +1,4 @@
-"""`mooring scale`, `mooring extend` and `mooring rm`: changing and ending workloads."""
+"""`mooring scale`, `extend`, `cancel` and `rm`: changing and ending workloads."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from mooring.wire.api import WorkloadView
 
 app = typer.Typer()
+
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Do not wait for nodes that do not answer; they stay charged until they do.")
+]
 
 
 @app.command(rich_help_panel=WORK)
@@ -72,14 +76,26 @@ def extend(
 
 
 @app.command(rich_help_panel=WORK)
-def rm(names: WorkloadsArgument, yes: YesOption = False, server: ServerOption = None) -> None:
+def cancel(names: WorkloadsArgument, force: ForceOption = False, server: ServerOption = None) -> None:
+    """End workloads and leave them on the list."""
+    from mooring.cli.connection import connect
+
+    with connect(server) as client:
+        worst = end_each(names, lambda name: client.cancel(name, force=force))
+    raise typer.Exit(worst)
+
+
+@app.command(rich_help_panel=WORK)
+def rm(
+    names: WorkloadsArgument, yes: YesOption = False, force: ForceOption = False, server: ServerOption = None
+) -> None:
     """Stop workloads and take them off the list."""
     from mooring.cli.connection import connect
 
     if not yes:
         _confirm(names)
     with connect(server) as client:
-        worst = end_each(names, client.remove)
+        worst = end_each(names, lambda name: client.remove(name, force=force))
     raise typer.Exit(worst)
 
 

@@ -154,6 +154,13 @@ def upgrade() -> None:
     with op.batch_alter_table("tasks", schema=None) as batch_op:
         batch_op.add_column(sa.Column("failures", sa.Integer(), server_default=sa.text("0"), nullable=False))
         batch_op.add_column(sa.Column("deadline_at", sa.DateTime(timezone=True), nullable=True))
+        batch_op.create_index(
+            "ix_tasks_deadline_at_alive",
+            ["deadline_at"],
+            unique=False,
+            sqlite_where=sa.text("deadline_at IS NOT NULL AND ended_at IS NULL"),
+            postgresql_where=sa.text("deadline_at IS NOT NULL AND ended_at IS NULL"),
+        )
 
     # Nothing wrote these two so far.
     op.drop_table("tenant_resources")
@@ -288,6 +295,7 @@ def downgrade() -> None:
         sa.PrimaryKeyConstraint("scope", "tenant_id", "slot_name", name=op.f("pk_tenant_resources")),
     )
     with op.batch_alter_table("tasks", schema=None) as batch_op:
+        batch_op.drop_index("ix_tasks_deadline_at_alive")
         batch_op.drop_column("deadline_at")
         batch_op.drop_column("failures")
 

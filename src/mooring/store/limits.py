@@ -1,0 +1,127 @@
+"""What time ends: tasks past their deadline, and workloads that wait too long or for what can never come any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from sqlalchemy import and_, case, func, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.dependencies import Condition, OnDependencyFailure
+from mooring.model.lifecycle import TaskStatus, WorkloadStatus, is_end
+from mooring.model.reasons import Reason
+from mooring.store import transitions
+from mooring.store.changes import Applied, Change
+from mooring.store.derivation import Ends
+from mooring.store.endings import time_is_over
+from mooring.store.loading import load
+from mooring.store.tables import dependencies, tasks, workloads
+
+_HAS_NO_NODE = frozenset({TaskStatus.PENDING, TaskStatus.RESERVED})
+_LIMIT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What is due now, and when to look again at the latest; None: nothing is to come."""
+
+    changes: list[Change]
+    next_at: datetime | None
+
+
+async def overdue(connection: AsyncConnection, now: datetime) -> Due:
+    """The running tasks whose time limit is over."""
+    own = tasks.c
+    rows = await connection.execute(
+        select(own.id, own.deadline_at, workloads.c.time_limit_seconds)
+        .join(workloads, workloads.c.id == own.workload_id)
+        .where(own.deadline_at.is_not(None), own.ended_at.is_(None), own.status == TaskStatus.RUNNING)
+        .order_by(own.deadline_at)
+        .limit(_LIMIT)
+    )
+    changes: list[Change] = []
+    for row in rows:
+        if row.deadline_at > now:
+            return Due(changes, row.deadline_at)
+        changes.append(Change(row.id, TaskStatus.TERMINATING, time_is_over(row.time_limit_seconds)))
+    return Due(changes, None)
+
+
+async def expired(
+    connection: AsyncConnection, timeouts: Mapping[UUID, int], now: datetime
+) -> tuple[Ends, datetime | None]:
+    """The workloads that never had a place and wait for longer than their pool's timeout, and when the next will."""
+    ends: dict[UUID, tuple[WorkloadStatus, Reason]] = {}
+    coming: list[datetime] = []
+    for pool_id, seconds in timeouts.items():
+        timeout = timedelta(seconds=seconds)
+        reason = Reason("pending-timeout", f"It found no place within {seconds} s", "limits", "never")
+        waits = and_(
+            workloads.c.pool_id == pool_id,
+            workloads.c.status == WorkloadStatus.PENDING,
+            workloads.c.placed_before.is_(False),
+            workloads.c.stopping.is_(False),
+        )
+        # Who asked for a later start waits from then on.
+        later = workloads.c.starts_at > workloads.c.created_at
+        since = case((later, workloads.c.starts_at), else_=workloads.c.created_at)
+        rows = await connection.execute(select(workloads.c.id).where(waits, since <= now - timeout).limit(_LIMIT))
+        ends |= {row.id: (WorkloadStatus.EXPIRED, reason) for row in rows}
+        first = select(func.min(since)).where(waits, since > now - timeout)
+        if (oldest := (await connection.execute(first)).scalar()) is not None:
+            coming.append(oldest + timeout)
+    return ends, min(coming, default=None)
+
+
+async def forlorn(connection: AsyncConnection) -> Ends:
+    """The workloads that wait for an end that can never come any more, and are not to wait for ever."""
+    other = workloads.alias()
+    succeeded = other.c.status == WorkloadStatus.SUCCEEDED
+    broken = or_(
+        and_(dependencies.c.condition == Condition.AFTER_OK, ~succeeded),
+        and_(dependencies.c.condition == Condition.AFTER_FAIL, succeeded),
+    )
+    rows = await connection.execute(
+        select(workloads.c.id, other.c.name, other.c.status, dependencies.c.condition)
+        .join(dependencies, dependencies.c.workload_id == workloads.c.id)
+        .join(other, other.c.id == dependencies.c.depends_on)
+        .where(
+            workloads.c.ended_at.is_(None),
+            workloads.c.stopping.is_(False),
+            workloads.c.on_dependency_failure == OnDependencyFailure.CANCEL,
+            other.c.ended_at.is_not(None),
+            broken,
+        )
+        .order_by(workloads.c.id, other.c.id)
+        .limit(_LIMIT)
+    )
+    ends: dict[UUID, tuple[WorkloadStatus, Reason]] = {}
+    for row in rows:
+        wanted = "succeed" if row.condition == Condition.AFTER_OK else "fail"
+        message = f"It was to run if {row.name!r} would {wanted}; that one is {row.status.lower()}"
+        reason = Reason("dependency-failed", message, "dependencies", "never")
+        ends.setdefault(row.id, (WorkloadStatus.CANCELLED, reason))
+    return ends
+
+
+async def end_waiting(
+    connection: AsyncConnection, ends: Ends, *, actor: str, now: datetime, term: int | None
+) -> Applied:
+    """End these workloads as a whole, but for those that got something on a node meanwhile."""
+    loaded = await load(connection, workload_ids=ends)
+    placed = {task.workload_id for task in loaded.tasks.values() if not _has_no_node(task.status)}
+    over = {id for id, w in loaded.workloads.items() if w.stopping or w.ended_at is not None}
+    left = {workload_id: how for workload_id, how in ends.items() if workload_id not in placed | over}
+    changes = [
+        Change(task.id, TaskStatus.CANCELLED, left[task.workload_id][1])
+        for task in loaded.tasks.values()
+        if task.workload_id in left and not is_end(task.status)
+    ]
+    return await transitions.apply(connection, changes, actor=actor, now=now, term=term, loaded=loaded, ended=left)
+
+
+def _has_no_node(status: TaskStatus) -> bool:
+    return status in _HAS_NO_NODE or is_end(status)
