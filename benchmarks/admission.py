@@ -10,7 +10,9 @@ from uuid import UUID
 from mooring.model.quotas import Scope, Tenant
 from mooring.model.workloads import Workload
 from mooring.scheduling.admission import Admission, AdmissionContext, Rejection
+from mooring.scheduling.ordering.bands import ordered
 from mooring.scheduling.ordering.fifo import FifoSequencer
+from mooring.scheduling.plugins import Situation
 from mooring.scheduling.usage import Usage, tenants_of
 
 WORKLOADS = 50_000
@@ -43,7 +45,8 @@ def _measure(waiting: Sequence[Workload], usage: Usage) -> tuple[float, int]:
     """Seconds of ordering and admission, and how many were admitted."""
     started = perf_counter()
     admission = Admission(AdmissionContext(NOW, usage))
-    admitted = sum(not isinstance(admission.admit(each), Rejection) for each in FifoSequencer().order(waiting))
+    turns = ordered(FifoSequencer(), waiting, Situation())
+    admitted = sum(not isinstance(admission.admit(each), Rejection) for each in turns)
     return perf_counter() - started, admitted
 
 

@@ -202,3 +202,18 @@ def test_a_validator_that_raises_is_named_and_nobody_passes_it(moment: Moment):
         with pytest.raises(SeveralRefusals) as refused:
             admission.check(work())
         assert refused.value.message == told
+
+
+def test_who_is_like_one_that_was_refused_is_refused_alike_until_something_moves():
+    usage = Usage()
+    usage.tell(USER, limits={"cpu": 6000}, name="ann")
+    admission = Admission(AdmissionContext(NOW, usage))
+    first = admitted(admission.admit(work("first")))
+    second, third = rejected(admission.admit(work("second"))), rejected(admission.admit(work("third")))
+    assert (third.workload.name, third.reason) == ("third", second.reason)
+    assert rejected(admission.admit(work("later", starts_at=NOW + timedelta(hours=1)))).reason != second.reason
+    assert admitted(admission.admit(work("small", request={"cpu": 2000})))
+    told = "user 'ann' may use 6 cpu; 6 are in use and this asks for 4 (4 too many)"
+    assert rejected(admission.admit(work("third"))).reason.message == told
+    admission.refund(first)
+    assert admitted(admission.admit(work("third")))
