@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from mooring.intake.questions import as_workload
+from mooring.intake.submitted import as_workload
 from mooring.mirror.admission import tell_tenants
 from mooring.model.admission import AdmissionError
 from mooring.model.policies import Policy

@@ -9,15 +9,19 @@ from uuid import UUID
 
 from mooring.clock import now
 from mooring.intake.acting import Acting
+from mooring.intake.admission import open_gate
 from mooring.intake.batch import name_taken
+from mooring.intake.submitted import as_workload
 from mooring.intake.translation import translate
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
+from mooring.mirror.validators import installed_validators
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.devices import by_slot
 from mooring.model.errors import NotFound
 from mooring.model.tenants import Principal
-from mooring.model.workloads import Task, Workload
+from mooring.model.workloads import Workload
+from mooring.scheduling.admission import Admission
 from mooring.scheduling.explanation import Explanation as Explained
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Scheduler
@@ -27,7 +31,6 @@ from mooring.store.pools import Pool
 from mooring.store.views import workloads as views
 from mooring.store.views.placed import placed
 from mooring.store.views.workloads import TaskRow, WorkloadRow
-from mooring.store.workloads import NewWorkload
 from mooring.wire.api import WorkloadRequest
 from mooring.wire.explanation import Explanation, TaskPlace
 
@@ -42,6 +45,7 @@ class Questions:
         self._database = database
         self._registry = Registry()
         self._registry.discover()
+        self._validators = installed_validators()
         self._acting = Acting(database)
         self._one_at_a_time = asyncio.Lock()
         self._mirror: Mirror | None = None
@@ -63,7 +67,8 @@ class Questions:
             scheduler = self._scheduler(pool)
             waiting = mirror.queue.get(workload_id)
             if waiting is not None:
-                explained = await self._ask(partial(scheduler.explain, waiting, now()))
+                question = partial(scheduler.explain, waiting, now(), admission=self._admission(mirror))
+                explained = await self._ask(question)
             elif there is not None:
                 explained = await self._ask(partial(scheduler.explain_placed, there.workload, devices=there.devices))
             else:
@@ -73,17 +78,22 @@ class Questions:
     async def dry_run(self, principal: Principal, request: WorkloadRequest) -> Explanation:
         """What would become of a request: it is checked as a submission is, and placed on a trial."""
         async with self._one_at_a_time:
-            await self._current()
+            mirror = await self._current()
             acting = await self._acting.within(principal, request.project)
             async with self._database.read() as connection:
                 known, grants = await pools.all_pools(connection), await pool_access.grants(connection)
                 new, pool = translate(request, acting, known, grants)
                 taken = await workloads.names_in_use(connection, [new])
-            if (principal.user_id, new.name) in taken:
-                raise name_taken(new)
-            workload = as_workload(new, pool)
+                if (principal.user_id, new.name) in taken:
+                    raise name_taken(new)
+                gate = await open_gate(connection, [new], self._validators, now())
+                if (refused := await gate.refuses(new)) is not None:
+                    raise refused
+                workload = as_workload(new, pool)
+                await mirror.tenancy.meet(connection, [workload], now())
             scheduler = self._scheduler(pool)
-            explained = await self._ask(partial(scheduler.explain, workload, now()))
+            question = partial(scheduler.explain, workload, now(), admission=self._admission(mirror))
+            explained = await self._ask(question)
         return _tried(workload, pool, explained)
 
     async def _current(self) -> Mirror:
@@ -102,6 +112,10 @@ class Questions:
         assert self._schedulers is not None
         return self._schedulers.of(pool)
 
+    def _admission(self, mirror: Mirror) -> Admission:
+        policies = {pool.name: pool.policy for pool in mirror.pools.values()}
+        return mirror.tenancy.admission(mirror.queue.values(), policies, self._validators, now())
+
     async def _ask(self, question: Callable[[], Explained]) -> Explained:
         try:
             return await asyncio.to_thread(question)
@@ -109,37 +123,6 @@ class Questions:
             # The thread goes on with these columns, so they are left to it.
             self._mirror = None
             raise
-
-
-def as_workload(new: NewWorkload, pool: Pool) -> Workload:
-    """A submission as placement would see it once it is written."""
-    return Workload(
-        id=new.id,
-        name=new.name,
-        kind=new.kind,
-        pool=pool.name,
-        user_id=new.principal.user_id,
-        project_id=new.principal.project_id,
-        domain_id=new.principal.domain_id,
-        runtime=new.template.runtime,
-        request=new.template.request,
-        tasks=tuple(Task(task_id, index) for index, task_id in enumerate(new.task_ids)),
-        created_at=now(),
-        priority=new.priority,
-        architecture=new.template.architecture,
-        region=new.region,
-        gang=new.gang,
-        min_tasks=new.min_tasks,
-        single_node=new.single_node,
-        pack=new.pack,
-        max_per_node=new.max_per_node,
-        spread=new.spread,
-        on_insufficient=new.on_insufficient,
-        constraints=new.constraints,
-        preempts=new.preempts,
-        type=new.type,
-        access_key=new.principal.access_key,
-    )
 
 
 def _shown(row: WorkloadRow, tasks: Sequence[TaskRow], explained: Explained) -> Explanation:

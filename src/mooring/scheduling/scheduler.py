@@ -30,7 +30,7 @@ from mooring.scheduling import compilation
 from mooring.scheduling.admission import Admission, Rejection
 from mooring.scheduling.columns import Cluster
 from mooring.scheduling.evaluation import Evaluations
-from mooring.scheduling.explanation import Explanation, explain, explain_placed, forget
+from mooring.scheduling.explanation import Explanation, explain, explain_placed, forget, not_let_in
 from mooring.scheduling.gangs import fails_at_once, least_together, shape_on_node
 from mooring.scheduling.inspection import Inspection, inspect
 from mooring.scheduling.ordering.bands import in_bands, ordered
@@ -231,15 +231,19 @@ class Scheduler:
         """What every filter and scorer says about every node of the workload's pool; nothing is placed."""
         return inspect(self._evaluations.of(shape_on_node(workload, self.cluster, len(workload.tasks))))
 
-    def explain(self, workload: Workload, now: datetime = END_OF_TIME, *, nearest: int = 3) -> Explanation:
+    def explain(
+        self, workload: Workload, now: datetime = END_OF_TIME, *, nearest: int = 3, admission: Admission | None = None
+    ) -> Explanation:
         """What a pass of this workload alone would decide, and why, with so many of the nearest misses.
 
-        Nothing stays placed.
+        Nothing stays placed or charged.
         """
         apart = Scheduler(cluster=self.cluster, profile=self._copied_profile(), compiled=False)
         decision = apart.decide(workload, now)
         forget(self.cluster, decision)
-        return explain(self.cluster, self._copied_profile(), decision, nearest=nearest)
+        found = explain(self.cluster, self._copied_profile(), decision, nearest=nearest)
+        refused = None if admission is None else admission.refusal(workload)
+        return found if refused is None else not_let_in(found, refused.reason)
 
     def explain_placed(
         self,
