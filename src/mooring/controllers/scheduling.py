@@ -29,6 +29,7 @@ from mooring.scheduling import compilation
 from mooring.scheduling.admission import Admission
 from mooring.scheduling.plugins import NO_FACTORS
 from mooring.scheduling.profiles import Registry
+from mooring.scheduling.reclaim import Guarantees
 from mooring.scheduling.scheduler import Pass, Scheduler
 from mooring.scheduling.waiting import WaitingRoom
 from mooring.store.narration import narrate
@@ -61,6 +62,7 @@ class SchedulingLoop:
         self._validators = installed_validators()
         self.room = self._new_room()
         self._policies: dict[str, PoolPolicy] = {}
+        self._guarantees: Guarantees = {}
         self._admission: Admission | None = None
         """Of the last pass."""
         self._tried_all_at = 0.0
@@ -126,6 +128,10 @@ class SchedulingLoop:
         if policies != self._policies:
             self.room.reconsider({name for name in policies if policies[name] != self._policies.get(name)})
             self._policies = policies
+        lent = self._mirror.guarantees
+        if lent != self._guarantees:
+            self.room.reconsider({p for p in {*lent, *self._guarantees} if lent.get(p) != self._guarantees.get(p)})
+            self._guarantees = lent
         for workload_id, workload in self._mirror.news().items():
             if workload is None:
                 self.room.forget(workload_id)

@@ -24,7 +24,7 @@ from mooring.model.devices import DeviceShare
 from mooring.model.fair_share import Factors
 from mooring.model.nodes import Node
 from mooring.model.pools import HeadOfLine
-from mooring.model.preemption import Budgets, Preemption, Resident
+from mooring.model.preemption import Budgets, Preemption, Resident, VictimScope
 from mooring.model.workloads import Task, Workload
 from mooring.scheduling import compilation
 from mooring.scheduling.admission import Admission, Rejection
@@ -164,10 +164,13 @@ class Scheduler:
         `admission` says who may be placed at all and counts who is; `factors` say who used how little lately.
         """
         waiting = [workload for workload in workloads if not workload.gates]
+        if self.preemptor is not None:
+            self.preemptor.used_in = None if admission is None else admission.context.usage.used_in
         current = Round(
             lambda ordered, stop: self._decide_all(ordered, now, stop),
             now,
             plan=None if self.preemptor is None else partial(self._plans, self.preemptor, now=now),
+            one_plan_at_a_time=self.preemptor is not None and self.preemptor.rules.scope is VictimScope.RECLAIM,
             admission=admission,
             stops=self._lacks_room if self.head_of_line is HeadOfLine.STRICT else None,
         )

@@ -36,8 +36,8 @@ class _Account:
     """Of the levels that have limits."""
     sessions: list[_Limit]
     private_sessions: list[_Limit]
-    in_pools: dict[str, dict[str, int]]
-    """Of the user."""
+    in_pools: tuple[dict[str, dict[str, int]], ...]
+    """Of the user and of the project."""
 
 
 class Usage:
@@ -74,9 +74,9 @@ class Usage:
             self._names[tenant] = name
         return eased
 
-    def tell_in_pools(self, user_id: UUID, used: Mapping[str, Amounts]) -> None:
-        """What a user uses of each pool now."""
-        own = self._in_pools.setdefault(user_id, {})
+    def tell_in_pools(self, tenant_id: UUID, used: Mapping[str, Amounts]) -> None:
+        """What a user or a project uses of each pool now."""
+        own = self._in_pools.setdefault(tenant_id, {})
         own.clear()
         own.update({pool: dict(amounts) for pool, amounts in used.items()})
 
@@ -93,9 +93,9 @@ class Usage:
     def limits_of(self, tenant: Tenant) -> Amounts:
         return self._limits.get(tenant, {})
 
-    def used_in(self, pool: str, user_id: UUID) -> Amounts:
-        """What a user uses of one pool."""
-        return self._in_pools.get(user_id, {}).get(pool, {})
+    def used_in(self, pool: str, tenant_id: UUID) -> Amounts:
+        """What a user or a project uses of one pool."""
+        return self._in_pools.get(tenant_id, {}).get(pool, {})
 
     def charge(self, workload: Workload, tasks: int | None = None) -> None:
         """Count so many tasks of it (None: all); it is a session more unless some of its tasks have a node already."""
@@ -164,11 +164,10 @@ class Usage:
                 used[counter] = used.get(counter, 0) + sessions
         if workload.private:
             return
-        in_pool = account.in_pools.setdefault(workload.pool, {})
+        in_pool = [pools.setdefault(workload.pool, {}) for pools in account.in_pools]
         for slot, amount in workload.request.items():
             moved = amount * tasks
-            in_pool[slot] = in_pool.get(slot, 0) + moved
-            for used in account.used:
+            for used in (*in_pool, *account.used):
                 used[slot] = used.get(slot, 0) + moved
 
     def _violation(self, exceeded: _Limit, requested: int) -> Violation:
@@ -202,7 +201,7 @@ class Usage:
             amounts,
             [each for each in limits if each.slot == SESSIONS],
             [each for each in limits if each.slot == PRIVATE_SESSIONS],
-            self._in_pools.setdefault(workload.user_id, {}),
+            tuple(self._in_pools.setdefault(id, {}) for id in {workload.user_id, workload.project_id}),
         )
 
 
