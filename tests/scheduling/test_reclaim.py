@@ -19,12 +19,10 @@ from tests.scheduling.builders import NOW, id_of, node, workload
 GUARANTEED = {"default": {id_of("lender"): {"cpu": 4000}, id_of("borrower"): {"cpu": 4000}}}
 
 
-def running(
-    name: str, project: str, cpu: int = 2, *, priority: int = 10, minutes: int = 60, **other: object
-) -> Resident:
+def running(name: str, project: str, cpu: int = 2, *, minutes: int = 60, preemptible: bool = True) -> Resident:
     started = NOW - timedelta(minutes=minutes)
-    task = Resident(id_of(name), id_of(name), id_of("n"), priority, {"cpu": cpu * 1000}, project_id=id_of(project))
-    return replace(task, started_at=started, **other)  # type: ignore[arg-type]
+    task = Resident(id_of(name), id_of(name), id_of("n"), 10, {"cpu": cpu * 1000}, project_id=id_of(project))
+    return replace(task, started_at=started, preemptible=preemptible)
 
 
 def of_project(name: str, project: str, cpu: int, priority: int = 10) -> Workload:

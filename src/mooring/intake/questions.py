@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from mooring.clock import now
@@ -13,12 +14,15 @@ from mooring.intake.batch import name_taken
 from mooring.intake.translation import translate
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
+from mooring.mirror.validators import installed_validators
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.devices import by_slot
 from mooring.model.errors import NotFound
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Task, Workload
+from mooring.scheduling.admission import Admission
 from mooring.scheduling.explanation import Explanation as Explained
+from mooring.scheduling.plugins import NO_FACTORS
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Scheduler
 from mooring.store import pool_access, pools, workloads
@@ -30,6 +34,8 @@ from mooring.store.views.workloads import TaskRow, WorkloadRow
 from mooring.store.workloads import NewWorkload
 from mooring.wire.api import WorkloadRequest
 from mooring.wire.explanation import Explanation, TaskPlace
+
+Answered = TypeVar("Answered")
 
 _IDLE_SECONDS = 300.0
 """After this long without a question everything is read anew: the feed may have been purged meanwhile."""
@@ -43,6 +49,7 @@ class Questions:
         self._registry = Registry()
         self._registry.discover()
         self._acting = Acting(database)
+        self._validators = installed_validators()
         self._one_at_a_time = asyncio.Lock()
         self._mirror: Mirror | None = None
         self._schedulers: Schedulers | None = None
@@ -61,29 +68,34 @@ class Questions:
                 pool = await pools.by_name(connection, row.pool)
             assert pool is not None
             scheduler = self._scheduler(pool)
-            waiting = mirror.queue.get(workload_id)
+            waiting, ahead = mirror.queue.get(workload_id), None
             if waiting is not None:
-                explained = await self._ask(partial(scheduler.explain, waiting, now()))
+                admission = self._admission(mirror)
+                explained = await self._ask(partial(scheduler.explain, waiting, now(), admission=admission))
+                factors = mirror.factors.get(pool.name, NO_FACTORS)
+                queue = list(mirror.queue.values())
+                ahead = await self._ask(partial(scheduler.ahead_of, waiting, queue, now(), factors))
             elif there is not None:
                 explained = await self._ask(partial(scheduler.explain_placed, there.workload, devices=there.devices))
             else:
                 return _ended(row, tasks)
-        return _shown(row, tasks, explained)
+        return _shown(row, tasks, explained, ahead)
 
     async def dry_run(self, principal: Principal, request: WorkloadRequest) -> Explanation:
         """What would become of a request: it is checked as a submission is, and placed on a trial."""
         async with self._one_at_a_time:
-            await self._current()
+            mirror = await self._current()
             acting = await self._acting.within(principal, request.project)
             async with self._database.read() as connection:
                 known, grants = await pools.all_pools(connection), await pool_access.grants(connection)
                 new, pool = translate(request, acting, known, grants)
                 taken = await workloads.names_in_use(connection, [new])
+                workload = as_workload(new, pool)
+                await mirror.tenancy.meet(connection, [workload], now())
             if (principal.user_id, new.name) in taken:
                 raise name_taken(new)
-            workload = as_workload(new, pool)
             scheduler = self._scheduler(pool)
-            explained = await self._ask(partial(scheduler.explain, workload, now()))
+            explained = await self._ask(partial(scheduler.explain, workload, now(), admission=self._admission(mirror)))
         return _tried(workload, pool, explained)
 
     async def _current(self) -> Mirror:
@@ -98,11 +110,15 @@ class Questions:
         self._followed_at = time
         return self._mirror
 
+    def _admission(self, mirror: Mirror) -> Admission:
+        policies = {name: pool.policy for name, pool in mirror.pools.items()}
+        return mirror.tenancy.admission(mirror.queue.values(), policies, self._validators, now())
+
     def _scheduler(self, pool: Pool) -> Scheduler:
         assert self._schedulers is not None
         return self._schedulers.of(pool)
 
-    async def _ask(self, question: Callable[[], Explained]) -> Explained:
+    async def _ask(self, question: Callable[[], Answered]) -> Answered:
         try:
             return await asyncio.to_thread(question)
         except asyncio.CancelledError:
@@ -142,8 +158,8 @@ def as_workload(new: NewWorkload, pool: Pool) -> Workload:
     )
 
 
-def _shown(row: WorkloadRow, tasks: Sequence[TaskRow], explained: Explained) -> Explanation:
-    known = {"id": row.id, "name": row.name, "status": row.status, "simulated": row.simulated}
+def _shown(row: WorkloadRow, tasks: Sequence[TaskRow], explained: Explained, ahead: int | None) -> Explanation:
+    known = {"id": row.id, "name": row.name, "status": row.status, "simulated": row.simulated, "ahead": ahead}
     return Explanation.model_validate({**explained.as_dict(), **known, "tasks": [_place(task) for task in tasks]})
 
 
