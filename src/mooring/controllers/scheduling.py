@@ -81,6 +81,7 @@ class SchedulingLoop:
         compilation.start()
         await self._mirror.load()
         self.room = self._new_room()
+        self._policies, self._guarantees = {}, {}
         self._tried_all_at = monotonic()
         self._schedulers = Schedulers(self._mirror, self._registry)
 
@@ -132,6 +133,8 @@ class SchedulingLoop:
         if policies != self._policies:
             self.room.reconsider({name for name in policies if policies[name] != self._policies.get(name)})
             self._policies = policies
+            strict = (name for name, policy in policies.items() if policy.head_of_line is HeadOfLine.STRICT)
+            self.room.in_line = frozenset(strict)
         lent = self._mirror.guarantees
         if lent != self._guarantees:
             self.room.reconsider({p for p in {*lent, *self._guarantees} if lent.get(p) != self._guarantees.get(p)})
