@@ -59,6 +59,6 @@ async def test_an_explanation_names_the_limit_that_keeps_work_waiting(world: Wor
     asked = await world.client.get(f"/api/workloads/{workload_id}/explanation", headers=ada)
     for answer in (tried, asked):
         explained = answer.json()
-        assert (explained["outcome"], explained["summary"]) == ("waiting", told)
-        assert explained["reason"]["by"] == "group_resource_limit"
+        assert explained["outcome"] == "waiting"
+        assert (explained["reason"]["by"], explained["reason"]["message"]) == ("group_resource_limit", told)
         assert explained["candidates"] == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from mooring.clock import now
@@ -23,6 +24,7 @@ from mooring.model.tenants import Principal
 from mooring.model.workloads import Workload
 from mooring.scheduling.admission import Admission
 from mooring.scheduling.explanation import Explanation as Explained
+from mooring.scheduling.plugins import NO_FACTORS
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Scheduler
 from mooring.store import pool_access, pools, workloads
@@ -33,6 +35,8 @@ from mooring.store.views.placed import placed
 from mooring.store.views.workloads import TaskRow, WorkloadRow
 from mooring.wire.api import WorkloadRequest
 from mooring.wire.explanation import Explanation, TaskPlace
+
+Answered = TypeVar("Answered")
 
 _IDLE_SECONDS = 300.0
 """After this long without a question everything is read anew: the feed may have been purged meanwhile."""
@@ -45,8 +49,8 @@ class Questions:
         self._database = database
         self._registry = Registry()
         self._registry.discover()
-        self._validators = installed_validators()
         self._acting = Acting(database)
+        self._validators = installed_validators()
         self._one_at_a_time = asyncio.Lock()
         self._mirror: Mirror | None = None
         self._schedulers: Schedulers | None = None
@@ -65,15 +69,18 @@ class Questions:
                 pool = await pools.by_name(connection, row.pool)
             assert pool is not None
             scheduler = self._scheduler(pool)
-            waiting = mirror.queue.get(workload_id)
+            waiting, ahead = mirror.queue.get(workload_id), None
             if waiting is not None:
-                question = partial(scheduler.explain, waiting, now(), admission=self._admission(mirror))
-                explained = await self._ask(question)
+                admission = self._admission(mirror)
+                explained = await self._ask(partial(scheduler.explain, waiting, now(), admission=admission))
+                factors = mirror.factors.get(pool.name, NO_FACTORS)
+                queue = list(mirror.queue.values())
+                ahead = await self._ask(partial(scheduler.ahead_of, waiting, queue, now(), factors))
             elif there is not None:
                 explained = await self._ask(partial(scheduler.explain_placed, there.workload, devices=there.devices))
             else:
                 return _ended(row, tasks)
-        return _shown(row, tasks, explained)
+        return _shown(row, tasks, explained, ahead)
 
     async def dry_run(self, principal: Principal, request: WorkloadRequest) -> Explanation:
         """What would become of a request: it is checked as a submission is, and placed on a trial."""
@@ -92,8 +99,7 @@ class Questions:
                 workload = as_workload(new, pool)
                 await mirror.tenancy.meet(connection, [workload], now())
             scheduler = self._scheduler(pool)
-            question = partial(scheduler.explain, workload, now(), admission=self._admission(mirror))
-            explained = await self._ask(question)
+            explained = await self._ask(partial(scheduler.explain, workload, now(), admission=self._admission(mirror)))
         return _tried(workload, pool, explained)
 
     async def _current(self) -> Mirror:
@@ -108,15 +114,15 @@ class Questions:
         self._followed_at = time
         return self._mirror
 
+    def _admission(self, mirror: Mirror) -> Admission:
+        policies = {name: pool.policy for name, pool in mirror.pools.items()}
+        return mirror.tenancy.admission(mirror.queue.values(), policies, self._validators, now())
+
     def _scheduler(self, pool: Pool) -> Scheduler:
         assert self._schedulers is not None
         return self._schedulers.of(pool)
 
-    def _admission(self, mirror: Mirror) -> Admission:
-        policies = {pool.name: pool.policy for pool in mirror.pools.values()}
-        return mirror.tenancy.admission(mirror.queue.values(), policies, self._validators, now())
-
-    async def _ask(self, question: Callable[[], Explained]) -> Explained:
+    async def _ask(self, question: Callable[[], Answered]) -> Answered:
         try:
             return await asyncio.to_thread(question)
         except asyncio.CancelledError:
@@ -125,8 +131,8 @@ class Questions:
             raise
 
 
-def _shown(row: WorkloadRow, tasks: Sequence[TaskRow], explained: Explained) -> Explanation:
-    known = {"id": row.id, "name": row.name, "status": row.status, "simulated": row.simulated}
+def _shown(row: WorkloadRow, tasks: Sequence[TaskRow], explained: Explained, ahead: int | None) -> Explanation:
+    known = {"id": row.id, "name": row.name, "status": row.status, "simulated": row.simulated, "ahead": ahead}
     return Explanation.model_validate({**explained.as_dict(), **known, "tasks": [_place(task) for task in tasks]})
 
 

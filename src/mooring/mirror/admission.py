@@ -120,7 +120,7 @@ async def tell_used(usage: Usage, connection: Connection, tenants: Collection[Te
     for tenant, used in by_pool.items():
         if usage.tell(tenant, used=used.pop(ALL_POOLS, {})):
             eased.add(tenant)
-        if tenant.scope is Scope.USER:
+        if tenant.scope in (Scope.USER, Scope.PROJECT):
             usage.tell_in_pools(UUID(tenant.id), used)
     return eased
 

@@ -127,11 +127,6 @@ class Explanation:
         }
 
 
-def not_let_in(explanation: Explanation, reason: Reason) -> Explanation:
-    """Of a workload that is not let in, wherever there may be room for it."""
-    return replace(explanation, outcome=Outcome.WAITING, summary=reason.message, reason=reason, placements=())
-
-
 def explain(cluster: Cluster, profile: Profile, decision: Decision, *, nearest: int) -> Explanation:
     """The record of a decision about the columns as they are now, without its placements."""
     workload = decision.workload

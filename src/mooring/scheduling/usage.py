@@ -43,8 +43,8 @@ class _Account:
     """Of the levels that have limits."""
     sessions: list[_Limit]
     private_sessions: list[_Limit]
-    in_pools: dict[str, dict[str, int]]
-    """Of the user."""
+    in_pools: tuple[dict[str, dict[str, int]], ...]
+    """Of the user and of the project."""
 
 
 class Usage:
@@ -82,9 +82,9 @@ class Usage:
             self._names[tenant] = name
         return eased
 
-    def tell_in_pools(self, user_id: UUID, used: Mapping[str, Amounts]) -> None:
-        """What a user uses of each pool now."""
-        own = self._in_pools.setdefault(user_id, {})
+    def tell_in_pools(self, tenant_id: UUID, used: Mapping[str, Amounts]) -> None:
+        """What a user or a project uses of each pool now."""
+        own = self._in_pools.setdefault(tenant_id, {})
         own.clear()
         own.update({pool: dict(amounts) for pool, amounts in used.items()})
 
@@ -101,9 +101,9 @@ class Usage:
     def limits_of(self, tenant: Tenant) -> Amounts:
         return self._limits.get(tenant, {})
 
-    def used_in(self, pool: str, user_id: UUID) -> Amounts:
-        """What a user uses of one pool."""
-        return self._in_pools.get(user_id, {}).get(pool, {})
+    def used_in(self, pool: str, tenant_id: UUID) -> Amounts:
+        """What a user or a project uses of one pool."""
+        return self._in_pools.get(tenant_id, {}).get(pool, {})
 
     def moves_of(self, workload: Workload) -> tuple[int, ...]:
         """The same as before if nothing moved since in what its tenants use."""
@@ -177,12 +177,11 @@ class Usage:
                 used[counter] = used.get(counter, 0) + sessions
         if workload.private:
             return
-        in_pool = account.in_pools.setdefault(workload.pool, {})
+        in_pool = [pools.setdefault(workload.pool, {}) for pools in account.in_pools]
         for slot, amount in workload.request.items():
             moved = amount * tasks
-            in_pool[slot] = in_pool.get(slot, 0) + moved
-            for used in account.used:
-                used[slot] = used.get(slot, 0) + moved
+            for counters in (*in_pool, *account.used):
+                counters[slot] = counters.get(slot, 0) + moved
 
     def _violation(self, exceeded: _Limit, requested: int) -> Violation:
         tenant, slot, limit, used = exceeded
@@ -215,7 +214,7 @@ class Usage:
             amounts,
             [each for each in limits if each.slot == SESSIONS],
             [each for each in limits if each.slot == PRIVATE_SESSIONS],
-            self._in_pools.setdefault(workload.user_id, {}),
+            tuple(self._in_pools.setdefault(id, {}) for id in {workload.user_id, workload.project_id}),
         )
 
 

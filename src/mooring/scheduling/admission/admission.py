@@ -109,14 +109,6 @@ class Admission:
         usage.charge(admitted)
         return admitted
 
-    def refusal(self, workload: Workload) -> Rejection | None:
-        """What keeps it waiting, if anything does; nothing is charged."""
-        answer = self.admit(workload)
-        if isinstance(answer, Rejection):
-            return answer
-        self.refund(answer)
-        return None
-
     def refund(self, workload: Workload, tasks: int | None = None) -> None:
         """So many tasks of an admitted workload (None: all) found no place, or did not keep it."""
         self.context.usage.refund(workload, tasks)
