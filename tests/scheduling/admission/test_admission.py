@@ -14,8 +14,8 @@ from mooring.scheduling.admission import (
     BUILT_IN_VALIDATORS,
     Admission,
     AdmissionContext,
+    AdmissionRefused,
     Rejection,
-    SeveralRefusals,
 )
 from mooring.scheduling.usage import Usage, tenants_of
 from tests.scheduling.builders import NOW, id_of
@@ -199,7 +199,7 @@ def test_a_validator_that_raises_is_named_and_nobody_passes_it(moment: Moment):
         reason = rejected(admission.admit(work())).reason
         assert (reason.code, reason.by, reason.message) == ("constraint-evaluation-failed", "moon_phase", told)
     else:
-        with pytest.raises(SeveralRefusals) as refused:
+        with pytest.raises(AdmissionRefused) as refused:
             admission.check(work())
         assert refused.value.message == told
 

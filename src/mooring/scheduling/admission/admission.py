@@ -29,8 +29,8 @@ class Rejection:
     awaits: Awaits
 
 
-class SeveralRefusals(AdmissionError):
-    """All that stands in the way of a submission."""
+class AdmissionRefused(AdmissionError):
+    """All that stands in the way of a workload, in one."""
 
     def __init__(self, failures: Sequence[tuple[str, AdmissionError]]) -> None:
         errors = [error for _, error in failures]
@@ -125,7 +125,7 @@ class Admission:
         """Raise all that stands in its way, in one error; nothing is charged."""
         failures = self._failures(workload)
         if failures:
-            raise SeveralRefusals(failures)
+            raise AdmissionRefused(failures)
 
     def _alike(self, workload: Workload) -> _Alike:
         """Equal for workloads that exceed the same limits by the same, and that nothing else keeps waiting."""
@@ -164,7 +164,7 @@ class Admission:
         checked = Checked(self.context.now, passed, reasons)
         if len(failures) == 1:
             return Rejection(workload, reasons[0], checked, failures[0][1].awaits)
-        together = SeveralRefusals(failures)
+        together = AdmissionRefused(failures)
         return Rejection(workload, together.reason("admission"), checked, together.awaits)
 
     def _cut(self, workload: Workload, number: int) -> Workload:
