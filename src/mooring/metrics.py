@@ -17,6 +17,14 @@ bind_conflicts = Counter("mooring_bind_conflicts_total", "Workloads sent back to
 preempted = Counter("mooring_preempted_total", "Tasks that had to leave for others", registry=registry)
 queue_length = Gauge("mooring_queue_length", "Workloads that wait for a node", registry=registry)
 queue_oldest_seconds = Gauge("mooring_queue_oldest_seconds", "Age of the oldest waiting workload", registry=registry)
+QUEUE_AGES = (60, 600, 3600, 21_600, 86_400, 604_800)
+"""Seconds."""
+queue_age = Gauge(
+    "mooring_queue_age", "Workloads that wait for no longer than so many seconds", ["pool", "le"], registry=registry
+)
+pool_oldest_seconds = Gauge(
+    "mooring_pool_oldest_seconds", "Age of the oldest waiting workload of a pool", ["pool"], registry=registry
+)
 waited_seconds = Histogram(
     "mooring_waited_seconds", "Time from submission to the first bind", buckets=_SLOW, registry=registry
 )

@@ -71,14 +71,14 @@ def test_a_node_is_drained_and_resumed(server: FakeServer, mooring: Mooring) -> 
 
 
 def test_a_pool_is_not_changed_by_nothing(mooring: Mooring) -> None:
-    refused = mooring("pools", "set", "default")
+    refused = mooring("pool", "change", "default")
     assert refused.exit_code == 2
     assert "there is nothing to change" in refused.stderr
 
 
 def test_pools_are_listed(mooring: Mooring) -> None:
     lines = mooring("pools").stdout.splitlines()
-    assert lines[1].split() == ["default", "1", "process", "balanced", "optimistic", "off"]
+    assert lines[1].split() == ["default", "1", "process", "balanced", "fifo", "optimistic", "off"]
     assert lines[2].startswith("toy (simulated)")
     assert len(json.loads(mooring("pools", "-o", "json").stdout)["pools"]) == 2
 

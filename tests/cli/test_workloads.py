@@ -39,7 +39,6 @@ def test_a_deployment_is_waited_for_until_it_runs(server: FakeServer, mooring: M
         "gang": True,
         "spread": True,
         "max_per_node": 1,
-        "on_insufficient": "wait",
     }
 
 

@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 
 from mooring.model.constraints import Constraints, HostPort, Spread, Taint, TaskTerm
+from mooring.model.dependencies import Condition, Dependency
 from mooring.model.labels import equal_to
-from mooring.model.lifecycle import NodeStatus
+from mooring.model.lifecycle import NodeStatus, WorkloadStatus
+from mooring.model.pools import HeadOfLine
+from mooring.model.quotas import Scope, Tenant
 from mooring.scheduling import Cluster, Profile, Registry
 from mooring.scheduling.columns import Mask, Rows
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape
+from mooring.scheduling.usage import Usage
 from tests.scheduling.builders import NOW, NodeBuilder, WorkloadBuilder, id_of, node, workload
 from tests.scheduling.waiting_world import World
 
@@ -423,3 +427,110 @@ def test_other_nodes_are_a_new_reason_though_nothing_is_tried():
     turn = world.turn()
     assert turn.tried == []
     assert turn.reasons["waits"].details["rejected"] == {"resources": 3}
+
+
+# --- what is not let in, and what is behind others -----------------------------------------------------------------
+
+SOMEONE = Tenant(Scope.USER, str(id_of("someone")))
+
+
+def limited_world(cores: int) -> World:
+    """Plenty of room, and a user who may use so many cores."""
+    usage = Usage()
+    usage.tell(SOMEONE, limits={"cpu": cores * 1000}, name="someone")
+    return World([node("n").cpu(64)], usage=usage)
+
+
+def test_who_is_over_a_limit_is_tried_again_when_its_tenant_uses_less_and_not_before():
+    world = limited_world(2)
+    world.submit(*(workload(f"w{number}").cpu(1).created(9 - number) for number in range(4)))
+    turn = world.turn()
+    assert turn.placed == ["w0", "w1"]
+    assert turn.reasons["w3"].code == "user-quota-exceeded"
+    world.end(world.running[0])
+    assert world.turn().tried == []
+    assert world.usage is not None
+    world.usage.tell(SOMEONE, used={"cpu": 1000})
+    world.room.wake([Tenant(Scope.USER, "another"), SOMEONE])
+    turn = world.turn()
+    assert (sorted(turn.tried), turn.placed) == (["w2", "w3"], ["w2"])
+    assert world.turn_of_timer().placed == []
+    assert world.room.found_by_timer == 0
+
+
+def test_who_is_not_to_start_yet_is_tried_when_its_time_has_come():
+    world = limited_world(9)
+    later = NOW + timedelta(minutes=5)
+    world.submit(WorkloadBuilder(replace(workload("later").cpu(1).workload, starts_at=later)))
+    assert world.turn().placed == []
+    assert world.room.next_time() == later
+    assert world.turn(NOW + timedelta(minutes=4)).tried == []
+    assert world.turn(later).placed == ["later"]
+
+
+def test_who_waits_for_others_is_tried_when_it_is_read_again():
+    world = limited_world(9)
+    waits = workload("after").cpu(1).workload
+    first = Dependency(id_of("first"), "first", Condition.AFTER_OK, WorkloadStatus.RUNNING)
+    world.submit(WorkloadBuilder(replace(waits, dependencies=(first,))))
+    assert world.turn().placed == []
+    assert world.turn().tried == []
+    ended = replace(first, status=WorkloadStatus.SUCCEEDED)
+    world.submit(WorkloadBuilder(replace(waits, dependencies=(ended,))))
+    assert world.turn().placed == ["after"]
+
+
+def test_one_refused_out_of_many_alike_does_not_hide_those_behind_it():
+    world = limited_world(5)
+    world.add(node("n").cpu(4))
+    world.submit(workload("first").cpu(4).created(99))
+    world.turn()
+    # All find no room at first, so that they wait together; then somebody's limit is lowered.
+    world.submit(*(workload(f"mine{number}").cpu(1).created(50 - number) for number in range(20)))
+    world.submit(workload("other").user("other").cpu(1).created(1))
+    world.turn()
+    assert world.usage is not None
+    world.usage.tell(SOMEONE, limits={"cpu": 1})
+    world.end(world.running[0])
+    placed = [name for _ in range(4) for name in world.turn().placed]
+    assert placed == ["other"]
+
+
+def strict_world() -> World:
+    """Four cores, one of them in use; a large one waits, and a small one behind it."""
+    world = World([node("n").cpu(4)], head_of_line=HeadOfLine.STRICT)
+    world.submit(workload("running").cpu(1).created(99))
+    world.turn()
+    world.submit(workload("large").cpu(4).created(50), workload("small").cpu(1).created(40))
+    assert world.turn().reasons["small"].code == "blocked"
+    return world
+
+
+def test_who_is_behind_another_is_not_tried_while_nothing_changes():
+    world = strict_world()
+    assert world.turn().tried == []
+    assert world.turn_of_timer().placed == []
+    assert world.room.found_by_timer == 0
+
+
+def test_who_is_behind_another_goes_on_when_that_one_is_placed_or_gone():
+    world = strict_world()
+    world.end(world.running[0])
+    assert world.turn().placed == ["large"]
+    world.end(world.running[0])
+    assert world.turn().placed == ["small"]
+    world = strict_world()
+    world.withdraw("large")
+    assert world.turn().placed == ["small"]
+
+
+def test_who_comes_later_does_not_pass_one_that_waits_for_room():
+    world = World([node("n").cpu(4)], head_of_line=HeadOfLine.STRICT)
+    world.submit(workload("running").cpu(1).created(99))
+    world.turn()
+    world.submit(workload("large").cpu(4).created(50))
+    world.turn()
+    world.submit(workload("late").cpu(1))
+    assert world.turn().placed == []
+    world.submit(workload("urgent").priority(99).cpu(1))
+    assert world.turn().placed == ["urgent"]

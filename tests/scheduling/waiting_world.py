@@ -10,10 +10,13 @@ from typing import Any
 from mooring.model.constraints import Constraints, HostPort
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.nodes import Node
+from mooring.model.pools import HeadOfLine
 from mooring.model.reasons import Reason
 from mooring.model.slots import total
 from mooring.model.workloads import Workload
 from mooring.scheduling import Profile, Scheduler
+from mooring.scheduling.admission import Admission, AdmissionContext
+from mooring.scheduling.usage import Usage
 from mooring.scheduling.waiting import WaitingRoom
 from tests.scheduling.builders import NOW, NodeBuilder, WorkloadBuilder
 
@@ -37,10 +40,20 @@ class Turn:
 
 
 class World:
-    def __init__(self, nodes: Iterable[NodeBuilder] = (), profile: Profile | None = None) -> None:
-        self.scheduler = Scheduler(profile=profile, compiled=False)
+    def __init__(
+        self,
+        nodes: Iterable[NodeBuilder] = (),
+        profile: Profile | None = None,
+        *,
+        head_of_line: HeadOfLine = HeadOfLine.SKIP,
+        usage: Usage | None = None,
+    ) -> None:
+        self.scheduler = Scheduler(profile=profile, compiled=False, head_of_line=head_of_line)
         self.cluster = self.scheduler.cluster
         self.room = WaitingRoom(self.cluster)
+        self.strict = head_of_line is HeadOfLine.STRICT
+        self.room.in_line = frozenset({"default"} if self.strict else ())
+        self.usage = usage
         self.nodes: dict[str, Node] = {}
         self.running: list[Running] = []
         self.waiting: dict[str, Workload] = {}
@@ -94,12 +107,15 @@ class World:
 
     def _try(self, taken: list[Workload]) -> Turn:
         turn = Turn([workload.name for workload in taken])
-        result = self.scheduler.place(taken, self.now)
-        left = self.room.park(result, self.scheduler.profile, self.now)
+        admission = None if self.usage is None else Admission(AdmissionContext(self.now, self.usage))
+        result = self.scheduler.place(taken, self.now, admission=admission)
+        left = self.room.park(result, self.scheduler.profile, self.now, eager=self.strict)
         for decision in self.scheduler.explained(left).decisions:
             if decision.placements:
                 turn.placed.append(decision.workload.name)
                 self._keep(decision)
+            elif decision.reason is not None:
+                turn.reasons[decision.workload.name] = decision.reason
         for group in self.room.unexplained(1000):
             first = self.scheduler.with_reason(Decision(group.entry.workload, Outcome.WAITING), group.shortage)
             assert first.reason is not None

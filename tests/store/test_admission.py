@@ -1,7 +1,8 @@
-"""What admission is decided by: policies of keypairs, what of theirs waits, and the record of the last look."""
+"""What of a keypair waits, and the record of the last look at a workload."""
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from sqlalchemy import insert, update
@@ -9,7 +10,6 @@ from sqlalchemy import insert, update
 from mooring.clock import now
 from mooring.model.admission import Checked
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.policies import Policy
 from mooring.model.reasons import Reason
 from mooring.store import admission, workloads
 from mooring.store.engine import Connection, Database
@@ -38,19 +38,6 @@ async def give_policy(harbour: Harbour, level: str, rules: Mapping[str, Any]) ->
         await connection.execute(carrier.values(policy_id=policy_id))
 
     await harbour.database.write(work)
-
-
-async def test_the_innermost_policy_speaks_for_a_keypair(harbour: Harbour):
-    key = harbour.principal.access_key
-
-    async def found() -> Policy | None:
-        async with harbour.database.read() as connection:
-            return (await admission.policies_of(connection, [key, "nobody"])).get(key)
-
-    assert await found() is None
-    for number, level in enumerate(("domain", "project", "user", "keypair"), start=1):
-        await give_policy(harbour, level, {"max_pending": number, "max_pending_slots": {"cpu": "2"}})
-        assert await found() == Policy(max_pending=number, max_pending_slots={"cpu": 2000})
 
 
 async def test_pending_is_what_waits_and_has_nothing_on_a_node(harbour: Harbour):
@@ -108,11 +95,15 @@ async def test_the_next_look_overwrites_the_record_of_the_last(harbour: Harbour)
     workload_id = await harbour.submit("w")
     version = (await harbour.workload(workload_id)).version
     at = now()
+
+    async def note(checked: Checked, connection: Connection) -> None:
+        await workloads.note_admission(connection, {workload_id: checked}, at)
+
     for checked in (
         Checked(at, ("dependencies",), (Reason("too-many-sessions", "no more", "concurrency", "release"),)),
         Checked(at, ("dependencies", "concurrency")),
     ):
-        await harbour.database.write(lambda c, one=checked: workloads.note_admission(c, {workload_id: one}, at))
+        await harbour.database.write(partial(note, checked))
         row = await harbour.workload(workload_id)
         assert (row.admission, row.version) == (checked.as_dict(), version)
     await harbour.database.write(lambda c: workloads.note_admission(c, {}, at))

@@ -27,7 +27,7 @@ from mooring.wire.sessions import SessionRequest, SessionType, TermsRequest
 router = APIRouter(prefix="/api/sessions", tags=["sessions"], responses=problems(401, 422, 503))
 
 
-@router.post("", status_code=202, operation_id="create_session", responses=problems(400, 403, 404, 409, 413))
+@router.post("", status_code=202, operation_id="create_session", responses=problems(400, 403, 404, 409, 412, 413))
 async def create(
     services: Served,
     principal: Submitter,

@@ -27,6 +27,7 @@ def show_explanation(explanation: Explanation, output: Format) -> None:
             ("status", _status(explanation)),
             ("pool", explanation.pool),
             ("candidates", _candidates(explanation)),
+            ("queue", "" if explanation.ahead is None else f"{explanation.ahead:,} ahead of it"),
             ("reason", reason_text(explanation.reason)),
         ]
     )

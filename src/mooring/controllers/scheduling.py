@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -29,6 +30,7 @@ from mooring.scheduling import compilation
 from mooring.scheduling.admission import Admission
 from mooring.scheduling.plugins import NO_FACTORS
 from mooring.scheduling.profiles import Registry
+from mooring.scheduling.reclaim import Guarantees
 from mooring.scheduling.scheduler import Pass, Scheduler
 from mooring.scheduling.waiting import WaitingRoom
 from mooring.store.narration import narrate
@@ -40,6 +42,8 @@ _AGAIN_AT_ONCE = 5
 """Conflicts in a row after which a workload waits for the next signal or timer, so that no disagreement spins."""
 Result = TypeVar("Result")
 
+_MEASURED_SECONDS = 5.0
+"""How often the ages of all that waits are counted."""
 _REASONS_A_TURN = 64
 """Said at most between two passes: a flood of work that fits nowhere does not hold up what does."""
 
@@ -61,9 +65,11 @@ class SchedulingLoop:
         self._validators = installed_validators()
         self.room = self._new_room()
         self._policies: dict[str, PoolPolicy] = {}
+        self._guarantees: Guarantees = {}
         self._admission: Admission | None = None
         """Of the last pass."""
         self._tried_all_at = 0.0
+        self._measured_at = -_MEASURED_SECONDS
         self._conflicts: dict[UUID, int] = {}
         """How often in a row workloads went back to placing."""
         self.passes = 0
@@ -75,6 +81,7 @@ class SchedulingLoop:
         compilation.start()
         await self._mirror.load()
         self.room = self._new_room()
+        self._policies, self._guarantees = {}, {}
         self._tried_all_at = monotonic()
         self._schedulers = Schedulers(self._mirror, self._registry)
 
@@ -126,6 +133,12 @@ class SchedulingLoop:
         if policies != self._policies:
             self.room.reconsider({name for name in policies if policies[name] != self._policies.get(name)})
             self._policies = policies
+            strict = (name for name, policy in policies.items() if policy.head_of_line is HeadOfLine.STRICT)
+            self.room.in_line = frozenset(strict)
+        lent = self._mirror.guarantees
+        if lent != self._guarantees:
+            self.room.reconsider({p for p in {*lent, *self._guarantees} if lent.get(p) != self._guarantees.get(p)})
+            self._guarantees = lent
         for workload_id, workload in self._mirror.news().items():
             if workload is None:
                 self.room.forget(workload_id)
@@ -262,6 +275,21 @@ class SchedulingLoop:
         metrics.queue_length.set(len(queue))
         oldest = min((workload.created_at for workload in queue), default=at)
         metrics.queue_oldest_seconds.set((at - oldest).total_seconds())
+        if monotonic() - self._measured_at >= _MEASURED_SECONDS:
+            self._measured_at = monotonic()
+            self._measure_ages(at)
+
+    def _measure_ages(self, at: datetime) -> None:
+        """How long work waits in each pool: who starves is seen here."""
+        ages: dict[str, list[float]] = {name: [] for name in self._mirror.pools}
+        for workload in self._mirror.queue.values():
+            ages.setdefault(workload.pool, []).append((at - workload.created_at).total_seconds())
+        for pool, waited in ages.items():
+            waited.sort()
+            metrics.pool_oldest_seconds.labels(pool).set(waited[-1] if waited else 0)
+            for most in metrics.QUEUE_AGES:
+                metrics.queue_age.labels(pool, str(most)).set(bisect_right(waited, most))
+            metrics.queue_age.labels(pool, "+Inf").set(len(waited))
 
 
 def _counted_in_metrics(result: Pass) -> Pass:

@@ -12,7 +12,7 @@ from mooring.intake.dependencies import references
 from mooring.model.errors import MooringError
 from mooring.model.policies import NO_POLICY, Policy
 from mooring.model.tenants import Principal
-from mooring.store import admission, dependencies, nodes, pool_access, pools
+from mooring.store import dependencies, nodes, policies, pool_access, pools
 from mooring.store.engine import Connection, Database
 from mooring.store.pool_access import Grants
 from mooring.store.pools import Pool
@@ -52,7 +52,7 @@ def of_project(found: ByProject, project: str | None) -> Circumstances:
 
 async def policy_for(connection: Connection, principal: Principal) -> Policy:
     """The innermost policy of a principal."""
-    return (await admission.policies_of(connection, [principal.access_key])).get(principal.access_key, NO_POLICY)
+    return (await policies.policy_of(connection, principal.access_key)).innermost
 
 
 class Surroundings:
@@ -80,7 +80,8 @@ class Surroundings:
                     await self._read(connection)
                 known = await dependencies.named(connection, principal.user_id, names, ids, anybodys=principal.is_admin)
                 new = keys - self._policies.keys()
-                self._policies |= dict.fromkeys(new, NO_POLICY) | await admission.policies_of(connection, new)
+                found = await policies.policies_of(connection, new)
+                self._policies |= {key: found[key].innermost if key in found else NO_POLICY for key in new}
         return {
             project: one
             if isinstance(one, MooringError)

@@ -122,5 +122,7 @@ def facts_of(new: NewWorkload) -> dict[str, Any]:
         "request": dict(new.template.request),
         "images": [container.image for container in new.template.containers if container.image is not None],
         "priority": new.priority,
+        "private": new.terms.private,
+        "starts_at": None if new.terms.starts_at is None else new.terms.starts_at.isoformat(),
         "labels": dict(new.labels),
     }

@@ -5,23 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from mooring.clock import now
+from mooring.intake.admission import open_gate
 from mooring.intake.batch import name_taken
 from mooring.intake.circumstances import Surroundings, of_project
 from mooring.intake.dependencies import resolved
 from mooring.intake.room import left_of, room_in
+from mooring.intake.submitted import as_workload
 from mooring.intake.translation import translate
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
+from mooring.mirror.validators import installed_validators
 from mooring.model.decisions import SCORE_ONE
-from mooring.model.dependencies import Dependency
 from mooring.model.devices import by_slot
 from mooring.model.errors import NotFound
 from mooring.model.tenants import Principal
-from mooring.model.workloads import Task, Workload
+from mooring.model.workloads import Workload
+from mooring.scheduling.admission import Admission
 from mooring.scheduling.explanation import Explanation as Explained
+from mooring.scheduling.plugins import NO_FACTORS
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Scheduler
 from mooring.store import dependencies, nodes, pools, workloads
@@ -30,10 +35,11 @@ from mooring.store.pools import Pool
 from mooring.store.views import workloads as views
 from mooring.store.views.placed import placed
 from mooring.store.views.workloads import TaskRow, WorkloadRow
-from mooring.store.workloads import NewWorkload
 from mooring.wire.accounting import Room
 from mooring.wire.api import WorkloadRequest
 from mooring.wire.explanation import Explanation, TaskPlace
+
+Answered = TypeVar("Answered")
 
 _IDLE_SECONDS = 300.0
 """After this long without a question everything is read anew: the feed may have been purged meanwhile."""
@@ -47,6 +53,7 @@ class Questions:
         self._surroundings = Surroundings(database)
         self._registry = Registry()
         self._registry.discover()
+        self._validators = installed_validators()
         self._one_at_a_time = asyncio.Lock()
         self._mirror: Mirror | None = None
         self._schedulers: Schedulers | None = None
@@ -65,30 +72,37 @@ class Questions:
                 pool = await pools.by_name(connection, row.pool)
             assert pool is not None
             scheduler = self._scheduler(pool)
-            waiting = mirror.queue.get(workload_id)
+            waiting, ahead = mirror.queue.get(workload_id), None
             if waiting is not None:
-                explained = await self._ask(partial(scheduler.explain, waiting, now()))
+                admission = self._admission(mirror)
+                explained = await self._ask(partial(scheduler.explain, waiting, now(), admission=admission))
+                factors = mirror.factors.get(pool.name, NO_FACTORS)
+                queue = list(mirror.queue.values())
+                ahead = await self._ask(partial(scheduler.ahead_of, waiting, queue, now(), factors))
             elif there is not None:
                 explained = await self._ask(partial(scheduler.explain_placed, there.workload, devices=there.devices))
             else:
                 return _ended(row, tasks)
-        return _shown(row, tasks, explained)
+        return _shown(row, tasks, explained, ahead)
 
     async def dry_run(self, principal: Principal, request: WorkloadRequest) -> Explanation:
         """What would become of a request: it is checked as a submission is, and placed on a trial."""
         async with self._one_at_a_time:
-            await self._current()
+            mirror = await self._current()
             circumstances = of_project(await self._surroundings.of(principal, [request]), request.project)
             new, pool = translate(request, circumstances)
             new = resolved(new, request.dependencies, circumstances.known)
             async with self._database.read() as connection:
                 taken = await workloads.names_in_use(connection, [new])
-                needs = await dependencies.as_they_stand(connection, new.terms.dependencies)
-            if (principal.user_id, new.name) in taken:
-                raise name_taken(new)
-            workload = as_workload(new, pool, needs)
+                if (principal.user_id, new.name) in taken:
+                    raise name_taken(new)
+                gate = await open_gate(connection, [new], self._validators, now())
+                if (refused := await gate.refuses(new)) is not None:
+                    raise refused
+                workload = as_workload(new, pool, await dependencies.as_they_stand(connection, new.terms.dependencies))
+                await mirror.tenancy.meet(connection, [workload], now())
             scheduler = self._scheduler(pool)
-            explained = await self._ask(partial(scheduler.explain, workload, now()))
+            explained = await self._ask(partial(scheduler.explain, workload, now(), admission=self._admission(mirror)))
         return _tried(workload, pool, explained)
 
     async def free(self, principal: Principal, pool: str | None) -> Room:
@@ -114,11 +128,15 @@ class Questions:
         self._followed_at = time
         return self._mirror
 
+    def _admission(self, mirror: Mirror) -> Admission:
+        policies = {name: pool.policy for name, pool in mirror.pools.items()}
+        return mirror.tenancy.admission(mirror.queue.values(), policies, self._validators, now())
+
     def _scheduler(self, pool: Pool) -> Scheduler:
         assert self._schedulers is not None
         return self._schedulers.of(pool)
 
-    async def _ask(self, question: Callable[[], Explained]) -> Explained:
+    async def _ask(self, question: Callable[[], Answered]) -> Answered:
         try:
             return await asyncio.to_thread(question)
         except asyncio.CancelledError:
@@ -127,44 +145,8 @@ class Questions:
             raise
 
 
-def as_workload(new: NewWorkload, pool: Pool, needs: tuple[Dependency, ...] = ()) -> Workload:
-    """A submission as placement would see it once it is written."""
-    return Workload(
-        id=new.id,
-        name=new.name,
-        kind=new.kind,
-        pool=pool.name,
-        user_id=new.principal.user_id,
-        project_id=new.principal.project_id,
-        domain_id=new.principal.domain_id,
-        runtime=new.template.runtime,
-        request=new.template.request,
-        tasks=tuple(Task(task_id, index) for index, task_id in enumerate(new.task_ids)),
-        created_at=now(),
-        priority=new.priority,
-        architecture=new.template.architecture,
-        region=new.region,
-        gang=new.gang,
-        min_tasks=new.min_tasks,
-        single_node=new.single_node,
-        pack=new.pack,
-        max_per_node=new.max_per_node,
-        spread=new.spread,
-        on_insufficient=new.on_insufficient,
-        constraints=new.constraints,
-        preempts=new.preempts,
-        type=new.type,
-        access_key=new.principal.access_key,
-        private=new.terms.private,
-        starts_at=new.terms.starts_at,
-        parallel=None if new.terms.array is None else new.terms.array.parallel,
-        time_limit_seconds=new.terms.time_limit_seconds,
-        dependencies=needs,
-    )
-
-
-def _shown(row: WorkloadRow, tasks: Sequence[TaskRow], explained: Explained) -> Explanation:
-    known = {"id": row.id, "name": row.name, "status": row.status, "simulated": row.simulated}
+def _shown(row: WorkloadRow, tasks: Sequence[TaskRow], explained: Explained, ahead: int | None) -> Explanation:
+    known = {"id": row.id, "name": row.name, "status": row.status, "simulated": row.simulated, "ahead": ahead}
     return Explanation.model_validate({**explained.as_dict(), **known, "tasks": [_place(task) for task in tasks]})
 
 

@@ -21,12 +21,13 @@ from mooring.model.events import Event
 from mooring.model.fair_share import Factors
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus, is_workload_end
 from mooring.model.pools import PoolPolicy
-from mooring.model.preemption import Budgets
+from mooring.model.preemption import Budgets, VictimScope
 from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Cluster, with_host_ports
+from mooring.scheduling.reclaim import Guarantees
 from mooring.scheduling.residents import Residents
 from mooring.scheduling.typical import Typical
-from mooring.store import dependencies, events, nodes, pools, residents, workloads
+from mooring.store import dependencies, events, nodes, pools, quotas, residents, workloads
 from mooring.store.engine import Connection, Database
 
 _LOAD_SECONDS = 5.0
@@ -64,6 +65,8 @@ class Mirror:
         self.residents = Residents()
         """Who is on the nodes, kept while some pool allows preemption."""
         self.budgets = Budgets()
+        self.guarantees: Guarantees = {}
+        """What projects have for sure, read while some pool lets them reclaim it."""
         self.tenancy = Tenancy()
         """Whose work waits, and what they may."""
         self._typical_read_at: dict[UUID, float] = {}
@@ -85,6 +88,7 @@ class Mirror:
                 self.cluster.upsert(node)
             await self._tell_tasks(connection, None)
             await self._read_typical(connection)
+            await self._read_guarantees(connection)
             await self._read_factors(connection)
             self.queue = {workload.id: workload for workload in await workloads.waiting(connection)}
             self._news = None
@@ -111,6 +115,7 @@ class Mirror:
             await self._read_factors(connection)
             if self._any_preempts:
                 self.budgets = await residents.budgets(connection)
+            await self._read_guarantees(connection)
         return bool(news)
 
     def _moved(self, news: Iterable[Event]) -> set[UUID]:
@@ -239,6 +244,15 @@ class Mirror:
                 await self._read_nodes(connection, {node.id for node in self.cluster.nodes_of(name)})
         if self._any_preempts and not preempted_before:
             await self._tell_tasks(connection, {node.id for node in self.cluster.nodes if node is not None})
+
+    async def _read_guarantees(self, connection: Connection) -> None:
+        rules = [pool.policy.preemption for pool in self.pools.values()]
+        if any(each is not None and each.scope is VictimScope.RECLAIM for each in rules):
+            found = await quotas.guarantees(connection)
+            self.guarantees = {
+                pool: {UUID(project): amounts for project, amounts in projects.items()}
+                for pool, projects in found.items()
+            }
 
     @property
     def _any_preempts(self) -> bool:

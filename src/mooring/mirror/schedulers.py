@@ -54,10 +54,11 @@ class Schedulers:
         return scheduler
 
     def tell_budgets(self) -> None:
-        """How many tasks of each workload may be disturbed, as the mirror has it now."""
+        """How many tasks of each workload may be disturbed, and what projects are guaranteed, as the mirror has it."""
         for scheduler in self._by_policy.values():
             if scheduler.preemptor is not None:
                 scheduler.preemptor.tell_budgets(self._mirror.budgets)
+                scheduler.preemptor.guarantees = self._mirror.guarantees
 
     def turns(self) -> dict[str, int]:
         """Where selectors that take turns go on, of those that moved since this was asked last."""

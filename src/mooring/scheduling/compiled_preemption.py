@@ -12,7 +12,7 @@ from uuid import UUID
 import numpy as np
 
 from mooring.model.decisions import Decision, Outcome, Placement
-from mooring.model.preemption import Resident, Victim
+from mooring.model.preemption import Resident, Victim, VictimScope
 from mooring.model.workloads import Workload
 from mooring.scheduling import kernels
 from mooring.scheduling.displacement import LOWEST_PRIORITY
@@ -85,7 +85,8 @@ class CompiledPreemptor:
         """The number of the workload's shape if the kernels can plan for it; `sync` comes before."""
         preemptor = self.preemptor
         several = len(workload.tasks) != 1 or workload.max_per_node is not None or workload.single_node
-        if several or preemptor.allowed or preemptor.residents.any_whole(workload.priority):
+        reclaims = preemptor.rules.scope is VictimScope.RECLAIM
+        if several or reclaims or preemptor.allowed or preemptor.residents.any_whole(workload.priority):
             return None
         code = self._engine.code_of(workload)
         return code if code is not None and code >= 0 and self._engine.is_plain(code) else None

@@ -12,11 +12,14 @@ from mooring.model.preemption import Budgets, Preemption, Resident, VictimScope
 from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Cluster
 from mooring.scheduling.profiles import Profile
+from mooring.scheduling.reclaim import Claim, Guarantees, UsedIn
 from mooring.scheduling.residents import NOT_STARTED, Residents, importance, shown_constraints
 
 _KINDS_KEPT = 64
 LOWEST_PRIORITY = -(1 << 31)
 """Sums of priorities count from here, so that no victim makes a sum smaller."""
+HIGHEST_PRIORITY = 1 << 31
+"""Above every priority."""
 
 
 class Cost(NamedTuple):
@@ -87,6 +90,9 @@ class Standing:
         self.rules = rules
         self.allowed: dict[UUID, int] = {}
         """How many more tasks of a workload may be disturbed, what was planned subtracted."""
+        self.guarantees: Guarantees = {}
+        """What projects have for sure, for the scope `reclaim`."""
+        self.used_in: UsedIn | None = None
         self._known: dict[tuple[object, ...], Known] = {}
         self.tell_budgets(budgets or Budgets())
 
@@ -108,6 +114,14 @@ class Standing:
                 return one.domain_id
             case VictimScope.POOL | VictimScope.RECLAIM:
                 return None
+
+    def claim(self, workload: Workload) -> Claim | None:
+        """What it may take back; None where rules go by priority."""
+        if self.rules.scope is not VictimScope.RECLAIM:
+            return None
+        nodes = self.cluster.nodes_of(workload.pool)
+        present = (resident for node in nodes for resident in self.residents.on(node.id))
+        return Claim(workload, self.guarantees.get(workload.pool, {}), present, self.used_in)
 
     def told_constraints(self, resident: Resident, row: int) -> Constraints | None:
         """What the cluster counts of a task for others to ask about; None where it was not told of it."""

@@ -53,6 +53,9 @@ class Preemptor(Standing):
     def could_find_victims(self, workload: Workload) -> bool:
         """Whether a plan is worth a look at the nodes."""
         lowest = self.residents.lowest_priority
+        claim = self.claim(workload)
+        if claim is not None:
+            return lowest is not None and claim.entitled and self.may_preempt(workload)
         return lowest is not None and lowest < workload.priority and self.may_preempt(workload)
 
     def candidates(self, workload: Workload, now: datetime) -> list[Candidate]:

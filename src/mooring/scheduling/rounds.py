@@ -46,16 +46,21 @@ class Round:
         now: datetime,
         *,
         plan: Plan | None = None,
+        one_plan_at_a_time: bool = False,
         admission: Admission | None = None,
         stops: LacksRoom | None = None,
     ) -> None:
-        """With `stops`, a workload of which it is true stops all that come behind it in its pool."""
+        """With `stops`, a workload of which it is true stops all that come behind it in its pool.
+
+        `one_plan_at_a_time`: a plan asks what its project uses, so that none is charged before its turn.
+        """
         self.decisions: list[Decision] = []
         self.short: Short = []
         self.refused: list[Rejection] = []
         self._decide = decide
         self._now = now
         self._plan = plan
+        self._one_plan_at_a_time = one_plan_at_a_time
         self._admission = admission
         self._stops = stops
         self._blockers: dict[str, Workload] = {}
@@ -155,22 +160,25 @@ class Round:
     def _make_room(self, nowhere: Short) -> None:
         """Reserve places for workloads that found none, in their turn, if they are let in once more."""
         assert self._plan is not None
-        asked: list[tuple[Workload, int]] = []
-        positions: list[int] = []
-        for at, shortage in nowhere:
-            workload = self.decisions[at].workload
-            answer = workload if self._admission is None else self._admission.admit(workload)
-            if isinstance(answer, Workload):
-                positions.append(at)
-                asked.append((answer, max(shortage.least, 1)))
         done: set[int] = set()
-        for at, (workload, _), planned in zip(positions, asked, self._plan(asked), strict=True):
-            if planned is not None:
-                done.add(at)
-                self.decisions[at] = planned._replace(workload=self.decisions[at].workload)
-            if self._admission is not None:
-                placements = () if planned is None else planned.placements
-                self._admission.refund(workload, len(workload.tasks) - len(placements))
+        size = 1 if self._one_plan_at_a_time else max(len(nowhere), 1)
+        for first in range(0, len(nowhere), size):
+            asked: list[tuple[Workload, int]] = []
+            positions: list[int] = []
+            for at, shortage in nowhere[first : first + size]:
+                workload = self.decisions[at].workload
+                answer = workload if self._admission is None else self._admission.admit(workload)
+                if isinstance(answer, Workload):
+                    positions.append(at)
+                    asked.append((answer, max(shortage.least, 1)))
+            for at, (workload, _), planned in zip(positions, asked, self._plan(asked), strict=True):
+                if planned is not None:
+                    done.add(at)
+                    kept = self.decisions[at]
+                    self.decisions[at] = planned._replace(workload=kept.workload, checked=kept.checked)
+                if self._admission is not None:
+                    placements = () if planned is None else planned.placements
+                    self._admission.refund(workload, len(workload.tasks) - len(placements))
         self.short = [(at, shortage) for at, shortage in self.short if at not in done]
 
     def _append(self, decisions: list[Decision], short: Short) -> Sequence[Decision]:

@@ -24,7 +24,7 @@ from mooring.model.devices import DeviceShare
 from mooring.model.fair_share import Factors
 from mooring.model.nodes import Node
 from mooring.model.pools import HeadOfLine
-from mooring.model.preemption import Budgets, Preemption, Resident
+from mooring.model.preemption import Budgets, Preemption, Resident, VictimScope
 from mooring.model.workloads import Task, Workload
 from mooring.scheduling import compilation
 from mooring.scheduling.admission import Admission, Rejection
@@ -164,10 +164,13 @@ class Scheduler:
         `admission` says who may be placed at all and counts who is; `factors` say who used how little lately.
         """
         waiting = [workload for workload in workloads if not workload.gates]
+        if self.preemptor is not None:
+            self.preemptor.used_in = None if admission is None else admission.context.usage.used_in
         current = Round(
             lambda ordered, stop: self._decide_all(ordered, now, stop),
             now,
             plan=None if self.preemptor is None else partial(self._plans, self.preemptor, now=now),
+            one_plan_at_a_time=self.preemptor is not None and self.preemptor.rules.scope is VictimScope.RECLAIM,
             admission=admission,
             stops=self._lacks_room if self.head_of_line is HeadOfLine.STRICT else None,
         )
@@ -196,6 +199,16 @@ class Scheduler:
         for workload in in_turn:
             of_user.setdefault(workload.user_id, []).append(workload)
         return [workload for own in of_user.values() for workload in own[:number]]
+
+    def ahead_of(
+        self, workload: Workload, waiting: Iterable[Workload], now: datetime, factors: Factors = NO_FACTORS
+    ) -> int:
+        """How many of those that wait in the same pool have their turn before it, were all placed in turn."""
+        others = [each for each in waiting if each.pool == workload.pool and not each.gates and each.id != workload.id]
+        in_turn = ordered(
+            self.sequencer, [workload, *others], self.situation(now, factors=factors), self.ageing_seconds
+        )
+        return next(position for position, each in enumerate(in_turn) if each.id == workload.id)
 
     def situation(self, now: datetime, admission: Admission | None = None, factors: Factors = NO_FACTORS) -> Situation:
         """What the sequencer may ask about."""
@@ -231,14 +244,27 @@ class Scheduler:
         """What every filter and scorer says about every node of the workload's pool; nothing is placed."""
         return inspect(self._evaluations.of(shape_on_node(workload, self.cluster, len(workload.tasks))))
 
-    def explain(self, workload: Workload, now: datetime = END_OF_TIME, *, nearest: int = 3) -> Explanation:
+    def explain(
+        self,
+        workload: Workload,
+        now: datetime = END_OF_TIME,
+        *,
+        nearest: int = 3,
+        admission: Admission | None = None,
+    ) -> Explanation:
         """What a pass of this workload alone would decide, and why, with so many of the nearest misses.
 
-        Nothing stays placed.
+        Nothing stays placed or charged.
         """
-        apart = Scheduler(cluster=self.cluster, profile=self._copied_profile(), compiled=False)
-        decision = apart.decide(workload, now)
-        forget(self.cluster, decision)
+        answer = workload if admission is None else admission.admit(workload)
+        if isinstance(answer, Rejection):
+            decision = kept_out(answer)
+        else:
+            if admission is not None:
+                admission.refund(answer)
+            apart = Scheduler(cluster=self.cluster, profile=self._copied_profile(), compiled=False)
+            decision = apart.decide(answer, now)
+            forget(self.cluster, decision)
         return explain(self.cluster, self._copied_profile(), decision, nearest=nearest)
 
     def explain_placed(

@@ -21,7 +21,16 @@ from mooring.model.preemption import Resident, Victim
 from mooring.model.slots import Amounts
 from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Demand, Mask, Rows
-from mooring.scheduling.displacement import LOWEST_PRIORITY, NOBODY_LEAVES, Cost, Known, Option, Standing, Unit
+from mooring.scheduling.displacement import (
+    HIGHEST_PRIORITY,
+    LOWEST_PRIORITY,
+    NOBODY_LEAVES,
+    Cost,
+    Known,
+    Option,
+    Standing,
+    Unit,
+)
 from mooring.scheduling.evaluation import Evaluation
 from mooring.scheduling.filters.devices import DevicesFilter
 from mooring.scheduling.filters.host_ports import HostPortsFilter
@@ -93,6 +102,7 @@ class Search:
         self._workload = workload
         self._now = now
         self._owner = standing.owner(workload)
+        self._claim = standing.claim(workload)
         self._started_by = now - timedelta(seconds=standing.rules.min_runtime_seconds)
         self._evaluation = Evaluation(shape_of(workload, self._cluster), self._cluster, standing.profile)
         asked = [plugin for plugin in self._evaluation.active.filters if plugin.depends_on != "static"]
@@ -160,12 +170,13 @@ class Search:
             rows = rows[(self._own[rows] > 0) & (len(workload.occupied) == 1)]
         alike = (self._evaluation.shape, workload.priority, self._owner, self._at_once)
         known = self._standing.known(alike, self._now)
-        if self._units and self._standing.allowed:
-            # What this plan has spent of the budgets is not known to others.
+        if self._claim is not None or (self._units and self._standing.allowed):
+            # What this plan has spent of the budgets, or may take back, is not known to others.
             known = Known(self._now)
         known.forget_stale(cluster, residents)
         # Rows that pass the other filters pass them whoever leaves, so that what tasks occupy is all that counts there.
-        simple = self._at_once == 1 and self._easing and not (self._others and residents.any_whole(workload.priority))
+        below = workload.priority if self._claim is None else HIGHEST_PRIORITY
+        simple = self._at_once == 1 and self._easing and not (self._others and residents.any_whole(below))
         with cluster.unnoticed():
             counted = self._passing(rows, counted=False) if simple else np.zeros(len(rows), dtype=np.bool_)
             stale = [row for row in rows[counted].tolist() if row not in known.by_row]
@@ -246,6 +257,8 @@ class Search:
             if all(self._may_leave(each) for each in together):
                 units.append(together)
         units.sort(key=lambda unit: importance(unit[0]))
+        if self._claim is not None:
+            units = self._claim.within(units, (unit.residents for unit in self._units))
         spent = Counter(resident.workload_id for unit in self._units for resident in unit.residents)
         violating: set[UUID] = set()
         for resident in (resident for unit in units for resident in unit) if self._standing.allowed else ():
@@ -262,7 +275,7 @@ class Search:
         return (
             resident.preemptible
             and resident.leaving_for is None
-            and resident.priority < self._workload.priority
+            and (self._claim is not None or resident.priority < self._workload.priority)
             and (resident.started_at is None or resident.started_at <= self._started_by)
             and (self._owner is None or self._standing.owner(resident) == self._owner)
             and resident.task_id not in self._gone

@@ -80,6 +80,8 @@ class WaitingRoom:
         """Work that was placed when everything was tried, though nothing had said that it could be: a missed cure."""
         self.tries = 0
         """How many groups were handed out because of a change."""
+        self.in_line: frozenset[str] = frozenset()
+        """The pools in which work that lacks room stops what is behind it."""
         self._cluster = cluster
         self._best = best
         self._lookout = Lookout(cluster)
@@ -126,9 +128,8 @@ class WaitingRoom:
         self._later.pop(workload_id, None)
         self._gated.pop(workload_id, None)
         self._release(workload_id)
-        for pool, blocked in self._blocked.items():
-            if blocked.pop(workload_id, None) is not None:
-                self._stirred.add(pool)
+        for blocked in self._blocked.values():
+            blocked.pop(workload_id, None)
         group = self._home.pop(workload_id, None)
         if group is None:
             return
@@ -177,17 +178,16 @@ class WaitingRoom:
             portion = self._portion(self._home[entry.workload.id], room)
             self._out.update(workload.id for workload in portion)
             taken += portion
-        return taken + self._before_and_behind(taken)
+        return taken + self._in_line(taken)
 
-    def _before_and_behind(self, taken: Sequence[Workload]) -> list[Workload]:
+    def _in_line(self, taken: Sequence[Workload]) -> list[Workload]:
         """Where work stops what is behind it, all that waits for room is tried together, or none of it."""
-        if not self._blocked:
-            return []
-        stirred = self._stirred | {workload.pool for workload in taken}
+        pools = self.in_line & (self._stirred | {workload.pool for workload in taken})
         self._stirred = set()
-        blocked = [w for pool in stirred & self._blocked.keys() for w in self._blocked.pop(pool).values()]
-        pools = {workload.pool for workload in blocked}
+        if not pools:
+            return []
         known = {workload.id for workload in taken}
+        blocked = [workload for pool in pools for workload in self._blocked.pop(pool, {}).values()]
         groups = [group for group in self._groups.values() if group.alike.shape.pool in pools]
         others = [w for group in groups for w in group.members.values() if w.id not in known]
         self._out.update(workload.id for workload in others)

@@ -65,6 +65,8 @@ class Explanation(Answer):
     """`0 of 5,000 nodes: 3,100 lack 2 gpu (best has 1), 1,900 not ready`."""
     reason: dict[str, Any] | None
     """Why all or some of its tasks wait: code, message, by, cure, details."""
+    ahead: int | None = None
+    """Of one that waits: how many of its pool have their turn before it."""
     nodes: int
     candidates: int
     removed: list[Removed]
