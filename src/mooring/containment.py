@@ -22,9 +22,13 @@ class Contained:
         self._idle: list[_Worker] = []
         self._hanging: list[_Worker] = []
 
+    @property
+    def hangs(self) -> bool:
+        return any(worker.busy for worker in self._hanging)
+
     def call(self, work: Callable[[], R]) -> R:
         """What it returns or raises, or Hangs."""
-        if any(worker.busy for worker in self._hanging):
+        if self.hangs:
             raise Hangs("still hangs in an earlier call")
         self._hanging.clear()
         worker = self._idle.pop() if self._idle else _Worker()

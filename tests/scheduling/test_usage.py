@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from mooring.model.quotas import Scope, Tenant
 from mooring.model.workloads import Workload, new_tasks
 from mooring.scheduling.usage import Usage, tenants_of
@@ -124,3 +127,27 @@ def test_tenants_without_a_name_go_by_their_id():
     assert usage.name_of(Tenant(Scope.DOMAIN, "x")) == "x"
     usage.tell(PROJECT, name="vision")
     assert usage.names_of(WORK)["project"] == "vision"
+
+
+AMOUNT = st.integers(0, 9)
+STEPS = st.lists(st.tuples(st.sampled_from("abc"), AMOUNT, st.integers(1, 4), st.integers(0, 4)), max_size=12)
+
+
+@given(STEPS, st.dictionaries(st.sampled_from(["cpu", "gpu"]), st.integers(0, 40)))
+def test_what_is_admitted_never_exceeds_a_limit_and_is_the_sum_of_what_was_kept(
+    steps: list[tuple[str, int, int, int]], limits: dict[str, int]
+):
+    """Workloads of three users of one project: each starts what may, and gives some of it back."""
+    usage, kept = Usage(), 0
+    usage.tell(PROJECT, limits=limits)
+    for number, (user, cpu, tasks, back) in enumerate(steps):
+        name = f"w{number}"
+        asked = replace(WORK, user_id=id_of(user), request={"cpu": cpu}, tasks=new_tasks(name, tasks))
+        started = replace(asked, tasks=asked.tasks[: usage.tasks_within(asked)])
+        if len(started.tasks) < tasks:
+            assert usage.violations(asked, len(started.tasks) + 1)
+        usage.charge(started)
+        returned = min(back, len(started.tasks))
+        usage.refund(started, returned)
+        kept += cpu * (len(started.tasks) - returned)
+        assert usage.used_by(PROJECT).get("cpu", 0) == kept <= limits.get("cpu", kept)

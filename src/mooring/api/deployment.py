@@ -73,7 +73,7 @@ _RANKS = {status.value: sorted(set(_WORDS.values())).index(word) for status, wor
 _SHOWN_HISTORY = 10
 
 
-@router.post("/deploy", status_code=202, operation_id="deploy", responses=problems(400, 403, 404, 409, 413))
+@router.post("/deploy", status_code=202, operation_id="deploy", responses=problems(400, 403, 404, 409, 412, 413))
 async def deploy(services: Served, principal: Submitter, request: DeploymentRequest) -> DeploymentAccepted:
     """Ask for a deployment: one replica per node, all of them or none."""
     name = shown(request.name)

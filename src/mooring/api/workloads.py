@@ -55,7 +55,7 @@ _FIRST_OUTPUT_SECONDS = 2.0
 _SIMULATED_OUTPUT = b"simulated: nothing runs, so there is no output\n"
 
 
-@router.post("", status_code=202, operation_id="submit_workload", responses=problems(400, 403, 404, 409, 413))
+@router.post("", status_code=202, operation_id="submit_workload", responses=problems(400, 403, 404, 409, 412, 413))
 async def submit(
     services: Served,
     principal: Submitter,
@@ -69,7 +69,7 @@ async def submit(
     return accepted
 
 
-@router.post("/dry-run", operation_id="dry_run_workload", responses=problems(400, 403, 404, 409, 413))
+@router.post("/dry-run", operation_id="dry_run_workload", responses=problems(400, 403, 404, 409, 412, 413))
 async def dry_run(services: Served, principal: User, request: WorkloadRequest) -> Explanation:
     """What would become of a workload: where its tasks would go now and why, or why they would wait."""
     services.rates.question(principal)

@@ -83,6 +83,18 @@ def _owned(workload: WorkloadView, details: Details) -> str:
     return "an agent without root serves its owner only: start it as root, add another node, or choose a --pool"
 
 
+def _over_limit(workload: WorkloadView, details: Details) -> str:
+    return "it starts when other work under the same limit ends; `mooring quota` shows the limits"
+
+
+def _not_due(workload: WorkloadView, details: Details) -> str:
+    return f"nothing: it is looked at again at {details.get('starts_at', 'its start time')}"
+
+
+def _dependencies(workload: WorkloadView, details: Details) -> str:
+    return f"`mooring status {workload.name}` shows what it depends on"
+
+
 def _wait(workload: WorkloadView, details: Details) -> str:
     return f"`mooring history {workload.name}` shows what failed before; it is tried again by itself"
 
@@ -99,6 +111,14 @@ _CURES: Mapping[str, Callable[[WorkloadView, Details], str]] = {
     "node-not-ready": _not_ready,
     "node-owned": _owned,
     "backing-off": _wait,
+    "too-many-sessions": _over_limit,
+    "quota-exceeded": _over_limit,
+    "keypair-quota-exceeded": _over_limit,
+    "user-quota-exceeded": _over_limit,
+    "project-quota-exceeded": _over_limit,
+    "domain-quota-exceeded": _over_limit,
+    "not-due-yet": _not_due,
+    "dependencies-not-met": _dependencies,
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from mooring.client.operations import Operation
+from mooring.model.admission import AdmissionError
 from mooring.model.errors import (
     Conflict,
     EventsPurged,
@@ -49,6 +50,7 @@ _BY_STATUS: dict[int, type[MooringError]] = {
     405: InvalidInput,
     409: Conflict,
     410: EventsPurged,
+    412: AdmissionError,
     413: InvalidInput,
     415: InvalidInput,
     422: InvalidInput,

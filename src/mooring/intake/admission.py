@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from mooring.intake.questions import as_workload
+from mooring.intake.submitted import as_workload
 from mooring.mirror.admission import tell_tenants
 from mooring.model.admission import AdmissionError
 from mooring.model.policies import Policy
-from mooring.model.pools import Moment, PoolPolicy
+from mooring.model.pools import Moment
 from mooring.model.workloads import Workload
 from mooring.scheduling.admission import BUILT_IN_VALIDATORS, Admission, AdmissionContext, Pending, Validator
 from mooring.scheduling.admission.validators import asked_at
 from mooring.scheduling.usage import Usage, tenants_of
 from mooring.store import admission, pools
+from mooring.store import policies as store_policies
 from mooring.store.engine import Connection
 from mooring.store.workloads import NewWorkload
 
@@ -67,7 +68,8 @@ async def open_gate(
         for pool_id in {new.pool_id for new in fresh}
         for each in asked_at(Moment.ENQUEUE, validators, known[pool_id].policy)
     }
-    found = await admission.policies_of(connection, {new.principal.access_key for new in fresh})
+    carried = await store_policies.policies_of(connection, {new.principal.access_key for new in fresh})
+    found = {key: policies.innermost for key, policies in carried.items()}
     limited = {key for key, policy in found.items() if _limits_pending(policy)}
     if not limited and asked <= _DEFAULT:
         return _OPEN
@@ -75,10 +77,10 @@ async def open_gate(
     usage = Usage()
     await tell_tenants(usage, connection, {t for each in workloads.values() for t in tenants_of(each)}, now)
     pending = {key: Pending(*waits) for key, waits in (await admission.pending(connection, limited)).items()}
-    policies: dict[str, PoolPolicy] = {pool.name: pool.policy for pool in known.values()}
+    by_name = {pool.name: pool.policy for pool in known.values()}
     context = AdmissionContext(now, usage, Moment.ENQUEUE, found, pending)
     apart = not asked <= {each.name for each in BUILT_IN_VALIDATORS}
-    return Gate(workloads, pending, Admission(context, validators, policies), apart)
+    return Gate(workloads, pending, Admission(context, validators, by_name), apart)
 
 
 def _limits_pending(policy: Policy) -> bool:

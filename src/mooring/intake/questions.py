@@ -10,7 +10,9 @@ from uuid import UUID
 
 from mooring.clock import now
 from mooring.intake.acting import Acting
+from mooring.intake.admission import open_gate
 from mooring.intake.batch import name_taken
+from mooring.intake.submitted import as_workload
 from mooring.intake.translation import translate
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
@@ -19,7 +21,7 @@ from mooring.model.decisions import SCORE_ONE
 from mooring.model.devices import by_slot
 from mooring.model.errors import NotFound
 from mooring.model.tenants import Principal
-from mooring.model.workloads import Task, Workload
+from mooring.model.workloads import Workload
 from mooring.scheduling.admission import Admission
 from mooring.scheduling.explanation import Explanation as Explained
 from mooring.scheduling.plugins import NO_FACTORS
@@ -31,7 +33,6 @@ from mooring.store.pools import Pool
 from mooring.store.views import workloads as views
 from mooring.store.views.placed import placed
 from mooring.store.views.workloads import TaskRow, WorkloadRow
-from mooring.store.workloads import NewWorkload
 from mooring.wire.api import WorkloadRequest
 from mooring.wire.explanation import Explanation, TaskPlace
 
@@ -90,10 +91,13 @@ class Questions:
                 known, grants = await pools.all_pools(connection), await pool_access.grants(connection)
                 new, pool = translate(request, acting, known, grants)
                 taken = await workloads.names_in_use(connection, [new])
+                if (principal.user_id, new.name) in taken:
+                    raise name_taken(new)
+                gate = await open_gate(connection, [new], self._validators, now())
+                if (refused := await gate.refuses(new)) is not None:
+                    raise refused
                 workload = as_workload(new, pool)
                 await mirror.tenancy.meet(connection, [workload], now())
-            if (principal.user_id, new.name) in taken:
-                raise name_taken(new)
             scheduler = self._scheduler(pool)
             explained = await self._ask(partial(scheduler.explain, workload, now(), admission=self._admission(mirror)))
         return _tried(workload, pool, explained)
@@ -125,37 +129,6 @@ class Questions:
             # The thread goes on with these columns, so they are left to it.
             self._mirror = None
             raise
-
-
-def as_workload(new: NewWorkload, pool: Pool) -> Workload:
-    """A submission as placement would see it once it is written."""
-    return Workload(
-        id=new.id,
-        name=new.name,
-        kind=new.kind,
-        pool=pool.name,
-        user_id=new.principal.user_id,
-        project_id=new.principal.project_id,
-        domain_id=new.principal.domain_id,
-        runtime=new.template.runtime,
-        request=new.template.request,
-        tasks=tuple(Task(task_id, index) for index, task_id in enumerate(new.task_ids)),
-        created_at=now(),
-        priority=new.priority,
-        architecture=new.template.architecture,
-        region=new.region,
-        gang=new.gang,
-        min_tasks=new.min_tasks,
-        single_node=new.single_node,
-        pack=new.pack,
-        max_per_node=new.max_per_node,
-        spread=new.spread,
-        on_insufficient=new.on_insufficient,
-        constraints=new.constraints,
-        preempts=new.preempts,
-        type=new.type,
-        access_key=new.principal.access_key,
-    )
 
 
 def _shown(row: WorkloadRow, tasks: Sequence[TaskRow], explained: Explained, ahead: int | None) -> Explanation:

@@ -9,7 +9,7 @@ from datetime import datetime
 from uuid import UUID
 
 from mooring.model.events import Event
-from mooring.model.policies import Policy
+from mooring.model.policies import NO_POLICY, Policy
 from mooring.model.pools import Moment, PoolPolicy
 from mooring.model.quotas import Scope, Tenant
 from mooring.model.workloads import Workload
@@ -18,7 +18,7 @@ from mooring.scheduling.admission.context import NOTHING_PENDING, is_pending
 from mooring.scheduling.admission.pending_session_count_limit import PendingSessionCountLimit
 from mooring.scheduling.admission.pending_session_resource_limit import PendingSessionResourceLimit
 from mooring.scheduling.usage import Usage, tenants_of
-from mooring.store import admission, events, quotas
+from mooring.store import events, policies, quotas
 from mooring.store.charges import ALL_POOLS
 from mooring.store.engine import Connection
 
@@ -80,22 +80,20 @@ class Tenancy:
     def admission(
         self,
         waiting: Collection[Workload],
-        policies: Mapping[str, PoolPolicy],
+        pools: Mapping[str, PoolPolicy],
         validators: Sequence[Validator],
         now: datetime,
     ) -> Admission:
-        """For a pass over some or all of what waits; `policies` are those of the pools by name."""
-        pending = _pending(waiting) if _asks_for_pending(policies.values()) else {}
+        """For a pass over some or all of what waits; `pools` are their policies by name."""
+        pending = _pending(waiting) if _asks_for_pending(pools.values()) else {}
         context = AdmissionContext(now, self.usage, Moment.SCHEDULING, self._policies, pending)
-        return Admission(context, validators, policies)
+        return Admission(context, validators, pools)
 
     async def _read(self, connection: Connection, tenants: Collection[Tenant], now: datetime) -> None:
         self._eased |= await tell_tenants(self.usage, connection, tenants, now)
         keys = {tenant.id for tenant in tenants if tenant.scope is Scope.KEYPAIR}
-        found = await admission.policies_of(connection, keys)
-        for key in keys:
-            self._policies.pop(key, None)
-        self._policies |= found
+        found = await policies.policies_of(connection, keys)
+        self._policies |= {key: found[key].innermost if key in found else NO_POLICY for key in keys}
 
 
 async def tell_tenants(usage: Usage, connection: Connection, tenants: Collection[Tenant], now: datetime) -> set[Tenant]:
@@ -127,10 +125,10 @@ async def tell_used(usage: Usage, connection: Connection, tenants: Collection[Te
     return eased
 
 
-def _asks_for_pending(policies: Iterable[PoolPolicy]) -> bool:
+def _asks_for_pending(pools: Iterable[PoolPolicy]) -> bool:
     return any(
         name in _PENDING_VALIDATORS and Moment.SCHEDULING in moments
-        for policy in policies
+        for policy in pools
         for name, moments in policy.validators
     )
 

@@ -6,6 +6,7 @@ refunded. Private workloads are charged for nothing but their number.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,12 +19,18 @@ from mooring.model.workloads import Workload
 _COUNTED = frozenset({SESSIONS, PRIVATE_SESSIONS})
 
 
+class _Used(dict[str, int]):
+    """What a tenant uses by slot, as it is at any time."""
+
+    moves = 0
+    """How often that changed."""
+
+
 class _Limit(NamedTuple):
     tenant: Tenant
     slot: str
     limit: int
-    used: dict[str, int]
-    """Of the tenant, as it is at any time."""
+    used: _Used
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +38,7 @@ class _Account:
     """What there is to look at for the workloads of one keypair, user, project and domain."""
 
     tenants: tuple[Tenant, ...]
-    used: tuple[dict[str, int], ...]
+    used: tuple[_Used, ...]
     amounts: dict[Scope, list[_Limit]]
     """Of the levels that have limits."""
     sessions: list[_Limit]
@@ -45,7 +52,7 @@ class Usage:
 
     def __init__(self) -> None:
         self._limits: dict[Tenant, dict[str, int]] = {}
-        self._used: dict[Tenant, dict[str, int]] = {}
+        self._used: dict[Tenant, _Used] = defaultdict(_Used)
         self._names: dict[Tenant, str] = {}
         self._in_pools: dict[UUID, dict[str, dict[str, int]]] = {}
         self._accounts: dict[tuple[str, UUID, UUID, UUID], _Account] = {}
@@ -61,7 +68,8 @@ class Usage:
         """
         eased = False
         if used is not None:
-            own = self._used.setdefault(tenant, {})
+            own = self._used[tenant]
+            own.moves += 1
             eased = any(used.get(slot, 0) < amount for slot, amount in own.items())
             own.clear()
             own.update(used)
@@ -96,6 +104,10 @@ class Usage:
     def used_in(self, pool: str, tenant_id: UUID) -> Amounts:
         """What a user or a project uses of one pool."""
         return self._in_pools.get(tenant_id, {}).get(pool, {})
+
+    def moves_of(self, workload: Workload) -> tuple[int, ...]:
+        """The same as before if nothing moved since in what its tenants use."""
+        return tuple([used.moves for used in self._account(workload).used])
 
     def charge(self, workload: Workload, tasks: int | None = None) -> None:
         """Count so many tasks of it (None: all); it is a session more unless some of its tasks have a node already."""
@@ -159,16 +171,17 @@ class Usage:
     def _move(self, workload: Workload, tasks: int, sessions: int) -> None:
         account = self._account(workload)
         counter = PRIVATE_SESSIONS if workload.private else SESSIONS
-        if sessions:
-            for used in account.used:
+        for used in account.used:
+            used.moves += 1
+            if sessions:
                 used[counter] = used.get(counter, 0) + sessions
         if workload.private:
             return
         in_pool = [pools.setdefault(workload.pool, {}) for pools in account.in_pools]
         for slot, amount in workload.request.items():
             moved = amount * tasks
-            for used in (*in_pool, *account.used):
-                used[slot] = used.get(slot, 0) + moved
+            for counters in (*in_pool, *account.used):
+                counters[slot] = counters.get(slot, 0) + moved
 
     def _violation(self, exceeded: _Limit, requested: int) -> Violation:
         tenant, slot, limit, used = exceeded
@@ -187,7 +200,7 @@ class Usage:
     def _opened(self, workload: Workload) -> _Account:
         tenants = tenants_of(workload)
         limits = [
-            _Limit(tenant, slot, limit, self._used.setdefault(tenant, {}))
+            _Limit(tenant, slot, limit, self._used[tenant])
             for tenant in tenants
             for slot, limit in sorted(self._limits.get(tenant, {}).items())
         ]
@@ -197,7 +210,7 @@ class Usage:
                 amounts.setdefault(each.tenant.scope, []).append(each)
         return _Account(
             tenants,
-            tuple(self._used.setdefault(tenant, {}) for tenant in tenants),
+            tuple(self._used[tenant] for tenant in tenants),
             amounts,
             [each for each in limits if each.slot == SESSIONS],
             [each for each in limits if each.slot == PRIVATE_SESSIONS],

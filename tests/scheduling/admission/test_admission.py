@@ -14,8 +14,8 @@ from mooring.scheduling.admission import (
     BUILT_IN_VALIDATORS,
     Admission,
     AdmissionContext,
+    AdmissionRefused,
     Rejection,
-    SeveralRefusals,
 )
 from mooring.scheduling.usage import Usage, tenants_of
 from tests.scheduling.builders import NOW, id_of
@@ -166,12 +166,12 @@ def test_a_dependency_names_what_is_not_met_and_who_is_before():
     admission = Admission(AdmissionContext(NOW))
     answer = rejected(admission.admit(work(dependencies=(met, open_one))))
     assert answer.reason.message == "waiting for 'prepare' to finish as success"
-    assert (answer.reason.cure, answer.awaits.workloads) == ("change", {id_of("prepare")})
+    assert (answer.reason.cure, answer.awaits.workloads) == ("change", frozenset({id_of("prepare")}))
     answer = rejected(admission.admit(work(dependencies=(broken,), behind=(id_of("older"),))))
     assert answer.reason.message == (
         "it was waiting for 'train' to finish as success, which is failed; waiting for 1 before it in the same turn"
     )
-    assert (answer.reason.cure, answer.awaits.workloads) == ("never", {id_of("train"), id_of("older")})
+    assert (answer.reason.cure, answer.awaits.workloads) == ("never", frozenset({id_of("train"), id_of("older")}))
 
 
 def test_where_time_and_a_release_are_both_needed_the_reason_says_what_is_needed_for_sure():
@@ -199,6 +199,21 @@ def test_a_validator_that_raises_is_named_and_nobody_passes_it(moment: Moment):
         reason = rejected(admission.admit(work())).reason
         assert (reason.code, reason.by, reason.message) == ("constraint-evaluation-failed", "moon_phase", told)
     else:
-        with pytest.raises(SeveralRefusals) as refused:
+        with pytest.raises(AdmissionRefused) as refused:
             admission.check(work())
         assert refused.value.message == told
+
+
+def test_who_is_like_one_that_was_refused_is_refused_alike_until_something_moves():
+    usage = Usage()
+    usage.tell(USER, limits={"cpu": 6000}, name="ann")
+    admission = Admission(AdmissionContext(NOW, usage))
+    first = admitted(admission.admit(work("first")))
+    second, third = rejected(admission.admit(work("second"))), rejected(admission.admit(work("third")))
+    assert (third.workload.name, third.reason) == ("third", second.reason)
+    assert rejected(admission.admit(work("later", starts_at=NOW + timedelta(hours=1)))).reason != second.reason
+    admitted(admission.admit(work("small", request={"cpu": 2000})))
+    told = "user 'ann' may use 6 cpu; 6 are in use and this asks for 4 (4 too many)"
+    assert rejected(admission.admit(work("third"))).reason.message == told
+    admission.refund(first)
+    admitted(admission.admit(work("third")))

@@ -4,7 +4,7 @@ Validators read a context that was loaded before and raise; nothing here reads a
 """
 
 from mooring.model.admission import AdmissionError, Awaits, Checked
-from mooring.scheduling.admission.admission import Admission, Rejection, SeveralRefusals, ValidatorFailed
+from mooring.scheduling.admission.admission import Admission, AdmissionRefused, Rejection, ValidatorFailed
 from mooring.scheduling.admission.context import AdmissionContext, Pending
 from mooring.scheduling.admission.validators import BUILT_IN_VALIDATORS, Validator, discovered_validators
 
@@ -13,11 +13,11 @@ __all__ = [
     "Admission",
     "AdmissionContext",
     "AdmissionError",
+    "AdmissionRefused",
     "Awaits",
     "Checked",
     "Pending",
     "Rejection",
-    "SeveralRefusals",
     "Validator",
     "ValidatorFailed",
     "discovered_validators",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from mooring.model.admission import AdmissionError, Awaits, Checked, all_of
 from mooring.model.names import shown
@@ -11,8 +12,11 @@ from mooring.model.pools import PoolPolicy
 from mooring.model.reasons import Cure, Reason
 from mooring.model.workloads import Task, Workload
 from mooring.scheduling.admission.context import AdmissionContext, at_once, within_parallel
-from mooring.scheduling.admission.quota import QuotaExceeded, describe
+from mooring.scheduling.admission.quota import LimitExceeded, QuotaExceeded, describe
 from mooring.scheduling.admission.validators import BUILT_IN_VALIDATORS, Validator, asked_at
+
+_Alike: TypeAlias = tuple[object, ...]
+_NEVER: tuple[tuple[int, ...], None] = ((), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +29,8 @@ class Rejection:
     awaits: Awaits
 
 
-class SeveralRefusals(AdmissionError):
-    """All that stands in the way of a submission."""
+class AdmissionRefused(AdmissionError):
+    """All that stands in the way of a workload, in one."""
 
     def __init__(self, failures: Sequence[tuple[str, AdmissionError]]) -> None:
         errors = [error for _, error in failures]
@@ -70,6 +74,9 @@ class Admission:
         self._policies = policies or {}
         self._asked: dict[str, tuple[Validator, ...]] = {}
         self._passed: dict[str, Checked] = {}
+        self._only_built_in = set(validators) <= set(BUILT_IN_VALIDATORS)
+        self._known: dict[_Alike, tuple[tuple[int, ...], Rejection | None]] = {}
+        """The last of each kind that exceeded a limit, and how far its tenants had moved."""
 
     def admit(self, workload: Workload) -> Workload | Rejection:
         """The workload with the tasks that may start now, charged; or what keeps it waiting, all of it together.
@@ -78,10 +85,14 @@ class Admission:
         asks their validators at submission only: the commit would refuse what exceeds them.
         """
         free = within_parallel(workload)
-        if free <= 0:
+        if workload.tasks and free <= 0:
             return self._rejected(workload, [("parallel", _parallel_reached(workload))])
-        failures = self._failures(workload)
         usage = self.context.usage
+        if self._known:
+            moves, before = self._known.get(self._alike(workload), _NEVER)
+            if before is not None and moves == usage.moves_of(workload):
+                return replace(before, workload=workload)
+        failures = self._failures(workload)
         if not failures and (within := usage.tasks_within(workload)) < len(workload.tasks):
             least = at_once(workload)
             if within < least:
@@ -90,7 +101,10 @@ class Admission:
                 failures.append(("quota", exceeded))
             free = min(free, within)
         if failures:
-            return self._rejected(workload, failures)
+            rejection = self._rejected(workload, failures)
+            if self._only_built_in and all(isinstance(error, LimitExceeded) for _, error in failures):
+                self._known[self._alike(workload)] = usage.moves_of(workload), rejection
+            return rejection
         admitted = workload if free >= len(workload.tasks) else self._cut(workload, free)
         usage.charge(admitted)
         return admitted
@@ -111,7 +125,25 @@ class Admission:
         """Raise all that stands in its way, in one error; nothing is charged."""
         failures = self._failures(workload)
         if failures:
-            raise SeveralRefusals(failures)
+            raise AdmissionRefused(failures)
+
+    def _alike(self, workload: Workload) -> _Alike:
+        """Equal for workloads that exceed the same limits by the same, and that nothing else keeps waiting."""
+        return (
+            workload.pool,
+            workload.access_key,
+            workload.user_id,
+            workload.project_id,
+            workload.domain_id,
+            workload.private,
+            bool(workload.occupied),
+            len(workload.tasks),
+            at_once(workload),
+            tuple(workload.request.items()),
+            workload.dependencies,
+            workload.behind,
+            workload.starts_at,
+        )
 
     def _failures(self, workload: Workload) -> list[tuple[str, AdmissionError]]:
         failures: list[tuple[str, AdmissionError]] = []
@@ -132,7 +164,7 @@ class Admission:
         checked = Checked(self.context.now, passed, reasons)
         if len(failures) == 1:
             return Rejection(workload, reasons[0], checked, failures[0][1].awaits)
-        together = SeveralRefusals(failures)
+        together = AdmissionRefused(failures)
         return Rejection(workload, together.reason("admission"), checked, together.awaits)
 
     def _cut(self, workload: Workload, number: int) -> Workload:

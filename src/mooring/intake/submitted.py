@@ -1,0 +1,39 @@
+"""A submission before it is written, as the core sees workloads."""
+
+from __future__ import annotations
+
+from mooring.clock import now
+from mooring.model.workloads import Task, Workload
+from mooring.store.pools import Pool
+from mooring.store.workloads import NewWorkload
+
+
+def as_workload(new: NewWorkload, pool: Pool) -> Workload:
+    """A submission as placement would see it once it is written."""
+    return Workload(
+        id=new.id,
+        name=new.name,
+        kind=new.kind,
+        pool=pool.name,
+        user_id=new.principal.user_id,
+        project_id=new.principal.project_id,
+        domain_id=new.principal.domain_id,
+        runtime=new.template.runtime,
+        request=new.template.request,
+        tasks=tuple(Task(task_id, index) for index, task_id in enumerate(new.task_ids)),
+        created_at=now(),
+        priority=new.priority,
+        architecture=new.template.architecture,
+        region=new.region,
+        gang=new.gang,
+        min_tasks=new.min_tasks,
+        single_node=new.single_node,
+        pack=new.pack,
+        max_per_node=new.max_per_node,
+        spread=new.spread,
+        on_insufficient=new.on_insufficient,
+        constraints=new.constraints,
+        preempts=new.preempts,
+        type=new.type,
+        access_key=new.principal.access_key,
+    )

@@ -1,0 +1,39 @@
+"""How admission looked at a workload is stored with it, by every try anew."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from mooring.binding.binder import Binder
+from mooring.controllers.scheduling import SchedulingLoop
+from mooring.mirror.mirror import Mirror
+from mooring.model.quotas import Scope, Tenant
+from tests.mirror.test_admission import limit
+from tests.store.harbour import Harbour
+
+
+@pytest.fixture
+async def loop(harbour: Harbour) -> AsyncIterator[SchedulingLoop]:
+    loop = SchedulingLoop(Mirror(harbour.database), Binder(harbour.database), harbour.office)
+    yield loop
+    loop.close()
+
+
+async def test_the_record_of_a_look_is_overwritten_by_the_next(harbour: Harbour, loop: SchedulingLoop):
+    project = Tenant(Scope.PROJECT, str(harbour.principal.project_id))
+    await harbour.node("n1")
+    await limit(harbour, project, {"cpu": 1000, "sessions": 0})
+    workload_id = await harbour.submit("w", cpu=2)
+    await loop.once()
+    refused = (await harbour.workload(workload_id)).admission
+    assert [failed["by"] for failed in refused["failed"]] == ["concurrency", "group_resource_limit"]
+    assert refused["failed"][1]["details"]["violations"][0]["excess"] == 1000
+    assert "user_resource_limit" in refused["passed"]
+
+    await limit(harbour, project, {"cpu": 2000, "sessions": 1})
+    await loop.once()
+    assert await harbour.statuses(workload_id) == ["SCHEDULED"]
+    passed = (await harbour.workload(workload_id)).admission
+    assert passed["failed"] == []
+    assert {"concurrency", "group_resource_limit"} <= set(passed["passed"])
+    assert passed["at"] > refused["at"]
