@@ -112,6 +112,7 @@ async def test_work_is_charged_to_the_project_and_the_keypair_it_came_with(world
     made = (await world.client.get("/api/keypairs", headers=ada)).json()
     assert {(key["project"], key["has_secret"]) for key in made} == {("default", False), ("vision", False)}
     _, key = await make(world, ada, project="vision")
+    assert (await world.client.get("/api/auth/me", headers=key)).json()["project"] == "vision"
     by_key = await world.submit(key, name="by-key")
     assert (await world.client.get(f"/api/workloads/{by_key}", headers=ada)).json()["project"] == "vision"
     body = {"project": "default", "containers": [{"image": "nginx"}]}

@@ -4,8 +4,9 @@ import pytest
 
 from mooring import clock
 from mooring.model.errors import Conflict, NotFound
+from mooring.model.quotas import Scope, Tenant
 from mooring.model.tenants import Role
-from mooring.store import domains, keypairs, memberships, projects, tenants, users
+from mooring.store import domains, keypairs, memberships, pool_access, projects, tenants, users
 from mooring.store.engine import Database
 from tests.store.harbour import Harbour
 from tests.store.tenancy import ACTOR, add_member, make_project, make_user, remove_member
@@ -38,6 +39,15 @@ async def test_a_domain_with_users_or_projects_stays(database: Database):
     async with database.read() as connection:
         with pytest.raises(NotFound):
             await domains.find(connection, "lab")
+
+
+async def test_what_is_kept_about_a_project_goes_with_it(harbour: Harbour):
+    database = harbour.database
+    vision = Tenant(Scope.PROJECT, str(await make_project(database, "vision")))
+    await database.write(lambda c: pool_access.grant(c, "default", vision, "vision", actor=ACTOR, now=NOW))
+    await database.write(lambda c: projects.remove(c, "default", "vision", actor=ACTOR, now=NOW))
+    async with database.read() as connection:
+        assert await pool_access.of_pool(connection, "default") == []
 
 
 async def test_projects_of_two_domains_may_have_the_same_name_and_those_of_one_may_not(database: Database):
