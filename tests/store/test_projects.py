@@ -95,7 +95,7 @@ async def test_a_user_of_another_domain_cannot_be_a_member(database: Database):
     async with database.read() as connection:
         lab = await projects.find(connection, "lab", "vision")
         ada = await users.find(connection, "ada")
-    with pytest.raises(NotFound, match="no user 'ada' in domain 'lab'"):
+    with pytest.raises(NotFound, match="there is no user 'ada'"):
         await database.write(lambda c: memberships.add(c, lab, ada, Role.USER, actor=ACTOR, now=NOW))
 
 
