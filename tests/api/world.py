@@ -28,7 +28,7 @@ from mooring.model.errors import Unavailable
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.tenants import Role
-from mooring.store import domains, pools, tenants, transitions, users
+from mooring.store import actions, domains, memberships, pools, projects, tenants, transitions, users
 from mooring.store.changes import Change
 from mooring.store.engine import Connection, Database
 from mooring.store.tables import metadata, nodes
@@ -107,19 +107,31 @@ class World:
     async def admin(self) -> dict[str, str]:
         return await self.token("admin")
 
-    async def user(self, username: str) -> dict[str, str]:
-        """A new user of the default project, logged in."""
+    async def user(
+        self,
+        username: str,
+        *,
+        role: Role = Role.USER,
+        domain: str = tenants.DEFAULT_DOMAIN,
+        project: str = tenants.DEFAULT_PROJECT,
+    ) -> dict[str, str]:
+        """A new user, logged in; with the role of a project's admin it is that of its project."""
 
         async def create(connection: Connection) -> UUID:
-            return await users.create(
+            user_id = await users.create(
                 connection,
                 username=username,
-                role=Role.USER,
-                domain_id=await domains.ensure(connection, tenants.DEFAULT_DOMAIN, clock.now()),
-                project=tenants.DEFAULT_PROJECT,
+                role=Role.USER if role is Role.PROJECT_ADMIN else role,
+                domain_id=await domains.ensure(connection, domain, clock.now()),
+                project=project,
                 password_hash=hashed(PASSWORD),
                 now=clock.now(),
             )
+            if role is Role.PROJECT_ADMIN:
+                of = await projects.find(connection, domain, project)
+                user = await users.find(connection, username)
+                await memberships.add(connection, of, user, role, actor=actions.SERVER, now=clock.now())
+            return user_id
 
         await self.services.database.write(create)
         return await self.token(username)

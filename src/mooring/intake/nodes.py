@@ -92,7 +92,7 @@ class NodeAdmin:
                 applied = await transitions.apply(connection, changes, actor=str(principal.user_id), now=at)
                 await transitions.free_lost(connection, charged, at)
             await nodes.remove(connection, node.id, force=force, actor=str(principal.user_id), now=at)
-            before = {"pool": node.pool, "force": force}
+            before = {"force": force}
             await actions.record(connection, Actor.of(principal), "remove", "node", name, now=at, before=before)
             return applied
 
