@@ -40,9 +40,9 @@ from mooring.model.workloads import Task, Workload
 from mooring.scheduling import Cluster, Profile, Registry, Scheduler, compilation, kernels
 from mooring.scheduling.columns import Rows, Scores
 from mooring.scheduling.engine import Batch, Engine
-from mooring.scheduling.gangs import least_together
 from mooring.scheduling.plugins import DependsOn, Scorer
 from mooring.scheduling.shapes import Shape
+from mooring.scheduling.together import least_together
 from mooring.scheduling.waiting import WaitingRoom
 
 NODES = 5000

@@ -17,3 +17,26 @@ async def test_an_admin_chooses_a_profile_and_others_may_not(world: World):
     unknown = await client.patch("/api/pools/default", json={"profile": "nonsense"}, headers=admin)
     assert (unknown.status_code, "balanced" in unknown.json()["message"]) == (422, True)
     assert (await client.patch("/api/pools/nowhere", json={"profile": "pack"}, headers=admin)).status_code == 404
+
+
+async def test_an_option_that_does_not_exist_is_refused_with_those_that_do(world: World):
+    admin = await world.admin()
+    refused = await world.client.patch("/api/pools/default", json={"sequenser": "drf"}, headers=admin)
+    assert refused.status_code == 422
+    assert "there is no option 'sequenser'; known are ageing_seconds, allowed_types, binding" in refused.text
+    unknown = await world.client.patch("/api/pools/default", json={"sequencer": "random"}, headers=admin)
+    assert (unknown.status_code, unknown.json()["code"]) == (422, "unknown-sequencer")
+    assert unknown.json()["details"]["known"] == ["drf", "fair_share", "fifo", "lifo", "multi_factor"]
+
+
+async def test_an_admin_makes_and_removes_pools_and_others_may_not(world: World):
+    admin, user, client = await world.admin(), await world.user("ada"), world.client
+    asked = {"name": "lab", "head_of_line": "strict"}
+    assert (await client.post("/api/pools", json=asked, headers=user)).status_code == 403
+    made = await client.post("/api/pools", json=asked, headers=admin)
+    assert (made.status_code, made.json()["head_of_line"], made.json()["nodes"]) == (201, "strict", 0)
+    assert (await client.post("/api/pools", json=asked, headers=admin)).status_code == 409
+    assert (await client.get("/api/pools/lab", headers=user)).json() == made.json()
+    assert (await client.delete("/api/pools/lab", headers=user)).status_code == 403
+    assert (await client.delete("/api/pools/lab", headers=admin)).status_code == 204
+    assert (await client.get("/api/pools/lab", headers=user)).status_code == 404

@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 from mooring.wire import api
+from mooring.wire.pools import PoolChange
 from tests.cli.conftest import Mooring
 from tests.client.fake_server import FakeServer, node_view
 
@@ -74,6 +75,56 @@ def test_a_pool_is_not_changed_by_nothing(mooring: Mooring) -> None:
     refused = mooring("pool", "change", "default")
     assert refused.exit_code == 2
     assert "there is nothing to change" in refused.stderr
+
+
+def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Mooring) -> None:
+    changed = mooring(
+        "pool", "change", "default", "--profile", "pack", "--weight", "load=2", "--binding", "two_phase",
+        "--hold-seconds", "9", "--fragmentation", "--preemption", "requeue", "--scope", "reclaim", "--min-runtime", "5",
+        "--sequencer", "multi_factor", "--factor", "age=3", "--half-life", "2", "--lookback", "9", "--slot-weight",
+        "gpu=5", "--ageing", "60", "--head-of-line", "strict", "--on-insufficient", "fail", "--pending-timeout", "70",
+        "--type", "batch", "--type", "interactive", "--max-tasks-per-node", "4", "--default-time", "80", "--max-time",
+        "90", "--deprioritise", "10", "--validator", "concurrency=enqueue,scheduling", "--validator", "dependencies=",
+        "--no-public",
+    )  # fmt: skip
+    assert changed.stdout == "default: changed\n"
+    body = server.last("PATCH", "/api/pools/default").body
+    assert body == {
+        "profile": "pack",
+        "weights": {"load": 2},
+        "binding": "two_phase",
+        "hold_seconds": 9,
+        "fragmentation": True,
+        "preemption": {"mode": "requeue", "scope": "reclaim", "min_runtime_seconds": 5},
+        "sequencer": "multi_factor",
+        "factors": {"age": 3},
+        "fair_share": {"half_life_days": 2, "lookback_days": 9, "slot_weights": {"gpu": 5}},
+        "ageing_seconds": 60,
+        "head_of_line": "strict",
+        "on_insufficient": "fail",
+        "pending_timeout_seconds": 70,
+        "allowed_types": ["batch", "interactive"],
+        "max_tasks_per_node": 4,
+        "default_time_seconds": 80,
+        "max_time_seconds": 90,
+        "deprioritise": 10,
+        "validators": {"concurrency": ["enqueue", "scheduling"], "dependencies": []},
+        "public": False,
+    }
+    assert body.keys() == PoolChange.model_fields.keys()
+
+
+def test_a_pool_is_made_shown_and_removed(server: FakeServer, mooring: Mooring) -> None:
+    assert mooring("pool", "create", "lab", "--sequencer", "drf", "--runtime", "container").stdout == "lab: created\n"
+    assert server.last("POST", "/api/pools").body == {"name": "lab", "sequencer": "drf", "runtimes": ["container"]}
+    shown = {
+        line.partition(":")[0]: line.partition(":")[2].strip()
+        for line in mooring("pool", "show", "lab").stdout.splitlines()
+    }
+    assert (shown["sequencer"], shown["head of line"], shown["runtimes"]) == ("drf", "skip", "container")
+    assert "lab" in mooring("pool", "list").stdout
+    assert mooring("pool", "remove", "lab").stdout == "lab: removed\n"
+    assert mooring("pool", "show", "lab").exit_code == 3
 
 
 def test_pools_are_listed(mooring: Mooring) -> None:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from mooring.model.accounting import By
 from mooring.wire import accounting, api, sessions
 from mooring.wire.explanation import Explanation
-from mooring.wire.pools import PoolList, PoolView
+from mooring.wire.pools import PoolChange, PoolList, PoolRequest, PoolView
 
 Step = Callable[["FakeWorkload"], None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -97,6 +97,10 @@ class FakeServer:
         self._issued = 0
         self.workloads: dict[UUID, FakeWorkload] = {}
         self.nodes = {"node-1": node_view("node-1")}
+        self.pools = {
+            "default": pool_view("default", profile="balanced"),
+            "toy": pool_view("toy", simulated=True, runtimes=["container"], profile="spread", nodes=5),
+        }
         self.plan: list[Step] = [running]
         self.prepare: Callable[[FakeWorkload], None] = lambda workload: None
         self.report = api.AuditReport(clean=True, checked={"nodes": 1}, findings=[])
@@ -233,6 +237,10 @@ class FakeServer:
             web.get("/api/usage", self._usage),
             web.get("/api/usage/workloads", self._records),
             web.get("/api/free", self._free),
+            web.post("/api/pools", self._create_pool),
+            web.get("/api/pools/{name}", self._pool),
+            web.patch("/api/pools/{name}", self._change_pool),
+            web.delete("/api/pools/{name}", self._remove_pool),
             web.post("/api/join-tokens", self._join_token),
             web.get("/health", self._health),
             web.get("/ready", self._ready),
@@ -485,10 +493,27 @@ class FakeServer:
         return web.Response(status=204)
 
     async def _pools(self, request: web.Request) -> web.Response:
-        policy: dict[str, Any] = {"binding": "optimistic", "hold_seconds": 60, "fragmentation": False}
-        default = PoolView(name="default", simulated=False, runtimes=["process"], profile="balanced", nodes=1, **policy)
-        simulation = PoolView(name="toy", simulated=True, runtimes=["container"], profile="spread", nodes=5, **policy)
-        return _json(PoolList(pools=[default, simulation]))
+        return _json(PoolList(pools=list(self.pools.values())))
+
+    async def _pool(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in self.pools:
+            raise Refusal(404, "not-found", f"there is no pool {name!r}")
+        return _json(self.pools[name])
+
+    async def _create_pool(self, request: web.Request) -> web.Response:
+        asked = PoolRequest.model_validate(request[BODY])
+        self.pools[asked.name] = pool_view(asked.name, runtimes=asked.runtimes, sequencer=asked.sequencer or "fifo")
+        return _json(self.pools[asked.name], 201)
+
+    async def _change_pool(self, request: web.Request) -> web.Response:
+        PoolChange.model_validate(request[BODY])
+        return web.Response(status=204)
+
+    async def _remove_pool(self, request: web.Request) -> web.Response:
+        await self._pool(request)
+        del self.pools[request.match_info["name"]]
+        return web.Response(status=204)
 
     async def _usage(self, request: web.Request) -> web.Response:
         line = accounting.UsageLine(name="lab/vision", slot="cpu", amount_seconds=5_400_000, hours="1.500", unit="1")
@@ -649,6 +674,11 @@ def task_view(index: int, **fields: Any) -> api.TaskView:
         **fields,
     }
     return api.TaskView(**values)
+
+
+def pool_view(name: str, **other: Any) -> PoolView:
+    usual: dict[str, Any] = {"simulated": False, "runtimes": ["process"], "profile": "locality", "nodes": 1}
+    return PoolView(name=name, binding="optimistic", hold_seconds=60, fragmentation=False, **(usual | other))
 
 
 def node_view(name: str, **fields: Any) -> api.NodeView:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -17,10 +18,16 @@ from mooring.controllers.scheduling import SchedulingLoop
 from mooring.intake.pools import PoolAdmin
 from mooring.mirror.mirror import Mirror
 from mooring.model.lifecycle import TaskStatus
+from mooring.model.quotas import Scope
+from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind, OnInsufficient
+from mooring.store import projects, quotas
+from mooring.store.engine import Connection
+from mooring.store.quotas import QuotaChange
 from mooring.store.tables import attempts
 from mooring.store.tables import holds as holds_table
 from mooring.wire.pools import PoolChange
+from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
 
 T = TaskStatus
@@ -308,3 +315,30 @@ async def test_who_has_devices_leaves_them_to_the_preemptor(cluster: Cluster):
     assert await harbour.statuses(urgent) == ["SCHEDULED"]
     assert await harbour.taken(lab) == {0: 1000, 1: 1000, 2: 0}
     assert await harbour.findings() == []
+
+
+@on_sqlite
+async def test_a_project_takes_back_what_it_is_guaranteed_of_what_another_borrowed(harbour: Harbour, cluster: Cluster):
+    lender = harbour.principal
+
+    async def lend(connection: Connection) -> Principal:
+        made, _ = await projects.ensure(connection, lender.domain_id, "borrower", now())
+        for project_id in (lender.project_id, made):
+            found = await quotas.find(connection, Scope.PROJECT, str(project_id))
+            change = QuotaChange(guaranteed={"cpu": 4000}, pool="default")
+            await quotas.set_quota(connection, found, change, now())
+        return replace(lender, project_id=made)
+
+    harbour.principal = await harbour.database.write(lend)
+    await cluster.allow(scope="reclaim", mode="requeue")
+    first = await cluster.occupy("first", priority=90)
+    second = await cluster.occupy("second", priority=90)
+    assert await harbour.statuses(await cluster.ask("third", priority=99)) == ["PENDING"]
+    harbour.principal = lender
+    mine = await cluster.ask("mine", priority=0)
+    assert await harbour.statuses(mine) == ["RESERVED"]
+    assert [await harbour.statuses(each) for each in (first, second)] == [["RUNNING"], ["TERMINATING"]]
+    await cluster.leave(second)
+    assert await harbour.statuses(mine) == ["SCHEDULED"]
+    assert await harbour.statuses(await cluster.ask("too-much", priority=99)) == ["PENDING"]
+    assert not await harbour.findings()

@@ -1,6 +1,7 @@
 """A request as it travels becomes what is written, or an error that waiting cannot cure."""
 
 import re
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -183,6 +184,14 @@ def test_what_is_asked_is_written():
     assert (new.on_insufficient, new.gang) == (OnInsufficient.FAIL, True)
     assert (new.max_per_node, new.region, new.priority) == (2, "eu-west", 7)
     assert len(set(new.task_ids)) == 3
+
+
+def test_what_does_not_say_whether_it_waits_does_as_its_pool_says():
+    fails = replace(POOLS[0], policy=PoolPolicy("locality", on_insufficient=OnInsufficient.FAIL))
+    new = translated([fails])
+    assert (new.on_insufficient, new.gang) == (OnInsufficient.FAIL, True)
+    assert translated([fails], on_insufficient="wait").on_insufficient is OnInsufficient.WAIT
+    assert translated().on_insufficient is OnInsufficient.WAIT
 
 
 def test_how_tasks_belong_together_is_written():

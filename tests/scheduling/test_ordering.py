@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.model.decisions import Decision
+from mooring.model.decisions import Decision, Outcome
 from mooring.model.errors import InvalidInput
 from mooring.model.fair_share import Factors
 from mooring.model.pools import PoolPolicy
@@ -147,48 +148,95 @@ def test_one_that_finds_no_room_does_not_raise_its_users_share():
     assert len(result.decisions) == 48
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_tasks_that_may_start_apart_take_turns_with_those_of_others(compiled: bool):
+    array = workload("array").user("a").cpu(1).replicas(50).created(99).workload
+    gang = workload("gang").user("c").cpu(1).replicas(3).gang().created(1).workload
+    single = [workload(f"b{n}").user("b").cpu(1).created(9 - n).workload for n in range(50)]
+    pool = [node("n").cpu(6).node, node("m").cpu(5).node]
+    result = Scheduler(pool, sequencer=DrfSequencer(), compiled=compiled).run([array, gang, *single], NOW)
+    found = {decision.workload.name: decision for decision in result.decisions}
+    assert len(result.decisions) == 52
+    assert len(found["gang"].placements) == 3
+    assert len(found["array"].placements) == 4
+    assert (found["array"].workload, found["array"].outcome) == (array, Outcome.PLACED)
+    assert len({placement.task_id for placement in found["array"].placements}) == 4
+    assert sum(bool(found[f"b{n}"].placements) for n in range(50)) == 4
+    assert found["array"].reason is not None
+
+
+def test_pieces_of_one_workload_keep_its_limit_per_node():
+    array = workload("array").user("a").cpu(1).replicas(6).max_per_node(1).created(99).workload
+    other = [workload(f"b{n}").user("b").cpu(1).created(9 - n).workload for n in range(6)]
+    pool = [node(name).cpu(4).node for name in "xyz"]
+    result = Scheduler(pool, sequencer=DrfSequencer(), compiled=False).run([array, *other], NOW)
+    nodes = [placement.node_name for placement in result.decisions[0].placements]
+    assert sorted(nodes) == ["x", "y", "z"]
+
+
 requests = st.tuples(st.integers(0, 4), st.integers(0, 4)).filter(any)
+
+
+class Recording(DrfSequencer):
+    """Remembers in which order tasks were placed, and where."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[tuple[Workload, UUID]] = []
+
+    def placed(self, decisions: Sequence[Decision]) -> None:
+        super().placed(decisions)
+        self.order += [(each.workload, placement.node_id) for each in decisions for placement in each.placements]
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    tenants=st.lists(st.lists(requests, min_size=1, max_size=12), min_size=2, max_size=4),
+    tenants=st.lists(st.lists(st.tuples(requests, st.integers(1, 4)), min_size=1, max_size=6), min_size=2, max_size=4),
     sizes=st.lists(st.tuples(st.integers(3, 12), st.integers(3, 12)), min_size=1, max_size=3),
 )
 def test_nobody_gets_ahead_by_more_than_one_task_while_others_have_fitting_work(
-    tenants: list[list[tuple[int, int]]], sizes: list[tuple[int, int]]
+    tenants: list[list[tuple[tuple[int, int], int]]], sizes: list[tuple[int, int]]
 ):
     nodes = [node(f"n{at}").cpu(cpu).slot("units", units).node for at, (cpu, units) in enumerate(sizes)]
-    waiting = {
-        f"{tenant}-{at}": workload(f"{tenant}-{at}").user(str(tenant)).cpu(cpu).slot("units", units).workload
+    work = {
+        (tenant, at): workload(f"{tenant}-{at}")
+        .user(str(tenant))
+        .cpu(cpu)
+        .slot("units", units)
+        .replicas(tasks)
+        .workload
         for tenant, asked in enumerate(tenants)
-        for at, (cpu, units) in enumerate(asked)
+        for at, ((cpu, units), tasks) in enumerate(asked)
     }
-    scheduler = Scheduler(nodes, sequencer=DrfSequencer(), compiled=False)
+    waiting = {each.id: len(each.tasks) for each in work.values()}
+    tenant_of = {each.id: tenant for (tenant, _), each in work.items()}
+    sequencer = Recording()
+    scheduler = Scheduler(nodes, sequencer=sequencer, compiled=False)
     capacity = scheduler.cluster.capacity_of("default")
-    result = scheduler.run(list(waiting.values()), NOW)
+    result = scheduler.run(list(work.values()), NOW)
+    assert result.placements == len(sequencer.order)
+    assert len(result.decisions) == len(work)
     used = [dict.fromkeys(capacity, 0) for _ in tenants]
     free = {each.id: dict(each.allocatable) for each in nodes}
-
-    def of(each: Workload) -> int:
-        return int(each.name.partition("-")[0])
+    largest = [0 for _ in tenants]
+    for each in work.values():
+        tenant = tenant_of[each.id]
+        largest[tenant] = max(largest[tenant], dominant_share(each.request, capacity))
 
     def fits(each: Workload) -> bool:
         return any(all(left[slot] >= amount for slot, amount in each.request.items()) for left in free.values())
 
-    for decision in result.decisions:
-        if not decision.placements:
-            continue
-        del waiting[decision.workload.name]
-        tenant = of(decision.workload)
-        for slot, amount in decision.workload.request.items():
-            used[tenant][slot] += amount
-            free[decision.placements[0].node_id][slot] -= amount
+    for placed_one, node_id in sequencer.order:
+        waiting[placed_one.id] -= 1
+        for slot, amount in placed_one.request.items():
+            used[tenant_of[placed_one.id]][slot] += amount
+            free[node_id][slot] -= amount
         shares = [dominant_share(each, capacity) for each in used]
-        active = {of(each) for each in waiting.values() if fits(each)}
+        active = {tenant_of[each.id] for each in work.values() if waiting[each.id] and fits(each)}
         for one in active:
-            largest = max(dominant_share({"cpu": cpu * 1000, "units": units}, capacity) for cpu, units in tenants[one])
-            assert all(shares[one] - shares[other] <= largest + len(capacity) for other in active)
+            # Shares are rounded down, hence the one.
+            assert all(shares[one] - shares[other] <= largest[one] + 1 for other in active)
+    assert not any(fits(each) for each in work.values() if waiting[each.id])
 
 
 def test_shares_are_parts_of_what_a_pool_has():

@@ -12,6 +12,7 @@ from mooring.cli.output import Format
 WORK = "Work"
 CLUSTER = "Cluster"
 ACCOUNT = "Account"
+TENANTS = "Tenants"
 SERVER = "Server"
 
 ServerOption = Annotated[
@@ -94,7 +95,6 @@ ImageOption = Annotated[
     str | None, typer.Option("--image", "-i", metavar="IMAGE", help="A container image; without it a process.")
 ]
 PriorityOption = Annotated[int | None, typer.Option(min=0, max=100, help="Higher is placed earlier.")]
-ProjectOption = Annotated[str | None, typer.Option(metavar="PROJECT", help="The project that it is for.")]
 PrivateOption = Annotated[bool, typer.Option("--private", help="Exempt from quotas; this needs a right.")]
 TimeOption = Annotated[
     str | None, typer.Option("--time", metavar="TIME", help="End it so long after its start: 30m, 2h, 1-12:00:00.")
@@ -134,5 +134,11 @@ RetryOnOption = Annotated[
 TasksOption = Annotated[bool, typer.Option("--tasks", help="List all tasks of an array.")]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Submit nothing; show where it would go now, or why it would wait.")
+]
+DomainOption = Annotated[str | None, typer.Option(metavar="DOMAIN", help="A domain; else your own.")]
+ActiveOption = Annotated[bool | None, typer.Option("--active/--inactive", help="Whether it can be used.")]
+PolicyOption = Annotated[str | None, typer.Option(metavar="POLICY", help='The policy that it carries; "" for none.')]
+ProjectOption = Annotated[
+    str | None, typer.Option(metavar="PROJECT", help="A project that you are a member of; else your default project.")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

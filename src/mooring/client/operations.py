@@ -2,65 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import date
-from typing import Any, Generic, Literal, TypeVar
-from urllib.parse import quote
+from typing import Literal
 from uuid import uuid4
 
-from pydantic import BaseModel
-
+from mooring.client.operation import Operation, Stream, given, segment
 from mooring.model.accounting import By
-from mooring.model.errors import InvalidInput
 from mooring.wire import accounting, api
 from mooring.wire import pools as wire_pools
 from mooring.wire import sessions as sessions_wire
 from mooring.wire.explanation import Explanation
 
-T = TypeVar("T")
-
 WaitFor = Literal["ended", "running", "changed"]
 LONG_POLL_SECONDS = 25.0
 # The server says something at least every 15 seconds.
 _SILENT_SECONDS = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Operation(Generic[T]):
-    """One request and the type of its answer: a schema, `str` for text as it came, or None for nothing."""
-
-    method: Literal["GET", "POST", "PATCH", "DELETE"]
-    path: str
-    answer: type[T]
-    query: Mapping[str, str] = field(default_factory=dict)
-    body: BaseModel | None = None
-    authenticated: bool = True
-    also_answers: frozenset[int] = frozenset()
-    """Statuses of failure that carry the answer all the same."""
-    holds_seconds: float = 0.0
-    """How long the server may keep the request before it answers."""
-    key: str | None = None
-    """The idempotency key: sent twice, it is done once."""
-
-    @property
-    def repeatable(self) -> bool:
-        return self.method == "GET" or self.key is not None
-
-    @property
-    def content(self) -> bytes | None:
-        """The body as JSON. What was not set is left out: the server knows the defaults, and a change stays partial."""
-        return None if self.body is None else self.body.model_dump_json(exclude_unset=True).encode()
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """An operation whose answer is a stream of bytes."""
-
-    path: str
-    query: Mapping[str, str]
-    silent_seconds: float | None = None
-    """After so long without a byte the connection is taken for dead; None: it may be silent for ever."""
 
 
 # --- auth ---------------------------------------------------------------------------------------------------------
@@ -91,12 +48,21 @@ def create_user(request: api.UserRequest) -> Operation[api.UserCreated]:
     return Operation("POST", "/api/users", api.UserCreated, body=request)
 
 
-def users() -> Operation[list[api.UserView]]:
-    return Operation("GET", "/api/users", list[api.UserView])
+def users(*, domain: str | None = None) -> Operation[list[api.UserView]]:
+    return Operation("GET", "/api/users", list[api.UserView], query=given(domain=domain))
+
+
+def user(username: str) -> Operation[api.UserView]:
+    return Operation("GET", f"/api/users/{segment(username)}", api.UserView)
 
 
 def change_user(username: str, change: api.UserChange) -> Operation[api.UserView]:
-    return Operation("PATCH", f"/api/users/{_segment(username)}", api.UserView, body=change)
+    return Operation("PATCH", f"/api/users/{segment(username)}", api.UserView, body=change)
+
+
+def remove_user(username: str) -> Operation[None]:
+    """Only where nothing tells of the user any more; otherwise deactivate it."""
+    return Operation("DELETE", f"/api/users/{segment(username)}", type(None))
 
 
 # --- workloads ----------------------------------------------------------------------------------------------------
@@ -130,7 +96,7 @@ def workloads(
     sort: str | None = None,
 ) -> Operation[api.WorkloadList]:
     """One's own workloads; with `all` those that ended longer ago, too; with `everyone` those of all users."""
-    query = _query(
+    query = given(
         status=status,
         kind=kind,
         name=name,
@@ -165,7 +131,7 @@ def wait(
     timeout_seconds: float = LONG_POLL_SECONDS,
 ) -> Operation[api.WorkloadDetail]:
     """The workload as soon as it has ended, runs or differs from `version`, or when the time is over: look at it."""
-    query = _query(**{"for": wait_for}, version=version, timeout=max(timeout_seconds, 0.0))
+    query = given(**{"for": wait_for}, version=version, timeout=max(timeout_seconds, 0.0))
     return Operation(
         "GET", _workload_path(ref, "wait"), api.WorkloadDetail, query=query, holds_seconds=max(timeout_seconds, 0.0)
     )
@@ -180,30 +146,29 @@ def tasks(
     ref: str, *, status: str | None = None, limit: int | None = None, offset: int | None = None
 ) -> Operation[api.TaskList]:
     """The newest attempts at a workload's tasks by index, page by page: an array may have very many."""
-    query = _query(status=status, limit=limit, offset=offset)
+    query = given(status=status, limit=limit, offset=offset)
     return Operation("GET", _workload_path(ref, "tasks"), api.TaskList, query=query)
 
 
 def extend(ref: str, *, time: str | int | None = None, by: str | int | None = None) -> Operation[api.WorkloadDetail]:
     """Change the time limit of a session to `time`, or make it longer `by` so much."""
-    given = {name: value for name, value in (("time", time), ("by", by)) if value is not None}
-    body = sessions_wire.ExtendRequest(**given)
+    body = sessions_wire.ExtendRequest(**{name: value for name, value in (("time", time), ("by", by)) if value})
     return Operation("POST", _workload_path(ref, "extend"), api.WorkloadDetail, body=body)
 
 
 def remove(ref: str, *, force: bool = False) -> Operation[api.WorkloadView]:
     """Stop a workload and take it off the list; its history stays. With `force` without waiting for its nodes."""
-    return Operation("DELETE", _workload_path(ref), api.WorkloadView, query=_query(force=force or None))
+    return Operation("DELETE", _workload_path(ref), api.WorkloadView, query=given(force=force or None))
 
 
 def cancel(ref: str, *, force: bool = False) -> Operation[api.WorkloadView]:
     """Stop a workload and leave it on the list. With `force` without waiting for its nodes."""
-    return Operation("DELETE", _workload_path(ref), api.WorkloadView, query=_query(keep=True, force=force or None))
+    return Operation("DELETE", _workload_path(ref), api.WorkloadView, query=given(keep=True, force=force or None))
 
 
 def logs(ref: str, *, task: int | None = None, tail: int | None = None, follow: bool = False) -> Stream:
     """The output of one task as bytes; with `follow` until the task has ended."""
-    return Stream(_workload_path(ref, "logs"), _query(task=task, tail=tail, follow=follow or None))
+    return Stream(_workload_path(ref, "logs"), given(task=task, tail=tail, follow=follow or None))
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------
@@ -224,17 +189,17 @@ def sessions(
     offset: int | None = None,
 ) -> Operation[api.WorkloadList]:
     """One's own sessions; with `all` those that ended longer ago, too; with `everyone` those of all users."""
-    query = _query(status=status, type=type, all=all or None, everyone=everyone or None, limit=limit, offset=offset)
+    query = given(status=status, type=type, all=all or None, everyone=everyone or None, limit=limit, offset=offset)
     return Operation("GET", "/api/sessions", api.WorkloadList, query=query)
 
 
 def session(ref: str) -> Operation[api.WorkloadDetail]:
-    return Operation("GET", f"/api/sessions/{_segment(ref)}", api.WorkloadDetail)
+    return Operation("GET", f"/api/sessions/{segment(ref)}", api.WorkloadDetail)
 
 
 def cancel_session(ref: str) -> Operation[api.WorkloadView]:
     """Stop a session and take it off the list; its history stays."""
-    return Operation("DELETE", f"/api/sessions/{_segment(ref)}", api.WorkloadView)
+    return Operation("DELETE", f"/api/sessions/{segment(ref)}", api.WorkloadView)
 
 
 # --- events -------------------------------------------------------------------------------------------------------
@@ -244,13 +209,13 @@ def event_page(
     since: str | None = None, *, limit: int | None = None, expand: bool = False, workload: str | None = None
 ) -> Operation[api.EventList]:
     """The events after a cursor, or the oldest that are kept."""
-    query = _query(since=since, limit=limit, expand=expand or None, workload=workload)
+    query = given(since=since, limit=limit, expand=expand or None, workload=workload)
     return Operation("GET", "/api/events", api.EventList, query=query)
 
 
 def events(since: str | None = None, *, expand: bool = False, workload: str | None = None) -> Stream:
     """Events as server-sent events from a cursor, or from now on."""
-    query = _query(since=since, expand=expand or None, workload=workload)
+    query = given(since=since, expand=expand or None, workload=workload)
     return Stream("/api/events/stream", query, silent_seconds=_SILENT_SECONDS)
 
 
@@ -262,7 +227,7 @@ def nodes() -> Operation[api.NodeList]:
 
 
 def node(name: str) -> Operation[api.NodeView]:
-    return Operation("GET", f"/api/nodes/{_segment(name)}", api.NodeView)
+    return Operation("GET", f"/api/nodes/{segment(name)}", api.NodeView)
 
 
 def add_node(request: api.NodeRequest) -> Operation[api.NodeView]:
@@ -272,16 +237,16 @@ def add_node(request: api.NodeRequest) -> Operation[api.NodeView]:
 
 def drain_node(name: str) -> Operation[api.NodeView]:
     """Nothing new is placed on it, and what runs there leaves."""
-    return Operation("POST", f"/api/nodes/{_segment(name)}/drain", api.NodeView)
+    return Operation("POST", f"/api/nodes/{segment(name)}/drain", api.NodeView)
 
 
 def resume_node(name: str) -> Operation[api.NodeView]:
-    return Operation("POST", f"/api/nodes/{_segment(name)}/resume", api.NodeView)
+    return Operation("POST", f"/api/nodes/{segment(name)}/resume", api.NodeView)
 
 
 def remove_node(name: str, *, force: bool = False) -> Operation[None]:
     """With `force` even while tasks are charged to it."""
-    return Operation("DELETE", f"/api/nodes/{_segment(name)}", type(None), query=_query(force=force or None))
+    return Operation("DELETE", f"/api/nodes/{segment(name)}", type(None), query=given(force=force or None))
 
 
 def pools() -> Operation[wire_pools.PoolList]:
@@ -289,7 +254,7 @@ def pools() -> Operation[wire_pools.PoolList]:
 
 
 def pool(name: str) -> Operation[wire_pools.PoolView]:
-    return Operation("GET", f"/api/pools/{_segment(name)}", wire_pools.PoolView)
+    return Operation("GET", f"/api/pools/{segment(name)}", wire_pools.PoolView)
 
 
 def create_pool(request: wire_pools.PoolRequest) -> Operation[wire_pools.PoolView]:
@@ -297,11 +262,11 @@ def create_pool(request: wire_pools.PoolRequest) -> Operation[wire_pools.PoolVie
 
 
 def change_pool(name: str, change: wire_pools.PoolChange) -> Operation[None]:
-    return Operation("PATCH", f"/api/pools/{_segment(name)}", type(None), body=change)
+    return Operation("PATCH", f"/api/pools/{segment(name)}", type(None), body=change)
 
 
 def remove_pool(name: str) -> Operation[None]:
-    return Operation("DELETE", f"/api/pools/{_segment(name)}", type(None))
+    return Operation("DELETE", f"/api/pools/{segment(name)}", type(None))
 
 
 def create_join_token(request: api.JoinTokenRequest) -> Operation[api.JoinToken]:
@@ -316,7 +281,7 @@ def usage(
     by: By = By.PROJECT, *, since: date | None = None, until: date | None = None, pool: str | None = None
 ) -> Operation[accounting.UsageReport]:
     """What was used on these days, in slot hours."""
-    query = _query(by=by, since=since, until=until, pool=pool)
+    query = given(by=by, since=since, until=until, pool=pool)
     return Operation("GET", "/api/usage", accounting.UsageReport, query=query)
 
 
@@ -324,13 +289,13 @@ def workload_records(
     *, since: date | None = None, until: date | None = None, pool: str | None = None, limit: int | None = None
 ) -> Operation[accounting.WorkloadRecordList]:
     """What is left of workloads that ended on these days, the last first."""
-    query = _query(since=since, until=until, pool=pool, limit=limit)
+    query = given(since=since, until=until, pool=pool, limit=limit)
     return Operation("GET", "/api/usage/workloads", accounting.WorkloadRecordList, query=query)
 
 
 def free(pool: str | None = None) -> Operation[accounting.Room]:
     """The largest requests that would start now."""
-    return Operation("GET", "/api/free", accounting.Room, query=_query(pool=pool))
+    return Operation("GET", "/api/free", accounting.Room, query=given(pool=pool))
 
 
 # --- the server itself --------------------------------------------------------------------------------------------
@@ -361,21 +326,4 @@ def repair() -> Operation[api.AuditReport]:
 
 
 def _workload_path(ref: str, *rest: str) -> str:
-    return "/".join(("/api/workloads", _segment(ref), *rest))
-
-
-def _segment(text: str) -> str:
-    # Nothing and dots alone would lead to another path.
-    if not text.strip("."):
-        raise InvalidInput(f"{text!r} is not a name or an id", code="invalid-name")
-    return quote(text, safe="")
-
-
-def _query(**values: Any) -> dict[str, str]:
-    return {name: _written(value) for name, value in values.items() if value is not None}
-
-
-def _written(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return "/".join(("/api/workloads", segment(ref), *rest))

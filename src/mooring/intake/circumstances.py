@@ -67,34 +67,40 @@ class Surroundings:
         self._served: Mapping[UUID, frozenset[str]] = {}
         self._policies: dict[str, Policy] = {}
 
-    async def of(self, principal: Principal, requests: Sequence[WorkloadRequest]) -> ByProject:
+    async def of(
+        self, principal: Principal, requests: Sequence[WorkloadRequest], *, mere_question: bool = False
+    ) -> ByProject:
         """For these requests of one principal, by the projects that they name."""
-        who = await self._acting.within_all(principal, {request.project for request in requests})
+        projects = {request.project for request in requests}
+        who = await self._acting.within_all(principal, projects, make=not mere_question)
         keys = {one.access_key for one in who.values() if not isinstance(one, MooringError)}
         names, ids = references(dependency for request in requests for dependency in request.dependencies)
         old = asyncio.get_running_loop().time() - self._read_at > _GOOD_SECONDS or not self._serves(requests)
         known: Mapping[str, UUID] = {}
-        if old or names or ids or not keys <= self._policies.keys():
+        # Another call may read everything anew meanwhile.
+        policies_of = self._policies
+        if old or names or ids or not keys <= policies_of.keys():
             async with self._database.read() as connection:
                 if old:
-                    await self._read(connection)
+                    policies_of = await self._read(connection)
                 known = await dependencies.named(connection, principal.user_id, names, ids, anybodys=principal.is_admin)
-                new = keys - self._policies.keys()
+                new = keys - policies_of.keys()
                 found = await policies.policies_of(connection, new)
-                self._policies |= {key: found[key].innermost if key in found else NO_POLICY for key in new}
+                policies_of |= {key: found[key].innermost if key in found else NO_POLICY for key in new}
         return {
             project: one
             if isinstance(one, MooringError)
-            else Circumstances(one, self._pools, self._policies[one.access_key], self._served, known, self._grants)
+            else Circumstances(one, self._pools, policies_of[one.access_key], self._served, known, self._grants)
             for project, one in who.items()
         }
 
-    async def _read(self, connection: Connection) -> None:
+    async def _read(self, connection: Connection) -> dict[str, Policy]:
         """Everything anew; policies are read as they are asked for."""
         time = asyncio.get_running_loop().time()
         self._pools, self._grants = await pools.all_pools(connection), await pool_access.grants(connection)
         self._served = await nodes.served_slots(connection)
         self._read_at, self._policies = time, {}
+        return self._policies
 
     def _serves(self, requests: Sequence[WorkloadRequest]) -> bool:
         """Whether all pools serve all that is asked for: otherwise a node may have joined meanwhile that does."""

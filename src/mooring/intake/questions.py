@@ -89,7 +89,9 @@ class Questions:
         """What would become of a request: it is checked as a submission is, and placed on a trial."""
         async with self._one_at_a_time:
             mirror = await self._current()
-            circumstances = of_project(await self._surroundings.of(principal, [request]), request.project)
+            circumstances = of_project(
+                await self._surroundings.of(principal, [request], mere_question=True), request.project
+            )
             new, pool = translate(request, circumstances)
             new = resolved(new, request.dependencies, circumstances.known)
             async with self._database.read() as connection:

@@ -10,8 +10,8 @@ from datetime import datetime
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.workloads import Workload
 from mooring.scheduling.engine import TOO_FEW_SLOTS, Batch, Engine
-from mooring.scheduling.gangs import fails_at_once, least_together
 from mooring.scheduling.shortage import Shortage
+from mooring.scheduling.together import fails_at_once, least_together
 
 Short = list[tuple[int, Shortage]]
 """Which decisions found too few nodes; the reason is said when the pass is through."""

@@ -7,32 +7,17 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mooring.model.workloads import OnInsufficient, Workload
+from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Amount, Cluster, Mask, Rows
 from mooring.scheduling.evaluation import Evaluation
 from mooring.scheduling.filters.resources import ResourcesFilter
 from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
 from mooring.scheduling.shapes import Shape, of_all, shape_of
 
-_FAIL = OnInsufficient.FAIL
 _ENDLESS = 1 << 31
 """More tasks than any workload has, and few enough to be summed over all nodes."""
 DOMAINS_TRIED = 8
 """Of each level of a packed workload: that a domain may be too small is seen beforehand, other obstacles are not."""
-
-
-def fails_at_once(workload: Workload) -> bool:
-    """It is not to wait for its first placement."""
-    return workload.on_insufficient is _FAIL and not workload.placed_before
-
-
-def least_together(workload: Workload) -> int:
-    """How many of the waiting tasks must find a node for any of them to be placed; 0: each goes by itself."""
-    if workload.gang or workload.single_node:
-        return len(workload.tasks)
-    if workload.min_tasks is not None:
-        return min(max(workload.min_tasks - sum(workload.occupied.values()), 0), len(workload.tasks))
-    return len(workload.tasks) if fails_at_once(workload) else 0
 
 
 def shape_on_node(workload: Workload, cluster: Cluster, count: int) -> Shape:

@@ -6,11 +6,12 @@ and those whom only that charge kept out are looked at again in the same pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import takewhile
 from typing import TypeAlias
+from uuid import UUID
 
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.quotas import Tenant
@@ -49,9 +50,11 @@ class Round:
         one_plan_at_a_time: bool = False,
         admission: Admission | None = None,
         stops: LacksRoom | None = None,
+        pieces_of: Mapping[UUID, Workload] | None = None,
     ) -> None:
         """With `stops`, a workload of which it is true stops all that come behind it in its pool.
 
+        With `pieces_of`, offers may bring workloads in pieces; what is decided is put together for the whole.
         `one_plan_at_a_time`: a plan asks what its project uses, so that none is charged before its turn.
         """
         self.decisions: list[Decision] = []
@@ -63,6 +66,9 @@ class Round:
         self._one_plan_at_a_time = one_plan_at_a_time
         self._admission = admission
         self._stops = stops
+        self._pieces_of = pieces_of
+        self._at: dict[UUID, int] = {}
+        """Where the decision stands on a workload that came in pieces."""
         self._blockers: dict[str, Workload] = {}
         self._refunded: set[Tenant] = set()
 
@@ -94,6 +100,8 @@ class Round:
         for rejection in self._kept_out_by_refunded():
             soon = replace(rejection, awaits=replace(rejection.awaits, until=self._now))
             self.refused[self.refused.index(rejection)] = soon
+        if self._pieces_of is not None:
+            self._say_why_rest_waits()
         if self._plan is not None and self._stops is None:
             self._make_room([(at, shortage) for at, shortage in self.short if not self.decisions[at].placements])
 
@@ -182,6 +190,9 @@ class Round:
         self.short = [(at, shortage) for at, shortage in self.short if at not in done]
 
     def _append(self, decisions: list[Decision], short: Short) -> Sequence[Decision]:
+        if self._pieces_of is not None:
+            self._put_together(self._pieces_of, decisions, dict(short))
+            return decisions
         base = len(self.decisions)
         if not base:
             self.decisions, self.short = decisions, short
@@ -189,6 +200,34 @@ class Round:
         self.decisions += decisions
         self.short += [(base + at, shortage) for at, shortage in short]
         return decisions
+
+    def _put_together(
+        self, wholes: Mapping[UUID, Workload], decisions: Sequence[Decision], short: Mapping[int, Shortage]
+    ) -> None:
+        for number, decision in enumerate(decisions):
+            whole = wholes[decision.workload.id]
+            at = self._at.get(whole.id)
+            if at is None:
+                at = self._at[whole.id] = len(self.decisions)
+                self.decisions.append(decision._replace(workload=whole))
+            else:
+                before = self.decisions[at]
+                placements = before.placements + decision.placements
+                outcome = before.outcome if before.placements else decision.outcome
+                self.decisions[at] = decision._replace(workload=whole, placements=placements, outcome=outcome)
+            if number in short:
+                self.short.append((at, short[number]))
+
+    def _say_why_rest_waits(self) -> None:
+        """Of a workload of which a piece was placed and another not let in, one decision says both."""
+        left: list[Rejection] = []
+        for rejection in self.refused:
+            at = self._at.get(rejection.workload.id)
+            if at is not None and self.decisions[at].placements:
+                self.decisions[at] = self.decisions[at]._replace(reason=rejection.reason, checked=rejection.checked)
+            elif self._pieces_of is not None:
+                left.append(replace(rejection, workload=self._pieces_of[rejection.workload.id]))
+        self.refused = left
 
     def _refund(self, workload: Workload, tasks: int) -> None:
         assert self._admission is not None

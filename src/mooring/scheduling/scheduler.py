@@ -31,7 +31,7 @@ from mooring.scheduling.admission import Admission, Rejection
 from mooring.scheduling.columns import Cluster
 from mooring.scheduling.evaluation import Evaluations
 from mooring.scheduling.explanation import Explanation, explain, explain_placed, forget
-from mooring.scheduling.gangs import fails_at_once, least_together, shape_on_node
+from mooring.scheduling.gangs import shape_on_node
 from mooring.scheduling.inspection import Inspection, inspect
 from mooring.scheduling.ordering.bands import in_bands, ordered
 from mooring.scheduling.ordering.fifo import FifoSequencer
@@ -53,6 +53,7 @@ from mooring.scheduling.residents import Residents, told_residents
 from mooring.scheduling.rounds import Round, kept_out
 from mooring.scheduling.selection import Selection, select
 from mooring.scheduling.shortage import Shortage, Shortages, backing_off, behind_gates
+from mooring.scheduling.together import fails_at_once, least_together
 from mooring.scheduling.trial import Trial
 
 if TYPE_CHECKING:
@@ -172,6 +173,7 @@ class Scheduler:
             plan=None if self.preemptor is None else partial(self._plans, self.preemptor, now=now),
             one_plan_at_a_time=self.preemptor is not None and self.preemptor.rules.scope is VictimScope.RECLAIM,
             admission=admission,
+            pieces_of={each.id: each for each in waiting} if isinstance(self.sequencer, FollowsPlacements) else None,
             stops=self._lacks_room if self.head_of_line is HeadOfLine.STRICT else None,
         )
         bands = in_bands(waiting, now, self.ageing_seconds)

@@ -69,6 +69,7 @@ def deploy(
     slot: SlotOption = None,
     region: RegionOption = None,
     pool: PoolOption = None,
+    project: ProjectOption = None,
     arch: ArchitectureOption = None,
     env: EnvironmentOption = None,
     label: LabelOption = None,
@@ -102,7 +103,6 @@ def deploy(
     min_available: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Preemption leaves so many replicas alone.")
     ] = None,
-    project: ProjectOption = None,
     private: PrivateOption = False,
     start_at: StartAtOption = None,
     after_ok: AfterOkOption = None,
@@ -142,6 +142,7 @@ def deploy(
         kind="deployment",
         type="compute",
         pool=checked_name(pool, what="pool"),
+        project=checked_name(project, what="project"),
         replicas=replicas,
         containers=[container],
         architecture=arch,
@@ -167,7 +168,6 @@ def deploy(
         preempts=False if no_preempt else None,
         preemptible=False if not_preemptible else None,
         min_available=min_available,
-        project=checked_name(project, what="project"),
         private=private or None,
         **start(
             start_at=start_at, after_ok=after_ok, after_any=after_any, after_fail=after_fail, keep_waiting=keep_waiting

@@ -78,6 +78,7 @@ def run(
     storage: StorageOption = None,
     slot: SlotOption = None,
     pool: PoolOption = None,
+    project: ProjectOption = None,
     region: RegionOption = None,
     arch: ArchitectureOption = None,
     env: EnvironmentOption = None,
@@ -91,7 +92,6 @@ def run(
     priority: PriorityOption = None,
     no_preempt: NoPreemptOption = False,
     not_preemptible: NotPreemptibleOption = False,
-    project: ProjectOption = None,
     private: PrivateOption = False,
     time: TimeOption = None,
     signal_: SignalOption = None,
@@ -138,6 +138,7 @@ def run(
         name=checked_name(name),
         kind="session",
         pool=checked_name(pool, what="pool"),
+        project=checked_name(project, what="project"),
         containers=[container],
         restart=restart.value if restart else None,
         architecture=arch,
@@ -148,7 +149,6 @@ def run(
         placement=placement(select=select, tolerate=tolerate, ports=ports, gpu_models=gpu_model, gpu_memory=gpu_memory),
         preempts=False if no_preempt else None,
         preemptible=False if not_preemptible else None,
-        project=checked_name(project, what="project"),
         private=private or None,
         **start(
             start_at=start_at, after_ok=after_ok, after_any=after_any, after_fail=after_fail, keep_waiting=keep_waiting

@@ -10,7 +10,7 @@ from mooring.model.policies import NO_POLICY, Policy
 from mooring.model.pools import Moment
 from mooring.model.slots import Amounts
 from mooring.model.workloads import Workload
-from mooring.scheduling.gangs import least_together
+from mooring.scheduling.together import least_together
 from mooring.scheduling.usage import Usage
 
 

@@ -43,6 +43,7 @@ def in_line(
 def ordered(
     sequencer: Sequencer, workloads: Sequence[Workload], situation: Situation, ageing_seconds: int = 0
 ) -> list[Workload]:
-    """Who would be next, were everybody placed in turn."""
+    """Who would be next, were everybody placed in turn; of one that is offered in pieces the first counts."""
     offers = sequencer.offers(in_bands(workloads, situation.now, ageing_seconds), situation)
-    return [workload for offer in offers for workload in offer.workloads]
+    whole = {workload.id: workload for workload in workloads}
+    return [whole[id] for id in dict.fromkeys(each.id for offer in offers for each in offer.workloads)]

@@ -1,15 +1,15 @@
 """Dominant resource fairness: next is whoever has least of the slot that it has most of, in this pool alone.
 
-Every placement moves the shares of those behind it. Workloads are offered as if each found room; where one does not,
-the pass stops there and the shares are put right. What is like one that just failed is set aside until all others had
-their turn, since it would stop the pass each time for nothing.
+Every placement moves the shares of those behind it. Workloads are offered as if each found room, those whose tasks may
+start apart a few tasks at a time; where one does not, the pass stops there and the shares are put right. What is like
+one that just failed is set aside until all others had their turn, since it would stop the pass each time for nothing.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from mooring.model.slots import Amounts
 from mooring.model.workloads import Workload
 from mooring.scheduling.ordering.bands import turn
 from mooring.scheduling.plugins import SHARE_ONE, Offer, Situation
+from mooring.scheduling.together import least_together
 
 _FEWEST, _MOST = 16, 8192
 """Workloads offered at a time: twice as many after each offer that went through, half after one that did not."""
@@ -101,21 +102,44 @@ class DrfSequencer:
                 self._claims[_claimant(decision.workload)].take(decision.workload, len(decision.placements))
 
     def _next_ones(self, heap: _Heap, aside: list[Workload]) -> list[Workload]:
-        """Whose turn it is, were each of them placed."""
-        offered: list[Workload] = []
-        while heap and len(offered) < self._size:
-            _, _, claimant, entry = heappop(heap)
+        """Whose turn it is, were each of them placed; of a workload one piece at most, since the next rests on it."""
+        offered: dict[UUID, Workload] = {}
+        while len(offered) < self._size and self._top_is_current(heap):
+            claimant = heap[0][2]
             claim = self._claims[claimant]
-            if entry != claim.entries or not claim.waiting:
-                continue
-            workload = claim.waiting.popleft()
+            workload = claim.waiting[0]
+            if workload.id in offered:
+                break
+            heappop(heap)
+            claim.waiting.popleft()
             if self._failed and not self._failed.isdisjoint(_kinds(workload)):
                 aside.append(workload)
             else:
-                offered.append(workload)
-                claim.take(workload, len(workload.tasks))
+                number = self._piece(claim, workload, heap)
+                offered[workload.id] = workload
+                if number < len(workload.tasks):
+                    offered[workload.id] = replace(workload, tasks=workload.tasks[:number])
+                    claim.waiting.appendleft(replace(workload, tasks=workload.tasks[number:]))
             self._put_on(heap, (claimant,))
-        return offered
+        return list(offered.values())
+
+    def _top_is_current(self, heap: _Heap) -> bool:
+        """Drop entries that later ones replaced; False if none is left."""
+        while heap and (heap[0][3] != self._claims[heap[0][2]].entries or not self._claims[heap[0][2]].waiting):
+            heappop(heap)
+        return bool(heap)
+
+    def _piece(self, claim: _Claim, workload: Workload, heap: _Heap) -> int:
+        """How many tasks have their turn, counted at once: all that stay together, others up to the next share."""
+        total = len(workload.tasks)
+        if total == 1 or least_together(workload) or not self._top_is_current(heap):
+            claim.take(workload, total)
+            return total
+        for number in range(1, total + 1):
+            claim.take(workload, 1)
+            if claim.share >= heap[0][0]:
+                return number
+        return total
 
     def _put_on(self, heap: _Heap, claimants: Iterable[Claimant]) -> None:
         for claimant in claimants:
@@ -129,6 +153,7 @@ class DrfSequencer:
         for decision in decided:
             workload = decision.workload
             missing = len(workload.tasks) - len(decision.placements)
+            self._tell_rest(decision)
             if missing:
                 self._claims[_claimant(workload)].take(workload, -missing)
                 lacks_room, refused = _kinds(workload)
@@ -139,6 +164,14 @@ class DrfSequencer:
             claim.waiting.appendleft(workload)
         through = len(decided) == len(offered)
         self._size = min(self._size * 2, _MOST) if through else max(self._size // 2, _FEWEST)
+
+    def _tell_rest(self, decision: Decision) -> None:
+        """What is left of a workload knows where the piece before it went."""
+        waiting = self._claims[_claimant(decision.workload)].waiting
+        if decision.placements and waiting and waiting[0].id == decision.workload.id:
+            there = Counter(waiting[0].occupied)
+            there.update(placement.node_id for placement in decision.placements)
+            waiting[0] = replace(waiting[0], occupied=there, placed_before=True)
 
 
 def dominant_share(used: Mapping[str, int], capacity: Mapping[str, int]) -> int:
@@ -161,13 +194,13 @@ def _kinds(workload: Workload) -> tuple[tuple[object, ...], tuple[object, ...]]:
         workload.region,
         workload.constraints,
         tuple(workload.request.items()),
-        len(workload.tasks),
+        len(workload.tasks) if least_together(workload) else 1,
         workload.gang,
         workload.min_tasks,
         workload.max_per_node,
         workload.single_node,
         workload.pack,
-        workload.id if workload.occupied else None,
+        workload.id if workload.occupied and workload.max_per_node is not None else None,
     )
     refused = (
         lacks_room,
