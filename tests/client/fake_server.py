@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from mooring.wire import api
 from mooring.wire.explanation import Explanation
+from mooring.wire.quotas import QuotaView
 
 Step = Callable[["FakeWorkload"], None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -98,6 +99,7 @@ class FakeServer:
         self.plan: list[Step] = [running]
         self.prepare: Callable[[FakeWorkload], None] = lambda workload: None
         self.report = api.AuditReport(clean=True, checked={"nodes": 1}, findings=[])
+        self.quotas = QuotaView(quotas=[])
         self.explanation = explanation()
         self.ready = True
         self.refuse: dict[tuple[str, str], Refusal] = {}
@@ -221,6 +223,9 @@ class FakeServer:
             web.post("/api/nodes/{name}/resume", self._resume),
             web.delete("/api/nodes/{name}", self._remove_node),
             web.get("/api/pools", self._pools),
+            web.get("/api/quotas", self._quotas),
+            web.get("/api/quotas/{scope}/{tenant}", self._quotas),
+            web.put("/api/quotas/{scope}/{tenant}", self._quotas),
             web.post("/api/join-tokens", self._join_token),
             web.get("/health", self._health),
             web.get("/ready", self._ready),
@@ -471,6 +476,9 @@ class FakeServer:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(text="mooring_passes_total 3\n")
+
+    async def _quotas(self, request: web.Request) -> web.Response:
+        return _json(self.quotas)
 
     async def _audit(self, request: web.Request) -> web.Response:
         return _json(self.report)

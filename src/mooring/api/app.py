@@ -7,7 +7,20 @@ from fastapi_swagger import patch_fastapi
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from mooring.api import auth, batches, deployment, errors, events, join_tokens, nodes, pools, server, users, workloads
+from mooring.api import (
+    auth,
+    batches,
+    deployment,
+    errors,
+    events,
+    join_tokens,
+    nodes,
+    pools,
+    quotas,
+    server,
+    users,
+    workloads,
+)
 from mooring.api.boundary import Boundary
 from mooring.api.services import Services
 from mooring.wire.fields import MAX_BATCH_BYTES
@@ -18,6 +31,7 @@ _TAGS = [
     {"name": "events", "description": "What happened: page by page, or as a stream."},
     {"name": "nodes", "description": "The machines that run tasks."},
     {"name": "pools", "description": "Sets of nodes with one scheduling policy."},
+    {"name": "quotas", "description": "What tenants may use, and what of it they do."},
     {"name": "auth", "description": "Logging in."},
     {"name": "users", "description": "Users, for admins."},
     {"name": "server", "description": "The server itself."},
@@ -38,7 +52,7 @@ def create_app(services: Services, *more: APIRouter) -> FastAPI:
         responses=errors.problems(429, 500),
     )
     app.state.services = services
-    for module in (batches, workloads, events, deployment, nodes, join_tokens, pools, auth, users, server):
+    for module in (batches, workloads, events, deployment, nodes, join_tokens, pools, quotas, auth, users, server):
         app.include_router(module.router)
     for router in more:
         app.include_router(router)

@@ -95,6 +95,9 @@ class AsyncClient:
     remove_node = _sent(operations.remove_node)
     pools = _sent(operations.pools)
     change_pool = _sent(operations.change_pool)
+    quotas = _sent(operations.quotas)
+    quota = _sent(operations.quota)
+    change_quota = _sent(operations.change_quota)
     create_join_token = _sent(operations.create_join_token)
 
     health = _sent(operations.health)

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from mooring.model.errors import InvalidInput
 from mooring.wire import api
 from mooring.wire.explanation import Explanation
+from mooring.wire.quotas import QuotaChange, QuotaView
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ _SILENT_SECONDS = 60.0
 class Operation(Generic[T]):
     """One request and the type of its answer: a schema, `str` for text as it came, or None for nothing."""
 
-    method: Literal["GET", "POST", "PATCH", "DELETE"]
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     answer: type[T]
     query: Mapping[str, str] = field(default_factory=dict)
@@ -235,6 +236,20 @@ def change_pool(name: str, change: api.PoolChange) -> Operation[None]:
 
 def pools() -> Operation[api.PoolList]:
     return Operation("GET", "/api/pools", api.PoolList)
+
+
+def quotas() -> Operation[QuotaView]:
+    """Every limit that holds for one's own work, with what is in use and what is left."""
+    return Operation("GET", "/api/quotas", QuotaView)
+
+
+def quota(scope: str, tenant: str) -> Operation[QuotaView]:
+    """The limits of a tenant: a keypair by its access key, another by its name or id."""
+    return Operation("GET", f"/api/quotas/{_segment(scope)}/{_segment(tenant)}", QuotaView)
+
+
+def change_quota(scope: str, tenant: str, change: QuotaChange) -> Operation[QuotaView]:
+    return Operation("PUT", f"/api/quotas/{_segment(scope)}/{_segment(tenant)}", QuotaView, body=change)
 
 
 def create_join_token(request: api.JoinTokenRequest) -> Operation[api.JoinToken]:
