@@ -16,6 +16,7 @@ from mooring.api.throttle import LoginThrottle
 from mooring.api.tokens import Tokens
 from mooring.model.quotas import Scope
 from mooring.model.tenants import Principal
+from mooring.store.actions import Actor
 from mooring.store.engine import Database
 from mooring.wire.api import AuditReport, BatchAccepted, NodeRequest, PoolChange, WorkloadAccepted, WorkloadRequest
 from mooring.wire.explanation import Explanation
@@ -61,7 +62,9 @@ class Nodes(Protocol):
 
 
 class Pools(Protocol):
-    async def change(self, name: str, asked: PoolChange) -> None: ...
+    async def change(self, name: str, asked: PoolChange, actor: Actor) -> None: ...
+
+    async def revert(self, name: str, version: int | None, actor: Actor) -> None: ...
 
 
 class Quotas(Protocol):

@@ -8,6 +8,7 @@ from functools import partial
 from uuid import UUID
 
 from mooring.clock import now
+from mooring.intake.acting import Acting
 from mooring.intake.batch import name_taken
 from mooring.intake.translation import translate
 from mooring.mirror.mirror import Mirror
@@ -20,7 +21,7 @@ from mooring.model.workloads import Task, Workload
 from mooring.scheduling.explanation import Explanation as Explained
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Scheduler
-from mooring.store import pools, workloads
+from mooring.store import pool_access, pools, workloads
 from mooring.store.engine import Database
 from mooring.store.pools import Pool
 from mooring.store.views import workloads as views
@@ -41,6 +42,7 @@ class Questions:
         self._database = database
         self._registry = Registry()
         self._registry.discover()
+        self._acting = Acting(database)
         self._one_at_a_time = asyncio.Lock()
         self._mirror: Mirror | None = None
         self._schedulers: Schedulers | None = None
@@ -51,7 +53,7 @@ class Questions:
         async with self._one_at_a_time:
             mirror = await self._current()
             async with self._database.read() as connection:
-                row = await views.by_id(connection, workload_id, user_id=None)
+                row = await views.by_id(connection, workload_id)
                 if row is None:
                     raise NotFound("the workload was purged meanwhile")
                 tasks = [task for task in await views.tasks_of(connection, workload_id) if task.current]
@@ -72,8 +74,10 @@ class Questions:
         """What would become of a request: it is checked as a submission is, and placed on a trial."""
         async with self._one_at_a_time:
             await self._current()
+            acting = await self._acting.within(principal, request.project)
             async with self._database.read() as connection:
-                new, pool = translate(request, principal, await pools.all_pools(connection))
+                known, grants = await pools.all_pools(connection), await pool_access.grants(connection)
+                new, pool = translate(request, acting, known, grants)
                 taken = await workloads.names_in_use(connection, [new])
             if (principal.user_id, new.name) in taken:
                 raise name_taken(new)
