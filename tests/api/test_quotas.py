@@ -73,7 +73,7 @@ async def test_only_those_who_may_change_quotas_and_each_change_is_recorded(worl
     for _ in range(2):
         await client.put("/api/quotas/user/ada", json={"limits": {"cpu": 1}}, headers=admin)
     async with world.services.database.read() as connection:
-        [action] = (await connection.execute(select(admin_actions))).all()
+        [action] = (await connection.execute(select(admin_actions).where(admin_actions.c.noun == "quota"))).all()
     assert (action.username, action.noun, action.object) == ("admin", "quota", "user ada")
     assert (action.before["limits"], action.after["limits"]) == ({}, {"cpu": "1"})
 
