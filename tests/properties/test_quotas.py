@@ -31,10 +31,13 @@ class Quotas(Machine):
     stop = precondition(lambda self: self.workload_ids)(rule(pick=PICK, remove=st.booleans())(Machine.stop))
     replace_what_ended = rule()(Machine.replace_what_ended)
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(what=st.sampled_from(LIMITED), amount=st.integers(0, 3))
+    def begin(self, what: tuple[Scope, str], amount: int) -> None:
         for number in range(2):
             self.node_ids.append(self.do(self.harbour.node(f"n{number}", cpu=8)))
+        self.set_limit(what, amount)
+        for private in (False, True, False, True):
+            self.submit(2, "1", private)
 
     @precondition(lambda self: len(self.workload_ids) < 10)
     @rule(replicas=st.integers(1, 3), cpu=st.sampled_from(["500m", "1", "2"]), private=st.booleans())
@@ -52,14 +55,11 @@ class Quotas(Machine):
         self.do(limit(self.harbour, scope, **{slot: units}))
         self.limits[what] = units
 
-    @rule()
-    def propose(self) -> None:
-        self.proposed = self.do(self.harbour.propose(at=now() + LATER))
-
-    @precondition(lambda self: self.proposed)
-    @rule(mode=st.sampled_from(Binding))
-    def bind(self, mode: Binding) -> None:
+    @rule(mode=st.sampled_from(Binding), late=st.booleans())
+    def bind(self, mode: Binding, late: bool) -> None:
         """What is charged grows up to a limit, and not at all where the limit was lowered below it."""
+        if not late:
+            self.proposed = self.do(self.harbour.propose(at=now() + LATER))
         before = self.do(self._charged())
         self.do(self.harbour.commit(*self.proposed, mode=mode))
         after = self.do(self._charged())
