@@ -69,40 +69,51 @@ def statement(dialect: str) -> str:
 # A task occupies what it requested until it is known what it uses.
 _AMOUNT = "CASE WHEN a.used_at IS NULL THEN a.requested ELSE a.used END"
 _IS_LIVE = "a.freed_at IS NULL AND t.node_id IS NOT NULL AND t.status <> 'PENDING'"
-# Lost tasks are charged to their nodes alone, and so is private work.
-_OCCUPIED = f"""
-    SELECT w.access_key, w.user_id, w.project_id, w.domain_id, t.node_id, w.pool_id, a.slot_name, {_AMOUNT} AS amount,
-        CASE WHEN w.private OR t.status NOT IN ({OCCUPYING_LIST}) THEN 0 ELSE {_AMOUNT} END AS charged
-    FROM resource_allocations a JOIN tasks t ON t.id = a.task_id JOIN workloads w ON w.id = t.workload_id
-    WHERE {_IS_LIVE}
-"""
-_NAMED = """
-    SELECT s.access_key, s.user_id, s.project_id, s.domain_id, s.node_id, p.name, s.slot_name, s.amount, s.charged
-    FROM sums s LEFT JOIN pools p ON p.id = s.pool_id
+# First by workload and by node, which leaves few rows. Lost tasks are charged to their nodes alone, and so is private
+# work.
+_CHARGED = f"CASE WHEN t.status IN ({OCCUPYING_LIST}) THEN {_AMOUNT} ELSE 0 END"
+_SUMS = f"a.slot_name, sum({_AMOUNT}) AS amount, sum({_CHARGED}) AS charged"
+_LIVE = f"FROM resource_allocations a JOIN tasks t ON t.id = a.task_id WHERE {_IS_LIVE}"
+_OCCUPIED = """
+    SELECT w.access_key, w.user_id, w.project_id, w.domain_id, o.node_id, p.name AS pool, o.slot_name, o.amount,
+        CASE WHEN w.private THEN 0 ELSE o.charged END AS charged
+    FROM sums o LEFT JOIN workloads w ON w.id = o.workload_id
+    LEFT JOIN nodes n ON n.id = o.node_id LEFT JOIN pools p ON p.id = n.pool_id
 """
 _BY_GROUPING_SETS = f"""
     WITH sums AS (
-        SELECT access_key, user_id, project_id, domain_id, node_id, pool_id, slot_name,
-            sum(amount) AS amount, sum(charged) AS charged
-        FROM ({_OCCUPIED}) AS occupied
-        GROUP BY GROUPING SETS (
-            (access_key, slot_name), (user_id, slot_name), (project_id, slot_name), (domain_id, slot_name),
-            (node_id, pool_id, slot_name)
-        )
-    ) {_NAMED}
+        SELECT t.workload_id, t.node_id, {_SUMS} {_LIVE}
+        GROUP BY GROUPING SETS ((t.workload_id, a.slot_name), (t.node_id, a.slot_name))
+    )
+    SELECT access_key, user_id, project_id, domain_id, node_id, pool, slot_name, sum(amount), sum(charged)
+    FROM ({_OCCUPIED}) AS occupied
+    GROUP BY GROUPING SETS (
+        (access_key, slot_name), (user_id, slot_name), (project_id, slot_name), (domain_id, slot_name),
+        (node_id, pool, slot_name)
+    )
+    HAVING coalesce(access_key, CAST(coalesce(user_id, project_id, domain_id, node_id) AS text)) IS NOT NULL
 """
 _KEYS = ("access_key", "user_id", "project_id", "domain_id", "node_id")
-_BY_UNION = (
-    f"WITH occupied AS ({_OCCUPIED}), sums AS ("
-    + " UNION ALL ".join(
-        f"SELECT {', '.join(key if key == own else f'NULL AS {key}' for key in _KEYS)},"
-        f" {'pool_id' if own == 'node_id' else 'NULL AS pool_id'}, slot_name,"
-        f" sum(amount) AS amount, sum(charged) AS charged"
-        f" FROM occupied GROUP BY {own}, {'pool_id, ' if own == 'node_id' else ''}slot_name"
-        for own in _KEYS
+
+
+def _axis(own: str) -> str:
+    """The sums by one of the keys, with null in place of the others."""
+    keys = ", ".join(key if key == own else "NULL" for key in _KEYS)
+    pool = "pool" if own == "node_id" else "NULL"
+    return (
+        f"SELECT {keys}, {pool}, slot_name, sum(amount), sum(charged) FROM occupied"
+        f" WHERE {own} IS NOT NULL GROUP BY {own}, {pool}, slot_name"
     )
-    + f") {_NAMED}"
-)
+
+
+_BY_UNION = f"""
+    WITH sums AS (
+        SELECT t.workload_id, NULL AS node_id, {_SUMS} {_LIVE} GROUP BY t.workload_id, a.slot_name
+        UNION ALL SELECT NULL, t.node_id, {_SUMS} {_LIVE} GROUP BY t.node_id, a.slot_name
+    ),
+    occupied AS ({_OCCUPIED})
+    {" UNION ALL ".join(map(_axis, _KEYS))}
+"""
 _OF_NODE = Statement(
     f"""
     SELECT a.slot_name, sum({_AMOUNT}) FROM {{rows}} i JOIN tasks t ON t.node_id = i.id
