@@ -45,6 +45,7 @@ from mooring.intake.intake import Intake
 from mooring.intake.nodes import SIMULATED_POOL, NodeAdmin, simulated_request
 from mooring.intake.pools import PoolAdmin
 from mooring.intake.questions import Questions
+from mooring.intake.quotas import QuotaAdmin
 from mooring.model.errors import Conflict, InvalidInput
 from mooring.model.nodes import REGIONS
 from mooring.model.tenants import Principal
@@ -196,6 +197,7 @@ class _Server:
             questions=Questions(database),
             nodes=node_admin,
             pools=PoolAdmin(database),
+            quotas=QuotaAdmin(database),
             logs=server.hub,
             changes=server.signal,
             feed=server.feed,

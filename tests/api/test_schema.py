@@ -74,7 +74,15 @@ class Late:
 late = Late()
 turns = itertools.count()
 # Put into every second path, since made-up names lead no further than to "not found".
-EXISTING = {"ref": "train", "deployment_id": "web", "name": "default", "username": "bob", "access_key": "MK" + "A" * 18}
+EXISTING = {
+    "ref": "train",
+    "deployment_id": "web",
+    "name": "default",
+    "username": "bob",
+    "scope": "user",
+    "tenant": "bob",
+    "access_key": "MK" + "A" * 18,
+}
 # The description depends on no service but the version.
 schema = schemathesis.openapi.from_dict(create_app(cast(Services, SimpleNamespace(version="0"))).openapi())
 schema.app = late

@@ -24,6 +24,7 @@ from mooring.intake.intake import Intake
 from mooring.intake.nodes import NodeAdmin
 from mooring.intake.pools import PoolAdmin
 from mooring.intake.questions import Questions
+from mooring.intake.quotas import QuotaAdmin
 from mooring.model.errors import Unavailable
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
@@ -208,6 +209,7 @@ async def prepare(database: Database) -> tuple[Services, FakeLogs, WatchedSignal
         questions=Questions(database),
         nodes=NodeAdmin(database, simulation_allowed=True),
         pools=PoolAdmin(database),
+        quotas=QuotaAdmin(database),
         logs=logs,
         changes=changes,
         feed=EventFeed(database, changes),

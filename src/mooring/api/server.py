@@ -56,6 +56,6 @@ async def audit(services: Served, _admin: Annotated[Principal, needs(Action.SEE_
 
 
 @router.post("/api/audit/repair", operation_id="repair", responses=problems(401, 403, 409, 503))
-async def repair(services: Served, admin: Annotated[Principal, needs(Action.REPAIR)]) -> AuditReport:
+async def repair(services: Served, principal: Annotated[Principal, needs(Action.REPAIR)]) -> AuditReport:
     """Set counters and readable copies right from the ledger; the answer says what was wrong."""
-    return await services.auditor.repair(admin)
+    return await services.auditor.repair(principal)

@@ -14,6 +14,7 @@ from mooring.api.passwords import Passwords
 from mooring.api.rates import Rates
 from mooring.api.throttle import LoginThrottle
 from mooring.api.tokens import Tokens
+from mooring.model.quotas import Scope
 from mooring.model.tenants import Principal
 from mooring.store.actions import Actor
 from mooring.store.engine import Database
@@ -21,6 +22,7 @@ from mooring.wire.accounting import Room
 from mooring.wire.api import AuditReport, BatchAccepted, NodeRequest, WorkloadAccepted, WorkloadRequest
 from mooring.wire.explanation import Explanation
 from mooring.wire.pools import PoolChange, PoolRequest
+from mooring.wire.quotas import QuotaChange, QuotaView
 from mooring.wire.sessions import ExtendRequest
 
 
@@ -78,6 +80,14 @@ class Pools(Protocol):
     async def remove(self, name: str, actor: Actor) -> None: ...
 
     async def revert(self, name: str, version: int | None, actor: Actor) -> None: ...
+
+
+class Quotas(Protocol):
+    async def own(self, principal: Principal) -> QuotaView: ...
+
+    async def of(self, principal: Principal, scope: Scope, ref: str) -> QuotaView: ...
+
+    async def change(self, principal: Principal, scope: Scope, ref: str, asked: QuotaChange) -> QuotaView: ...
 
 
 class Logs(Protocol):
@@ -145,6 +155,7 @@ class Services:
     questions: Questions
     nodes: Nodes
     pools: Pools
+    quotas: Quotas
     logs: Logs
     changes: Changes
     feed: EventFeed

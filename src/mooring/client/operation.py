@@ -18,7 +18,7 @@ T = TypeVar("T")
 class Operation(Generic[T]):
     """One request and the type of its answer: a schema, `str` for text as it came, or None for nothing."""
 
-    method: Literal["GET", "POST", "PATCH", "DELETE"]
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     answer: type[T]
     query: Mapping[str, str] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from mooring.wire import accounting, api
 from mooring.wire import pools as wire_pools
 from mooring.wire import sessions as sessions_wire
 from mooring.wire.explanation import Explanation
+from mooring.wire.quotas import QuotaChange, QuotaView
 
 WaitFor = Literal["ended", "running", "changed"]
 LONG_POLL_SECONDS = 25.0
@@ -267,6 +268,20 @@ def change_pool(name: str, change: wire_pools.PoolChange) -> Operation[None]:
 
 def remove_pool(name: str) -> Operation[None]:
     return Operation("DELETE", f"/api/pools/{segment(name)}", type(None))
+
+
+def quotas() -> Operation[QuotaView]:
+    """Every limit that holds for one's own work, with what is in use and what is left."""
+    return Operation("GET", "/api/quotas", QuotaView)
+
+
+def quota(scope: str, tenant: str) -> Operation[QuotaView]:
+    """The limits of a tenant: a keypair by its access key, another by its name or id."""
+    return Operation("GET", f"/api/quotas/{segment(scope)}/{segment(tenant)}", QuotaView)
+
+
+def change_quota(scope: str, tenant: str, change: QuotaChange) -> Operation[QuotaView]:
+    return Operation("PUT", f"/api/quotas/{segment(scope)}/{segment(tenant)}", QuotaView, body=change)
 
 
 def create_join_token(request: api.JoinTokenRequest) -> Operation[api.JoinToken]:

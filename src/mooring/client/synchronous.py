@@ -145,6 +145,9 @@ class Client:
     create_pool = _sent(operations.create_pool)
     change_pool = _sent(operations.change_pool)
     remove_pool = _sent(operations.remove_pool)
+    quotas = _sent(operations.quotas)
+    quota = _sent(operations.quota)
+    change_quota = _sent(operations.change_quota)
     create_join_token = _sent(operations.create_join_token)
 
     usage = _sent(operations.usage)

@@ -1,0 +1,123 @@
+"""Who occupies how much: the ledger summed over all axes at once, for reports and proofs.
+
+Passes and commits use the counters, which are these sums kept current.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.store.differences import OCCUPYING_LIST
+from mooring.store.engine import without_haste
+from mooring.store.sets import Statement
+from mooring.store.types import as_uuid
+
+Slots = dict[str, int]
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """By slot what each occupies: tenants over all pools and without their private work, nodes by pool."""
+
+    keypairs: dict[str, Slots] = field(default_factory=dict)
+    users: dict[UUID, Slots] = field(default_factory=dict)
+    projects: dict[UUID, Slots] = field(default_factory=dict)
+    domains: dict[UUID, Slots] = field(default_factory=dict)
+    nodes: dict[str, dict[UUID, Slots]] = field(default_factory=dict)
+
+
+async def occupancy(connection: AsyncConnection) -> Occupancy:
+    """All five axes from one statement, hence from one snapshot."""
+    await without_haste(connection)
+    found = Occupancy()
+    tenants = (found.users, found.projects, found.domains)
+    for access_key, *ids, node_id, pool, slot, amount, charged in await connection.execute(
+        text(statement(connection.dialect.name))
+    ):
+        if node_id is not None:
+            found.nodes.setdefault(pool, {}).setdefault(as_uuid(node_id), {})[slot] = int(amount)
+        elif access_key is not None:
+            _put(found.keypairs, access_key, slot, charged)
+        else:
+            axis, id = next((axis, id) for axis, id in zip(tenants, ids, strict=True) if id is not None)
+            _put(axis, as_uuid(id), slot, charged)
+    return found
+
+
+async def of_node(connection: AsyncConnection, node_id: UUID) -> Slots:
+    """What is occupied of one node, found by index."""
+    rows = await _OF_NODE.read(connection, [(node_id,)])
+    return {slot: int(amount) for slot, amount in rows}
+
+
+def _put(axis: dict[K, Slots], key: K, slot: str, charged: int) -> None:
+    if charged:
+        axis.setdefault(key, {})[slot] = int(charged)
+
+
+def statement(dialect: str) -> str:
+    """The one statement: groups of a row are told by which of its keys is not null."""
+    return _BY_GROUPING_SETS if dialect == "postgresql" else _BY_UNION
+
+
+# A task occupies what it requested until it is known what it uses.
+_AMOUNT = "CASE WHEN a.used_at IS NULL THEN a.requested ELSE a.used END"
+_IS_LIVE = "a.freed_at IS NULL AND t.node_id IS NOT NULL AND t.status <> 'PENDING'"
+# First by workload and by node, which leaves few rows. Lost tasks are charged to their nodes alone, and so is private
+# work.
+_CHARGED = f"CASE WHEN t.status IN ({OCCUPYING_LIST}) THEN {_AMOUNT} ELSE 0 END"
+_SUMS = f"a.slot_name, sum({_AMOUNT}) AS amount, sum({_CHARGED}) AS charged"
+_LIVE = f"FROM resource_allocations a JOIN tasks t ON t.id = a.task_id WHERE {_IS_LIVE}"
+_OCCUPIED = """
+    SELECT w.access_key, w.user_id, w.project_id, w.domain_id, o.node_id, p.name AS pool, o.slot_name, o.amount,
+        CASE WHEN w.private THEN 0 ELSE o.charged END AS charged
+    FROM sums o LEFT JOIN workloads w ON w.id = o.workload_id
+    LEFT JOIN nodes n ON n.id = o.node_id LEFT JOIN pools p ON p.id = n.pool_id
+"""
+_BY_GROUPING_SETS = f"""
+    WITH sums AS (
+        SELECT t.workload_id, t.node_id, {_SUMS} {_LIVE}
+        GROUP BY GROUPING SETS ((t.workload_id, a.slot_name), (t.node_id, a.slot_name))
+    )
+    SELECT access_key, user_id, project_id, domain_id, node_id, pool, slot_name, sum(amount), sum(charged)
+    FROM ({_OCCUPIED}) AS occupied
+    GROUP BY GROUPING SETS (
+        (access_key, slot_name), (user_id, slot_name), (project_id, slot_name), (domain_id, slot_name),
+        (node_id, pool, slot_name)
+    )
+    HAVING coalesce(access_key, CAST(coalesce(user_id, project_id, domain_id, node_id) AS text)) IS NOT NULL
+"""
+_KEYS = ("access_key", "user_id", "project_id", "domain_id", "node_id")
+
+
+def _axis(own: str) -> str:
+    """The sums by one of the keys, with null in place of the others."""
+    keys = ", ".join(key if key == own else "NULL" for key in _KEYS)
+    pool = "pool" if own == "node_id" else "NULL"
+    return (
+        f"SELECT {keys}, {pool}, slot_name, sum(amount), sum(charged) FROM occupied"
+        f" WHERE {own} IS NOT NULL GROUP BY {own}, {pool}, slot_name"
+    )
+
+
+_BY_UNION = f"""
+    WITH sums AS (
+        SELECT t.workload_id, NULL AS node_id, {_SUMS} {_LIVE} GROUP BY t.workload_id, a.slot_name
+        UNION ALL SELECT NULL, t.node_id, {_SUMS} {_LIVE} GROUP BY t.node_id, a.slot_name
+    ),
+    occupied AS ({_OCCUPIED})
+    {" UNION ALL ".join(map(_axis, _KEYS))}
+"""
+_OF_NODE = Statement(
+    f"""
+    SELECT a.slot_name, sum({_AMOUNT}) FROM {{rows}} i JOIN tasks t ON t.node_id = i.id
+    JOIN resource_allocations a ON a.task_id = t.id WHERE {_IS_LIVE} GROUP BY a.slot_name
+    """,
+    {"id": "uuid"},
+)
