@@ -84,7 +84,11 @@ def rotate_keys(settings: Settings) -> None:
 
 
 async def _run(settings: Settings, listener: socket.socket) -> None:
-    database = Database(settings.database_url)
+    database = Database(
+        settings.database_url,
+        dual_write=settings.dual_write,
+        statement_timeout_seconds=settings.statement_timeout_seconds,
+    )
     try:
         server = await _Server.build(settings, database, listener)
         await server.run()
@@ -158,7 +162,8 @@ class _Server:
                     records=timedelta(days=settings.record_retention_days),
                     usage=timedelta(days=settings.usage_retention_days),
                 ),
-                accounting_interval=settings.accounting_interval_seconds,
+                accounting_interval_seconds=settings.accounting_interval_seconds,
+                audit_interval_seconds=settings.audit_interval_seconds,
             )
         self.agent: Agent | None = None
         self.uvicorn: uvicorn.Server | None = None

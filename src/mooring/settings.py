@@ -75,6 +75,11 @@ class Settings(BaseModel):
     etcd_port: int = Field(2379, ge=1, le=65535, description="port of etcd")
     leader_lease_ttl: float = Field(15.0, gt=0, description="seconds that a lease of leadership lasts in etcd")
     control_plane_api_url: str | None = Field(None, description="where scale-up requests are sent; off unless set")
+    audit_interval_seconds: float = Field(3600.0, ge=0, description="pause between two audits of the leader; 0: none")
+    dual_write: bool = Field(True, description="keep tasks.occupied_slots, a readable copy of what the ledger says")
+    statement_timeout_seconds: float = Field(
+        30.0, ge=0, description="PostgreSQL ends a statement that takes longer; 0: none"
+    )
     event_retention_hours: float = Field(24.0, gt=0, description="how long the event feed is kept")
     idempotency_retention_hours: float = Field(72.0, gt=0, description="how long answers to idempotency keys are kept")
     workload_retention_days: float = Field(

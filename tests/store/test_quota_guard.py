@@ -181,7 +181,7 @@ async def test_an_override_holds_until_its_time_is_over(harbour: Harbour):
 async def test_binders_of_four_pools_never_exceed_one_quota_together(
     harbour: Harbour, migrated_url: str, rounds: int, retried: list[Exception]
 ):
-    """Each takes what it can of one project's 5 cores and 6 sessions, and gives some of it back: so many rounds each."""
+    """Each takes what it can of one project's 5 cores and 6 sessions, and gives some of it back."""
     await limit(harbour, Scope.PROJECT, cpu=5000, sessions=6)
     databases = [Database(migrated_url) for _ in range(4)]
     watched: list[tuple[int, int]] = []
@@ -238,5 +238,5 @@ async def _used(port: Harbour) -> tuple[int, int]:
     rows = await port.rows(
         select(row.slot_name, row.reserved + row.used).where(row.scope == Scope.PROJECT, row.pool == "")
     )
-    found = dict(rows)
+    found: dict[str, int] = {row.slot_name: row[1] for row in rows}
     return found.get("cpu", 0), found.get("sessions", 0)

@@ -291,7 +291,7 @@ def audit() -> Operation[api.AuditReport]:
 
 
 def repair() -> Operation[api.AuditReport]:
-    """Audit, and set the counters right from the ledger."""
+    """Audit, and set counters and readable copies right from the ledger."""
     return Operation("POST", "/api/audit/repair", api.AuditReport)
 
 

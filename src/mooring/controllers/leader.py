@@ -10,6 +10,7 @@ import structlog
 from mooring import metrics
 from mooring.binding.binder import Binder
 from mooring.controllers.accounting import AccountingLoop
+from mooring.controllers.audit import AuditLoop
 from mooring.controllers.holds import HoldsLoop
 from mooring.controllers.lifecycle import LifecycleLoop
 from mooring.controllers.loops import LoopState, keep_running
@@ -39,22 +40,28 @@ class Leader:
         reconcile_interval: float,
         node_timeout_seconds: float,
         retention: Retention,
-        accounting_interval: float = 300.0,
+        accounting_interval_seconds: float = 300.0,
+        audit_interval_seconds: float = 0,
     ) -> None:
         self._signal = signal
         self._reconcile_interval = reconcile_interval
         self._node_check_seconds = min(reconcile_interval, max(0.2, node_timeout_seconds / 5))
         self.office = Office(database, holder)
         self.scheduling = SchedulingLoop(
-            Mirror(database, accounting_interval), Binder(database), self.office, reconcile_interval=reconcile_interval
+            Mirror(database, accounting_interval_seconds),
+            Binder(database),
+            self.office,
+            reconcile_interval=reconcile_interval,
         )
         self._lifecycle = LifecycleLoop(database, self.office)
         self._nodes = NodesLoop(database, self.office, node_timeout_seconds)
         self._holds = HoldsLoop(database, self.office)
         self._simulation = SimulationLoop(database, self.office)
         self._retention = RetentionLoop(database, self.office, retention)
-        self._accounting_interval = accounting_interval
+        self._accounting_seconds = accounting_interval_seconds
         self._accounting = AccountingLoop(database, self.office)
+        self._audit = AuditLoop(database)
+        self._audit_seconds = audit_interval_seconds
         self.loops: list[LoopState] = []
         self.problem: str | None = "not started yet"
 
@@ -108,9 +115,11 @@ class Leader:
                 self._start(group, "lifecycle", self._lifecycle.once, lambda: longest, _BURST_SECONDS)
                 self._start(group, "simulation", self._simulation.once, lambda: longest, _BURST_SECONDS)
                 self._start(group, "nodes", self._nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
-                counted = self._accounting_interval
-                self._start(group, "accounting", self._accounting.once, lambda: counted, signalled=False)
+                counting = self._accounting_seconds
+                self._start(group, "accounting", self._accounting.once, lambda: counting, signalled=False)
                 self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS, signalled=False)
+                if self._audit_seconds:
+                    self._start(group, "audit", self._audit.once, lambda: self._audit_seconds, signalled=False)
         except* LeadershipLost as lost:
             raise lost.exceptions[0] from None
 

@@ -21,6 +21,7 @@ from mooring.store import events
 from mooring.store.changes import Applied, Change
 from mooring.store.charges import Charges
 from mooring.store.derivation import derive_workloads
+from mooring.store.engine import keeps_copies
 from mooring.store.history import Journal
 from mooring.store.loading import Loaded, LoadedTask, load, load_ended
 from mooring.store.moves import Moves
@@ -212,7 +213,7 @@ class _Written:
         if self.task.ports or self.task.has_devices:
             self.named, self.ports, self.devices = True, None, None
 
-    def values(self) -> tuple[Any, ...]:
+    def values(self, copies: bool) -> tuple[Any, ...]:
         task = self.task
         return (
             task.id,
@@ -224,7 +225,7 @@ class _Written:
             self.moved,
             self.node_name,
             self.score,
-            self.occupancy,
+            self.occupancy if copies else None,
             self.named,
             self.ports,
             self.devices,
@@ -239,7 +240,8 @@ class _Written:
 
 
 async def _write(writes: Writes, written: Iterable[_Written], now: datetime) -> None:
-    await writes.send(_WRITE_TASKS, [row.values() for row in written], at=now)
+    copies = keeps_copies(writes.connection)
+    await writes.send(_WRITE_TASKS, [row.values(copies) for row in written], at=now)
 
 
 def _change(row: _Written, change: Change, old: TaskStatus, moves: Moves) -> None:

@@ -572,3 +572,5 @@ class AuditReport(Answer):
     checked: dict[str, int]
     findings: list[AuditFinding]
     repaired: int = 0
+    repairs: list[AuditFinding] = []
+    """What a repair found wrong and set right."""
