@@ -15,40 +15,41 @@ from mooring.model.lifecycle import OCCUPYING, TaskStatus
 from mooring.store.types import Id
 
 _occupying = ", ".join(f"'{status}'" for status in sorted(OCCUPYING))
-# A lost task is charged to its node alone, and so is private work.
-_KEY = f"CASE WHEN NOT w.private AND t.status IN ({_occupying}) THEN w.access_key END"
 _AMOUNTS = "sum(a.held + a.reserved) AS reserved, sum(a.used) AS used"
+_CHARGED = f"t.status IN ({_occupying})"
 _LIVE = """
-    FROM resource_allocations a JOIN tasks t ON t.id = a.task_id JOIN workloads w ON w.id = t.workload_id
-    WHERE a.freed_at IS NULL AND t.node_id IS NOT NULL
+    FROM resource_allocations a JOIN tasks t ON t.id = a.task_id WHERE a.freed_at IS NULL AND t.node_id IS NOT NULL
 """
-# The ledger's rows as far as tenants and nodes need them: PostgreSQL makes both sums in one reading of the ledger.
+# The ledger's rows by workload and by node: PostgreSQL makes both sums in one reading.
 _SUMS = {
     "postgresql": f"""
-        SELECT {_KEY} AS access_key, w.user_id, w.project_id, w.domain_id, w.pool_id, t.node_id, a.slot_name, {_AMOUNTS}
-        {_LIVE} GROUP BY GROUPING SETS (
-            (1, w.user_id, w.project_id, w.domain_id, a.slot_name), (w.pool_id, t.node_id, a.slot_name)
-        )
+        SELECT t.workload_id, {_CHARGED} AS charged, t.node_id, a.slot_name, {_AMOUNTS} {_LIVE}
+        GROUP BY GROUPING SETS ((t.workload_id, 2, a.slot_name), (t.node_id, a.slot_name))
     """,
     "sqlite": f"""
-        SELECT {_KEY} AS access_key, w.user_id, w.project_id, w.domain_id, NULL AS pool_id, NULL AS node_id,
-            a.slot_name, {_AMOUNTS}
-        {_LIVE} GROUP BY 1, w.user_id, w.project_id, w.domain_id, a.slot_name
+        SELECT t.workload_id, {_CHARGED} AS charged, NULL AS node_id, a.slot_name, {_AMOUNTS} {_LIVE}
+        GROUP BY t.workload_id, 2, a.slot_name
         UNION ALL
-        SELECT NULL, NULL, NULL, NULL, w.pool_id, t.node_id, a.slot_name, {_AMOUNTS}
-        {_LIVE} GROUP BY w.pool_id, t.node_id, a.slot_name
+        SELECT NULL, NULL, t.node_id, a.slot_name, {_AMOUNTS} {_LIVE} GROUP BY t.node_id, a.slot_name
     """,
 }
+# A lost task is charged to its node alone, and so is private work.
 _BY_AXIS = """
-    SELECT 'keypair', '', access_key, slot_name, reserved, used FROM sums WHERE access_key IS NOT NULL
+    , tenants AS (
+        SELECT w.access_key, w.user_id, w.project_id, w.domain_id, s.slot_name, sum(s.reserved) AS reserved,
+            sum(s.used) AS used
+        FROM sums s JOIN workloads w ON w.id = s.workload_id WHERE s.charged AND NOT w.private
+        GROUP BY w.access_key, w.user_id, w.project_id, w.domain_id, s.slot_name
+    )
+    SELECT 'keypair', '', access_key, slot_name, sum(reserved), sum(used) FROM tenants GROUP BY access_key, slot_name
     UNION ALL SELECT 'user', '', CAST(user_id AS text), slot_name, sum(reserved), sum(used)
-    FROM sums WHERE access_key IS NOT NULL GROUP BY user_id, slot_name
+    FROM tenants GROUP BY user_id, slot_name
     UNION ALL SELECT 'project', '', CAST(project_id AS text), slot_name, sum(reserved), sum(used)
-    FROM sums WHERE access_key IS NOT NULL GROUP BY project_id, slot_name
+    FROM tenants GROUP BY project_id, slot_name
     UNION ALL SELECT 'domain', '', CAST(domain_id AS text), slot_name, sum(reserved), sum(used)
-    FROM sums WHERE access_key IS NOT NULL GROUP BY domain_id, slot_name
+    FROM tenants GROUP BY domain_id, slot_name
     UNION ALL SELECT 'node', p.name, CAST(s.node_id AS text), s.slot_name, s.reserved, s.used
-    FROM sums s JOIN pools p ON p.id = s.pool_id
+    FROM sums s JOIN nodes n ON n.id = s.node_id JOIN pools p ON p.id = n.pool_id
 """
 _ALL_AXES = {dialect: text(f"WITH sums AS ({sums}) {_BY_AXIS}") for dialect, sums in _SUMS.items()}
 _charging = ", ".join(f"'{status}'" for status in sorted({*OCCUPYING, TaskStatus.LOST}))
@@ -75,9 +76,11 @@ class Occupied(NamedTuple):
 
 async def all_axes(connection: AsyncConnection) -> list[Occupied]:
     """For audits and reports: a pass uses the counters."""
-    rows = await connection.execute(_ALL_AXES[connection.dialect.name])
+    dialect = connection.dialect.name
+    rows = await connection.execute(_ALL_AXES[dialect])
+    bare = dialect == "sqlite"
     return [
-        Occupied(axis, pool, id if axis == "keypair" else str(UUID(id)), slot, int(reserved), int(used))
+        Occupied(axis, pool, str(UUID(id)) if bare and axis != "keypair" else id, slot, int(reserved), int(used))
         for axis, pool, id, slot, reserved, used in rows
     ]
 
