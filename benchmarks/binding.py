@@ -26,7 +26,19 @@ from mooring.model.pools import Binding
 from mooring.model.slots import parse_amounts
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Container, Kind, OnInsufficient, TaskTemplate
-from mooring.store import bind, leadership, ledger, pools, schema, sets, slot_types, tenants, transitions, workloads
+from mooring.store import (
+    bind,
+    leadership,
+    ledger,
+    pools,
+    schema,
+    sets,
+    slot_types,
+    tenants,
+    transitions,
+    users,
+    workloads,
+)
 from mooring.store.changes import Change
 from mooring.store.engine import Connection, Database
 from mooring.store.ids import new_id
@@ -96,7 +108,7 @@ async def _seed(database: Database) -> tuple[Principal, UUID, int]:
         await slot_types.ensure_built_in(connection)
         await tenants.bootstrap(connection, password_hash="hash", now=now())
         pool = await pools.ensure(connection, "default", runtimes=["process"], simulated=True, now=now())
-        admin = await tenants.find_user(connection, tenants.FIRST_ADMIN)
+        admin = await users.find(connection, tenants.FIRST_ADMIN)
         standing = await tenants.standing(connection, admin.id)
         assert standing is not None
         return standing.principal, pool.id, await leadership.take_office(connection, "benchmark", now())

@@ -45,11 +45,12 @@ from mooring.intake.intake import Intake
 from mooring.intake.nodes import SIMULATED_POOL, NodeAdmin, simulated_request
 from mooring.intake.pools import PoolAdmin
 from mooring.intake.questions import Questions
+from mooring.intake.quotas import QuotaAdmin
 from mooring.model.errors import Conflict, InvalidInput
 from mooring.model.nodes import REGIONS
 from mooring.model.tenants import Principal
 from mooring.settings import Settings
-from mooring.store import join_tokens, nodes, pools, schema, slot_types, tenants
+from mooring.store import join_tokens, nodes, pools, schema, slot_types, tenants, users
 from mooring.store.engine import Connection, Database
 
 _log = structlog.get_logger(__name__)
@@ -196,6 +197,7 @@ class _Server:
             questions=Questions(database),
             nodes=node_admin,
             pools=PoolAdmin(database),
+            quotas=QuotaAdmin(database),
             logs=server.hub,
             changes=server.signal,
             feed=server.feed,
@@ -276,10 +278,9 @@ async def _seed(connection: Connection) -> None:
 
 async def _admin(database: Database) -> Principal:
     async with database.read() as connection:
-        user = await tenants.find_user(connection, tenants.FIRST_ADMIN)
+        user = await users.find(connection, tenants.FIRST_ADMIN)
         standing = await tenants.standing(connection, user.id)
-    if standing is None:
-        raise Conflict(f"user {tenants.FIRST_ADMIN!r} has no active keypair", code="no-admin")
+    assert standing is not None
     return standing.principal
 
 

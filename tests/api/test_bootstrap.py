@@ -8,7 +8,7 @@ from mooring import clock
 from mooring.api.bootstrap import first_start
 from mooring.api.passwords import Passwords
 from mooring.model.errors import InvalidInput
-from mooring.store import tenants
+from mooring.store import tenants, users
 from mooring.store.engine import Database
 
 
@@ -18,7 +18,7 @@ async def start(database: Database, password: str | None = None) -> str | None:
 
 async def verified(database: Database, password: str) -> bool:
     async with database.read() as connection:
-        found = await tenants.credentials(connection, "admin")
+        found = await users.credentials(connection, "admin")
     assert found is not None
     return await Passwords().verify(found.password_hash, password)
 

@@ -11,9 +11,9 @@ from mooring import clock
 from mooring.api import events as events_module
 from mooring.api.feed import EventFeed
 from mooring.model.lifecycle import TaskStatus
-from mooring.store import events, feed, tenants
+from mooring.store import events, feed, tenants, users
 from mooring.store.engine import Database
-from mooring.store.views.events import Sight
+from mooring.store.views.events import Watch
 from tests.api.streams import Stream, streaming
 from tests.api.world import World
 from tests.store.databases import on_sqlite
@@ -158,11 +158,11 @@ async def test_a_reader_that_falls_behind_what_is_remembered_misses_nothing(data
         # Somebody else keeps up, so that the feed has read and forgotten most of it.
         quick, seen = slow, 0
         while seen < 12:
-            page = await followed.after(quick, sight=Sight(), wait_seconds=1)
+            page = await followed.after(quick, watch=Watch(), wait_seconds=1)
             quick, seen = page.next, seen + len(page.events)
         late: list[str | None] = []
         while len(late) < 12:
-            page = await followed.after(slow, sight=Sight(), wait_seconds=1)
+            page = await followed.after(slow, watch=Watch(), wait_seconds=1)
             slow = page.next
             late += [event.workload for event in page.events]
     assert late == [f"w{number}" for number in range(12)]
@@ -201,7 +201,7 @@ async def test_a_stream_whose_place_is_forgotten_meanwhile_says_so(world: World)
     await world.submit(admin, name="two")
     await world.services.database.write(lambda c: feed.purge(c, clock.now() + timedelta(days=1)))
     with followed.reading():
-        messages = [message async for message in events_module._messages(followed, start, Sight(), expand=False)]
+        messages = [message async for message in events_module._messages(followed, start, Watch(), expand=False)]
     assert len(messages) == 2
     assert messages[1].startswith(b"event: end\ndata: ")
     assert b"events-purged" in messages[1]
@@ -212,7 +212,7 @@ async def test_a_user_may_have_so_many_streams_and_others_are_not_concerned(worl
     ada, bob = await world.user("ada"), await world.user("bob")
     limit = world.services.rates.limits.streams
     async with world.services.database.read() as connection:
-        user = await tenants.find_user(connection, "ada")
+        user = await users.find(connection, "ada")
         standing = await tenants.standing(connection, user.id)
     assert standing is not None
     closes = [world.services.rates.open_stream(standing.principal) for _ in range(limit)]

@@ -74,7 +74,15 @@ class Late:
 late = Late()
 turns = itertools.count()
 # Put into every second path, since made-up names lead no further than to "not found".
-EXISTING = {"ref": "train", "deployment_id": "web", "name": "n1", "username": "bob"}
+EXISTING = {
+    "ref": "train",
+    "deployment_id": "web",
+    "name": "n1",
+    "username": "bob",
+    "scope": "user",
+    "tenant": "bob",
+    "access_key": "MK0",
+}
 # The description depends on no service but the version.
 schema = schemathesis.openapi.from_dict(create_app(cast(Services, SimpleNamespace(version="0"))).openapi())
 schema.app = late

@@ -24,11 +24,12 @@ from mooring.intake.intake import Intake
 from mooring.intake.nodes import NodeAdmin
 from mooring.intake.pools import PoolAdmin
 from mooring.intake.questions import Questions
+from mooring.intake.quotas import QuotaAdmin
 from mooring.model.errors import Unavailable
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.tenants import Role
-from mooring.store import pools, tenants, transitions
+from mooring.store import actions, domains, memberships, pools, projects, tenants, transitions, users
 from mooring.store.changes import Change
 from mooring.store.engine import Connection, Database
 from mooring.store.tables import metadata, nodes
@@ -107,19 +108,31 @@ class World:
     async def admin(self) -> dict[str, str]:
         return await self.token("admin")
 
-    async def user(self, username: str) -> dict[str, str]:
-        """A new user of the default project, logged in."""
+    async def user(
+        self,
+        username: str,
+        *,
+        role: Role = Role.USER,
+        domain: str = tenants.DEFAULT_DOMAIN,
+        project: str = tenants.DEFAULT_PROJECT,
+    ) -> dict[str, str]:
+        """A new user, logged in; with the role of a project's admin it is that of its project."""
 
         async def create(connection: Connection) -> UUID:
-            return await tenants.create_user(
+            user_id = await users.create(
                 connection,
                 username=username,
-                role=Role.USER,
-                domain_id=await tenants.ensure_domain(connection, tenants.DEFAULT_DOMAIN, clock.now()),
-                project=tenants.DEFAULT_PROJECT,
+                role=Role.USER if role is Role.PROJECT_ADMIN else role,
+                domain_id=await domains.ensure(connection, domain, clock.now()),
+                project=project,
                 password_hash=hashed(PASSWORD),
                 now=clock.now(),
             )
+            if role is Role.PROJECT_ADMIN:
+                of = await projects.find(connection, domain, project)
+                user = await users.find(connection, username)
+                await memberships.add(connection, of, user, role, actor=actions.SERVER, now=clock.now())
+            return user_id
 
         await self.services.database.write(create)
         return await self.token(username)
@@ -127,7 +140,7 @@ class World:
     async def token(self, username: str) -> dict[str, str]:
         """What a login would give, without the work of one."""
         async with self.services.database.read() as connection:
-            found = await tenants.credentials(connection, username)
+            found = await users.credentials(connection, username)
         assert found is not None
         signed = self.services.tokens.issue(Claims(found.user_id, found.token_epoch, clock.now()))
         return {"Authorization": f"Bearer {signed.text}"}
@@ -196,6 +209,7 @@ async def prepare(database: Database) -> tuple[Services, FakeLogs, WatchedSignal
         questions=Questions(database),
         nodes=NodeAdmin(database, simulation_allowed=True),
         pools=PoolAdmin(database),
+        quotas=QuotaAdmin(database),
         logs=logs,
         changes=changes,
         feed=EventFeed(database, changes),

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from mooring.model.accounting import By
 from mooring.wire import accounting, api
 from mooring.wire.explanation import Explanation
+from mooring.wire.quotas import QuotaView
 
 Step = Callable[["FakeWorkload"], None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -99,6 +100,7 @@ class FakeServer:
         self.plan: list[Step] = [running]
         self.prepare: Callable[[FakeWorkload], None] = lambda workload: None
         self.report = api.AuditReport(clean=True, checked={"nodes": 1}, findings=[])
+        self.quotas = QuotaView(quotas=[])
         self.explanation = explanation()
         self.room = accounting.Room(pools=[], quotas=[])
         self.ready = True
@@ -226,6 +228,9 @@ class FakeServer:
             web.get("/api/usage", self._usage),
             web.get("/api/usage/workloads", self._records),
             web.get("/api/free", self._free),
+            web.get("/api/quotas", self._quotas),
+            web.get("/api/quotas/{scope}/{tenant}", self._quotas),
+            web.put("/api/quotas/{scope}/{tenant}", self._quotas),
             web.post("/api/join-tokens", self._join_token),
             web.get("/health", self._health),
             web.get("/ready", self._ready),
@@ -488,6 +493,9 @@ class FakeServer:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(text="mooring_passes_total 3\n")
+
+    async def _quotas(self, request: web.Request) -> web.Response:
+        return _json(self.quotas)
 
     async def _audit(self, request: web.Request) -> web.Response:
         return _json(self.report)

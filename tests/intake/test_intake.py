@@ -1,6 +1,7 @@
 """The one way in: submissions are written together, and one that is refused does not hurt the others."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -95,8 +96,8 @@ async def test_the_name_of_a_workload_that_ended_is_free(harbour: Harbour):
 
 
 async def test_one_submission_that_the_database_refuses_does_not_hurt_the_batch(harbour: Harbour):
-    """A user who was deleted between login and write."""
-    gone = Principal(UUID(int=9), "gone", harbour.principal.role, *_tenancy(harbour.principal))
+    """A keypair that was removed between the look at it and the write."""
+    gone = replace(harbour.principal, access_key="MKGONE", by_keypair=True)
     intake = Intake(harbour.database)
     found = await asyncio.gather(
         intake.submit(harbour.principal, request("a")),

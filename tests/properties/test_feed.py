@@ -15,7 +15,7 @@ from mooring.model.events import Cursor, parse_cursor
 from mooring.store import events, feed
 from mooring.store.engine import Database
 from mooring.store.ids import new_id
-from mooring.store.views.events import Sight, page
+from mooring.store.views.events import Watch, page
 
 WRITERS = 4
 Step = tuple[str, int]
@@ -41,7 +41,7 @@ class Reader:
 
     async def look(self, database: Database, limit: int) -> bool:
         async with database.read() as connection:
-            found = await page(connection, parse_cursor(self.cursor), sight=Sight(), limit=limit)
+            found = await page(connection, parse_cursor(self.cursor), watch=Watch(), limit=limit)
         self.cursor = str(found.next)
         self.read += [(event.cursor, event.object_id) for event in found.events]
         return found.more

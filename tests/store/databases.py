@@ -10,7 +10,7 @@ from sqlalchemy import delete
 
 from mooring.store import engine, schema
 from mooring.store.engine import Database
-from mooring.store.tables import metadata
+from mooring.store.tables import admin_actions, metadata
 from tests.servers import PostgresServer
 from tests.store.harbour import Harbour
 
@@ -95,8 +95,11 @@ def empty(url: str) -> None:
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
+            # Its rows cannot be deleted, which holds for tests too.
+            await connection.exec_driver_sql("TRUNCATE admin_actions")
             for table in reversed(metadata.sorted_tables):
-                await connection.execute(delete(table))
+                if table is not admin_actions:
+                    await connection.execute(delete(table))
 
     _run(url, work)
 

@@ -27,7 +27,7 @@ from mooring.model.slots import parse_amounts
 from mooring.model.tenants import Principal
 from mooring.model.workloads import NO_CONSTRAINTS, Container, Kind, OnInsufficient, Restart, TaskTemplate
 from mooring.scheduling import Scheduler
-from mooring.store import bind, leadership, ledger, nodes, pools, slot_types, tenants, transitions, workloads
+from mooring.store import bind, leadership, ledger, nodes, pools, slot_types, tenants, transitions, users, workloads
 from mooring.store.bind import Bound
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
@@ -60,7 +60,7 @@ class Harbour:
 
         pool = await database.write(seed)
         async with database.read() as connection:
-            admin = await tenants.find_user(connection, tenants.FIRST_ADMIN)
+            admin = await users.find(connection, tenants.FIRST_ADMIN)
             standing = await tenants.standing(connection, admin.id)
         assert standing is not None
         office = Office(database, "test")

@@ -12,7 +12,7 @@ from mooring.model.events import Cursor, parse_cursor
 from mooring.store import events, feed
 from mooring.store.engine import Connection, Database
 from mooring.store.ids import new_id
-from mooring.store.views.events import Page, Sight, page
+from mooring.store.views.events import Page, Watch, page
 from tests.store.databases import on_postgresql
 
 
@@ -143,7 +143,7 @@ async def test_positions_survive_a_purge_of_everything(database: Database):
 
 async def page_after(database: Database, since: Cursor | None, limit: int = 100) -> Page:
     async with database.read() as connection:
-        return await page(connection, since, sight=Sight(), limit=limit)
+        return await page(connection, since, watch=Watch(), limit=limit)
 
 
 async def test_a_cursor_that_is_older_than_what_is_kept_is_told_so(database: Database):

@@ -1,50 +1,57 @@
-"""Occupancy from the ledger, over all axes."""
+"""Who occupies how much, from one statement over the ledger."""
 
-from uuid import UUID
-
-from sqlalchemy import select, update
-
+from mooring.clock import now
 from mooring.model.lifecycle import TaskStatus
-from mooring.store import occupancy
-from mooring.store.occupancy import Occupied
-from mooring.store.tables import node_resources, tenant_resources, workloads
+from mooring.store import occupancy, pools
 from tests.store.harbour import Harbour
+from tests.store.test_charges import make_private
+
+T = TaskStatus
+ONE = {"cpu": 1000, "memory": 1 << 30}
 
 
-async def test_every_axis_adds_up_to_what_the_counters_say(harbour: Harbour):
-    nodes = {str(await harbour.node(name)) for name in ("n1", "n2")}
-    running = await harbour.submit("running", replicas=2, cpu=2)
+def times(number: int) -> dict[str, int]:
+    return {slot: number * amount for slot, amount in ONE.items()}
+
+
+async def test_tenants_occupy_over_all_pools_and_nodes_in_their_own(harbour: Harbour):
+    """Running, placed, private and lost work in one pool, and placed work in another."""
+    node_id = await harbour.node("n1")
+    running, placed, private, lost = [
+        await harbour.submit(name, replicas=2) for name in ("running", "placed", "private", "lost")
+    ]
+    await make_private(harbour, private)
     await harbour.run(running)
-    await harbour.submit("scheduled", cpu=1)
-    private = await harbour.submit("private", cpu=1)
-    await harbour.database.write(
-        lambda c: c.execute(update(workloads).where(workloads.c.id == private).values(private=True))
-    )
     await harbour.place()
-    lost = await harbour.run(await harbour.submit("lost", cpu=3))
-    await harbour.move(lost[0], TaskStatus.LOST, freed=False)
-    await harbour.move((await harbour.run(await harbour.submit("ended")))[0], TaskStatus.FAILED)
-    await harbour.submit("waiting", cpu=500)
-    async with harbour.database.read() as connection:
-        found = await occupancy.all_axes(connection)
-        of_node = {node: await occupancy.of_node(connection, UUID(node)) for node in nodes}
-    assert {row.axis for row in found} == {"keypair", "user", "project", "domain", "node"}
-    counted = {
-        Occupied("node", "default", str(row.node_id), row.slot_name, row.held + row.reserved, row.used)
-        for row in await harbour.rows(select(node_resources))
-    }
-    assert {row for row in found if row.axis == "node"} == counted
-    assert {(row.id, row.slot): (row.reserved, row.used) for row in counted} == {
-        (node, slot): amounts for node, slots in of_node.items() for slot, amounts in slots.items()
-    }
-    table = tenant_resources.c
-    charged = await harbour.rows(
-        select(tenant_resources).where(
-            table.pool == "", table.slot_name.in_(["cpu", "memory"]), table.reserved + table.used > 0
-        )
+    for task in await harbour.tasks(lost):
+        await harbour.move(task, T.LOST, freed=False)
+    for task in await harbour.tasks(placed):
+        await harbour.move(task, T.TERMINATING)
+    pool = await harbour.database.write(
+        lambda c: pools.ensure(c, "other", runtimes=["process"], simulated=False, now=now())
     )
-    assert {row for row in found if row.axis != "node"} == {
-        Occupied(row.scope, "", row.tenant_id, row.slot_name, row.reserved, row.used) for row in charged
-    }
-    user = str(harbour.principal.user_id)
-    assert Occupied("user", "", user, "cpu", 1000, 4000) in found
+    other = Harbour(harbour.database, harbour.principal, pool, harbour.office)
+    other_node = await other.node("n2")
+    await other.submit("elsewhere")
+    await other.place()
+    await harbour.submit("waiting", cpu=100)
+
+    async with harbour.database.read() as connection:
+        found = await occupancy.occupancy(connection)
+        assert await occupancy.of_node(connection, node_id) == times(8)
+        assert await occupancy.of_node(connection, other_node) == times(1)
+    who = harbour.principal
+    assert found.keypairs == {who.access_key: times(5)}
+    assert found.users == {who.user_id: times(5)}
+    assert found.projects == {who.project_id: times(5)}
+    assert found.domains == {who.domain_id: times(5)}
+    assert found.nodes == {"default": {node_id: times(8)}, "other": {other_node: times(1)}}
+
+
+async def test_what_was_freed_and_what_nobody_has_is_not_there(harbour: Harbour):
+    node_id = await harbour.node("n1")
+    [task] = await harbour.run(await harbour.submit("w"))
+    await harbour.move(task, T.SUCCEEDED)
+    async with harbour.database.read() as connection:
+        assert await occupancy.occupancy(connection) == occupancy.Occupancy()
+        assert await occupancy.of_node(connection, node_id) == {}

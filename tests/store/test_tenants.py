@@ -10,9 +10,9 @@ from sqlalchemy import func, select
 from mooring import clock
 from mooring.model.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from mooring.model.tenants import Role
-from mooring.store import join_tokens, pools, signing_keys, tenants
+from mooring.store import domains, join_tokens, pools, signing_keys, tables, tenants, users
 from mooring.store.engine import Connection, Database
-from mooring.store.tables import domains, identities, keypairs, projects, users
+from mooring.store.tables import identities, keypairs, projects
 
 
 async def bootstrap(database: Database) -> bool:
@@ -21,8 +21,8 @@ async def bootstrap(database: Database) -> bool:
 
 async def make_user(database: Database, name: str, *, role: Role = Role.USER, project: str = "default") -> UUID:
     async def work(connection: Connection) -> UUID:
-        domain_id = await tenants.ensure_domain(connection, "default", clock.now())
-        return await tenants.create_user(
+        domain_id = await domains.ensure(connection, "default", clock.now())
+        return await users.create(
             connection,
             username=name,
             role=role,
@@ -39,7 +39,7 @@ async def count(database: Database) -> list[int]:
     async with database.read() as connection:
         return [
             (await connection.execute(select(func.count()).select_from(table))).scalar_one()
-            for table in (domains, projects, users, identities, keypairs)
+            for table in (tables.domains, projects, tables.users, identities, keypairs)
         ]
 
 
@@ -62,7 +62,7 @@ async def test_of_servers_that_start_at_once_one_makes_the_admin(database: Datab
 async def test_the_admin_is_a_principal_of_the_default_project(database: Database):
     await bootstrap(database)
     async with database.read() as connection:
-        found = await tenants.credentials(connection, "admin")
+        found = await users.credentials(connection, "admin")
         assert found is not None
         standing = await tenants.standing(connection, found.user_id)
     assert standing is not None
@@ -93,33 +93,33 @@ async def test_the_last_active_admin_stays(database: Database):
     await make_user(database, "ada", role=Role.ADMIN)
     await make_user(database, "bob", role=Role.ADMIN)
     outcomes = await asyncio.gather(
-        database.write(lambda c: tenants.change_user(c, "ada", role=Role.USER)),
-        database.write(lambda c: tenants.change_user(c, "bob", active=False)),
+        database.write(lambda c: users.change(c, "ada", role=Role.USER, now=clock.now())),
+        database.write(lambda c: users.change(c, "bob", active=False, now=clock.now())),
         return_exceptions=True,
     )
-    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Conflict", "NoneType"]
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Conflict", "User"]
 
 
 async def test_what_is_not_given_does_not_change(database: Database):
     user_id = await make_user(database, "ada")
-    await database.write(lambda c: tenants.change_user(c, "ada", os_user="ada1"))
-    await database.write(lambda c: tenants.change_user(c, "ada", role=Role.ADMIN))
+    await database.write(lambda c: users.change(c, "ada", os_user="ada1", now=clock.now()))
+    await database.write(lambda c: users.change(c, "ada", role=Role.ADMIN, now=clock.now()))
     async with database.read() as connection:
-        user = await tenants.find_user(connection, "ada")
+        user = await users.find(connection, "ada")
         standing = await tenants.standing(connection, user_id)
     assert (user.role, user.active, user.os_user) == (Role.ADMIN, True, "ada1")
     assert standing is not None
     assert standing.token_epoch == 1
-    await database.write(lambda c: tenants.change_user(c, "ada", os_user=""))
+    await database.write(lambda c: users.change(c, "ada", os_user="", now=clock.now()))
     async with database.read() as connection:
-        assert (await tenants.find_user(connection, "ada")).os_user is None
+        assert (await users.find(connection, "ada")).os_user is None
 
 
 async def test_two_changes_of_one_password_do_not_both_win(database: Database):
     user_id = await make_user(database, "ada")
 
     async def change(new: str) -> int:
-        return await database.write(lambda c: tenants.change_password(c, user_id, old_hash="hash of ada", new_hash=new))
+        return await database.write(lambda c: users.change_password(c, user_id, old_hash="hash of ada", new_hash=new))
 
     outcomes = await asyncio.gather(change("one"), change("two"), return_exceptions=True)
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Conflict", "int"]
@@ -127,11 +127,11 @@ async def test_two_changes_of_one_password_do_not_both_win(database: Database):
 
 async def test_unknown_users_are_not_found(database: Database):
     async with database.read() as connection:
-        assert await tenants.credentials(connection, "nobody") is None
+        assert await users.credentials(connection, "nobody") is None
         with pytest.raises(NotFound):
-            await tenants.find_user(connection, "nobody")
+            await users.find(connection, "nobody")
     with pytest.raises(NotFound):
-        await database.write(lambda c: tenants.change_user(c, "nobody", active=False))
+        await database.write(lambda c: users.change(c, "nobody", active=False, now=clock.now()))
 
 
 async def test_of_two_first_servers_with_different_keys_one_is_refused(database: Database, migrated_url: str):

@@ -47,7 +47,7 @@ async def test_how_tasks_belong_together_is_written_and_read(harbour: Harbour):
     )
     async with harbour.database.read() as connection:
         waits = {workload.id: workload for workload in await workloads.waiting(connection)}
-        rows = {each: await views.by_id(connection, each, user_id=None) for each in (plain, whole)}
+        rows = {each: await views.by_id(connection, each) for each in (plain, whole)}
     read = [(w.min_tasks, w.single_node, w.pack, w.preempts) for w in (waits[plain], waits[whole])]
     assert read == [(None, False, (), True), (3, True, ("zone", "rack"), False)]
     who = harbour.principal

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, cast
+import base64
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, cast
 from uuid import UUID
 
 from fastapi import Depends, Header, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security.http import HTTPBase
 
 from mooring.api.services import Services
 from mooring.api.tokens import Claims
-from mooring.model.errors import InvalidInput, NotAllowed, NotAuthenticated, NotFound
+from mooring.model.access import Action, not_there, require, require_seen
+from mooring.model.errors import InvalidInput, NotAllowed, NotAuthenticated
 from mooring.model.names import check_name
 from mooring.model.tenants import Principal
-from mooring.store import tenants
+from mooring.store import keypairs, tenants
+from mooring.store.tenants import Standing
 from mooring.store.views import workloads as views
 from mooring.store.views.workloads import WorkloadRow
 from mooring.wire.fields import IdempotencyKey
@@ -27,10 +31,19 @@ _bearer = HTTPBearer(
 )
 
 
+_basic = HTTPBase(
+    scheme="basic",
+    scheme_name="keypair",
+    description="The access key and the secret of a keypair, as `POST /api/keypairs` answers with.",
+    auto_error=False,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Login:
     principal: Principal
-    claims: Claims
+    claims: Claims | None
+    """None for one who came with a keypair."""
 
 
 def _services(request: Request) -> Services:
@@ -43,29 +56,60 @@ Served = Annotated[Services, Depends(_services)]
 async def _login(
     services: Served,
     request: Request,
-    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
+    token: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
+    keypair: Annotated[HTTPAuthorizationCredentials | None, Security(_basic)],
 ) -> Login:
+    address = request.client.host if request.client else None
     try:
-        login = await _verified(services, credentials)
+        if token is not None:
+            login = await _by_token(services, token.credentials)
+        elif keypair is not None and keypair.scheme.lower() == "basic":
+            login = await _by_keypair(services, *_parts(keypair.credentials))
+        else:
+            raise NotAuthenticated("log in first: this needs the header 'Authorization: Bearer <token>'")
     except NotAuthenticated:
-        if credentials is not None:
+        if "Authorization" in request.headers:
             # Those that show none were counted at the door.
-            services.rates.address(request.client.host if request.client else None)
+            services.rates.address(address)
         raise
     services.rates.request(login.principal)
-    return login
+    return replace(login, principal=replace(login.principal, address=address))
 
 
-async def _verified(services: Services, credentials: HTTPAuthorizationCredentials | None) -> Login:
-    if credentials is None:
-        raise NotAuthenticated("log in first: this needs the header 'Authorization: Bearer <token>'")
-    claims = services.tokens.verify(credentials.credentials)
+async def _by_token(services: Services, text: str) -> Login:
+    claims = services.tokens.verify(text)
     services.rates.check(claims.user_id)
     async with services.database.read() as connection:
         standing = await tenants.standing(connection, claims.user_id)
     if standing is None or not standing.active or standing.token_epoch != claims.epoch:
         raise NotAuthenticated("this login was ended; log in again", code="token-revoked")
     return Login(standing.principal, claims)
+
+
+def _parts(written: str) -> tuple[str, str]:
+    """The access key and the secret; whatever cannot be read is neither."""
+    try:
+        access_key, _, secret = base64.b64decode(written, validate=True).decode().partition(":")
+    except ValueError:
+        return "", ""
+    return access_key, secret
+
+
+async def _by_keypair(services: Services, access_key: str, secret: str) -> Login:
+    now = services.now()
+    standing: Standing | None = None
+    async with services.database.read() as connection:
+        found = await keypairs.verified(connection, access_key, secret, now)
+        if found is not None:
+            standing = await tenants.standing(connection, found.user_id)
+    if found is None or standing is None or not standing.active:
+        raise NotAuthenticated(
+            "this keypair is not known, has ended, or its secret is another one", code="wrong-credentials"
+        )
+    services.rates.check(found.user_id)
+    if not keypairs.use_is_noted(found, now):
+        await services.database.write(lambda c: keypairs.note_use(c, found, now))
+    return Login(standing.by(found), None)
 
 
 LoggedIn = Annotated[Login, Depends(_login)]
@@ -75,13 +119,26 @@ def _user(login: LoggedIn) -> Principal:
     return login.principal
 
 
-def _admin(login: LoggedIn) -> Principal:
-    if not login.principal.is_admin:
-        raise NotAllowed("only an admin may do this")
-    return login.principal
+def _claims(login: LoggedIn) -> Claims:
+    if login.claims is None:
+        raise NotAllowed("this needs a login by password, not a keypair", code="keypair-scope")
+    return login.claims
+
+
+def needs(action: Action) -> Any:
+    """A dependency: the principal, who may do this to what is its own or everybody's."""
+
+    def allowed(login: LoggedIn) -> Principal:
+        require(login.principal, action)
+        return login.principal
+
+    return Depends(allowed)
 
 
 User = Annotated[Principal, Depends(_user)]
+"""Anybody who is logged in; what they may see is looked at where they look."""
+ByPassword = Annotated[Claims, Depends(_claims)]
+Submitter = Annotated[Principal, needs(Action.SUBMIT)]
 IdempotencyHeader = Annotated[
     IdempotencyKey | None,
     Header(
@@ -89,22 +146,29 @@ IdempotencyHeader = Annotated[
         description="A word of the client's own: the same request again gets the same answer and doubles no work",
     ),
 ]
-Admin = Annotated[Principal, Depends(_admin)]
 
 
-async def find_workload(services: Services, principal: Principal, ref: str, *, kind: str | None = None) -> WorkloadRow:
-    """The workload that an id or a name means to this user. Those of others do not exist, except to an admin by id."""
+async def find_workload(
+    services: Services,
+    principal: Principal,
+    ref: str,
+    *,
+    action: Action = Action.SEE_WORK,
+    kind: str | None = None,
+) -> WorkloadRow:
+    """The workload that an id or a name means to this user, to do this to it. A name means one's own."""
     found: WorkloadRow | None = None
     workload_id = as_id(ref)
     if workload_id is not None:
-        owner = None if principal.is_admin else principal.user_id
         async with services.database.read() as connection:
-            found = await views.by_id(connection, workload_id, user_id=owner)
+            found = await views.by_id(connection, workload_id)
     elif is_name(ref):
         async with services.database.read() as connection:
             found = await views.by_name(connection, ref, user_id=principal.user_id)
+    what = f"{kind or 'workload'} {ref[:63]!r}"
     if found is None or (kind is not None and found.kind != kind):
-        raise NotFound(f"there is no {kind or 'workload'} {ref[:63]!r}")
+        raise not_there(what)
+    require_seen(principal, action, found.target, what)
     return found
 
 
@@ -113,6 +177,13 @@ def as_id(text: str) -> UUID | None:
         return UUID(text)
     except ValueError:
         return None
+
+
+def named(what: str, name: str) -> str:
+    """The name as it came in a path; what cannot be a name names nothing."""
+    if not is_name(name):
+        raise not_there(f"{what} {name[:63]!r}")
+    return name
 
 
 def is_name(text: str) -> bool:

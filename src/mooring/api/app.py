@@ -9,14 +9,20 @@ from starlette.types import Scope
 
 from mooring.api import (
     accounting,
+    actions,
     auth,
     batches,
     deployment,
+    domains,
     errors,
     events,
     join_tokens,
+    keypairs,
     nodes,
+    policies,
     pools,
+    projects,
+    quotas,
     server,
     users,
     workloads,
@@ -32,8 +38,9 @@ _TAGS = [
     {"name": "nodes", "description": "The machines that run tasks."},
     {"name": "pools", "description": "Sets of nodes with one scheduling policy."},
     {"name": "accounting", "description": "What was used, what is left of ended work, and what would start now."},
+    {"name": "quotas", "description": "What tenants may use, and what of it they do."},
     {"name": "auth", "description": "Logging in."},
-    {"name": "users", "description": "Users, for admins."},
+    {"name": "tenants", "description": "Domains, projects, users, keypairs, their policies, and what admins did."},
     {"name": "server", "description": "The server itself."},
 ]
 
@@ -52,9 +59,26 @@ def create_app(services: Services, *more: APIRouter) -> FastAPI:
         responses=errors.problems(429, 500),
     )
     app.state.services = services
-    for module in (batches, workloads, events, deployment, nodes, join_tokens, pools, accounting, auth, users, server):
-        app.include_router(module.router)
-    for router in more:
+    for router in (
+        batches.router,
+        workloads.router,
+        events.router,
+        deployment.router,
+        nodes.router,
+        join_tokens.router,
+        pools.router,
+        quotas.router,
+        accounting.router,
+        auth.router,
+        domains.router,
+        projects.router,
+        users.router,
+        keypairs.router,
+        policies.router,
+        actions.router,
+        server.router,
+        *more,
+    ):
         app.include_router(router)
     errors.install(app)
     # Swagger UI from the installed package: the page works where nothing else can be reached.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from mooring.api.access import LoggedIn, Served, User
+from mooring.api.access import ByPassword, Served, User
 from mooring.api.errors import problems
 from mooring.api.services import Services
 from mooring.api.showing import user_view
 from mooring.api.throttle import account_key, address_key
 from mooring.api.tokens import Claims
 from mooring.model.errors import NotAllowed, NotAuthenticated
-from mooring.store import tenants
-from mooring.store.tenants import Credentials
+from mooring.store import users
+from mooring.store.users import Credentials
 from mooring.wire.api import LoginRequest, PasswordChange, Token, UserView
 
 router = APIRouter(prefix="/api/auth", tags=["auth"])
@@ -29,24 +29,28 @@ async def login(services: Served, login: LoginRequest, request: Request, respons
     return _token(services, Claims(found.user_id, found.token_epoch, services.now()), response)
 
 
-@router.post("/renew", operation_id="renew", responses=problems(401, 503))
-async def renew(services: Served, login: LoggedIn, response: Response) -> Token:
+@router.post("/renew", operation_id="renew", responses=problems(401, 403, 503))
+async def renew(services: Served, claims: ByPassword, response: Response) -> Token:
     """A fresh token for one that is still valid, until the login by password is seven days ago."""
-    return _token(services, login.claims, response)
+    return _token(services, claims, response)
 
 
 @router.post("/password", operation_id="change_password", responses=problems(400, 401, 403, 409, 413, 422, 429, 503))
 async def change_password(
-    services: Served, login: LoggedIn, change: PasswordChange, request: Request, response: Response
+    services: Served,
+    principal: User,
+    _claims: ByPassword,
+    change: PasswordChange,
+    request: Request,
+    response: Response,
 ) -> Token:
     """Change one's password. It ends every token of the user; the answer is a new one."""
-    principal = login.principal
     found = await _verified(services, principal.username, change.old_password, request)
     if found is None:
         raise NotAllowed("the old password is wrong", code="wrong-credentials")
     new_hash = await services.passwords.hash(change.new_password)
     epoch = await services.database.write(
-        lambda c: tenants.change_password(c, principal.user_id, old_hash=found.password_hash, new_hash=new_hash)
+        lambda c: users.change_password(c, principal.user_id, old_hash=found.password_hash, new_hash=new_hash)
     )
     return _token(services, Claims(principal.user_id, epoch, services.now()), response)
 
@@ -55,7 +59,7 @@ async def change_password(
 async def me(services: Served, principal: User) -> UserView:
     """Whom the token belongs to."""
     async with services.database.read() as connection:
-        return user_view(await tenants.find_user(connection, principal.username))
+        return user_view(await users.find(connection, principal.username))
 
 
 async def _verified(services: Services, username: str, password: str, request: Request) -> Credentials | None:
@@ -68,7 +72,7 @@ async def _verified(services: Services, username: str, password: str, request: R
 
     still_allowed()
     async with services.database.read() as connection:
-        found = await tenants.credentials(connection, username)
+        found = await users.credentials(connection, username)
     password_hash = found.password_hash if found is not None else None
     if not await services.passwords.verify(password_hash, password, still_allowed=still_allowed):
         services.throttle.failed(account, address)

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, HTTPException, Request
 from pydantic import ValidationError
 
-from mooring.api.access import IdempotencyHeader, Served, User
+from mooring.api.access import IdempotencyHeader, Served, Submitter
 from mooring.api.errors import problems
 from mooring.wire.api import BatchAccepted, BatchRequest
 from mooring.wire.fields import MAX_BATCH
@@ -17,7 +17,7 @@ PATH = "/api/workloads/batch"
 # So much of a request's share is one workload of a batch.
 _COST = 0.1
 
-router = APIRouter(tags=["workloads"], responses=problems(400, 401, 409, 413, 422, 503))
+router = APIRouter(tags=["workloads"], responses=problems(400, 401, 403, 409, 413, 422, 503))
 
 _BODY: dict[str, Any] = {
     "type": "object",
@@ -42,7 +42,7 @@ _BODY: dict[str, Any] = {
     openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _BODY}}}},
 )
 async def submit_batch(
-    services: Served, principal: User, request: Request, idempotency_key: IdempotencyHeader = None
+    services: Served, principal: Submitter, request: Request, idempotency_key: IdempotencyHeader = None
 ) -> BatchAccepted:
     """Ask for up to 1,000 workloads of any kind in one transaction; each is accepted or refused by itself."""
     # Read here, behind the login: a large body of somebody unknown is not even parsed.

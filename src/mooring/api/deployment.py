@@ -9,10 +9,11 @@ from typing import Annotated, Literal
 import structlog
 from fastapi import APIRouter, Query
 
-from mooring.api.access import Served, User, find_workload
+from mooring.api.access import Served, Submitter, User, find_workload
 from mooring.api.errors import problems
 from mooring.api.services import DeploymentLimits
 from mooring.api.showing import as_score
+from mooring.model.access import Action, own_work
 from mooring.model.errors import Conflict
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.names import shown
@@ -73,7 +74,7 @@ _SHOWN_HISTORY = 10
 
 
 @router.post("/deploy", status_code=202, operation_id="deploy", responses=problems(400, 403, 404, 409, 413))
-async def deploy(services: Served, principal: User, request: DeploymentRequest) -> DeploymentAccepted:
+async def deploy(services: Served, principal: Submitter, request: DeploymentRequest) -> DeploymentAccepted:
     """Ask for a deployment: one replica per node, all of them or none."""
     name = shown(request.name)
     log.info(f"Creating deployment: {name} ({request.type}) for user {shown(principal.username)}")
@@ -132,7 +133,7 @@ async def list_deployments(
     if status is not None and status != "deleted":
         statuses = frozenset(known.value for known, word in _WORDS.items() if word == status)
     selection = Selection(
-        user_id=principal.user_id,
+        sight=own_work(principal),
         statuses=statuses,
         kind=Kind.DEPLOYMENT,
         type=type,
@@ -148,11 +149,11 @@ async def list_deployments(
     "/scale/{deployment_id}",
     status_code=202,
     operation_id="scale_deployment",
-    responses=problems(400, 404, 409, 413),
+    responses=problems(400, 403, 404, 409, 413),
 )
 async def scale(services: Served, principal: User, deployment_id: str, request: ScaleRequest) -> DeploymentScaled:
     """Change how many replicas a deployment should have."""
-    row = await find_workload(services, principal, deployment_id, kind=Kind.DEPLOYMENT)
+    row = await find_workload(services, principal, deployment_id, action=Action.CHANGE_WORK, kind=Kind.DEPLOYMENT)
     highest = services.limits.max_scale
     if request.replicas > highest:
         raise invalid([("replicas", f"{request.replicas} asked for, a deployment may have 1 to {highest}")])
@@ -168,10 +169,10 @@ async def scale(services: Served, principal: User, deployment_id: str, request: 
     )
 
 
-@router.delete("/{deployment_id}", status_code=202, operation_id="delete_deployment", responses=problems(404, 409))
+@router.delete("/{deployment_id}", status_code=202, operation_id="delete_deployment", responses=problems(403, 404, 409))
 async def delete(services: Served, principal: User, deployment_id: str) -> DeploymentSummary:
     """Stop a deployment's replicas and delete it; its history stays."""
-    row = await find_workload(services, principal, deployment_id, kind=Kind.DEPLOYMENT)
+    row = await find_workload(services, principal, deployment_id, action=Action.CHANGE_WORK, kind=Kind.DEPLOYMENT)
     if row.removed_at is not None:
         raise Conflict(f"deployment {row.name!r} is deleted already", code="deployment-deleted")
     await services.intake.remove(principal, row.id)

@@ -14,12 +14,13 @@ from mooring.api.access import Served, User, find_workload
 from mooring.api.errors import problems
 from mooring.api.feed import EventFeed
 from mooring.api.services import Services
+from mooring.model.access import sight
 from mooring.model.errors import EventsPurged
 from mooring.model.events import CURSOR_PATTERN, Cursor, Noun, parse_cursor
 from mooring.model.tenants import Principal
 from mooring.store import feed
 from mooring.store.views import events as views
-from mooring.store.views.events import EventRow, Sight
+from mooring.store.views.events import EventRow, Watch
 from mooring.wire.api import ErrorBody, EventList, EventView
 
 router = APIRouter(prefix="/api/events", tags=["events"], responses=problems(401, 404, 410, 422, 503))
@@ -47,11 +48,11 @@ async def list_events(
     expand: Expand = False,
     workload: OfWorkload = None,
 ) -> EventList:
-    """The events after a cursor, or the oldest that are kept. Users see those of their own workloads, admins all."""
-    sight = await _sight(services, principal, workload)
+    """The events after a cursor, or the oldest that are kept: those about work that one may see. Admins see all."""
+    watch = await _watch(services, principal, workload)
     async with services.database.read() as connection:
         cursor = None if since is None else parse_cursor(since)
-        page = await views.page(connection, cursor, sight=sight, limit=limit)
+        page = await views.page(connection, cursor, watch=watch, limit=limit)
     return EventList(
         events=[event_view(event, expand=expand) for event in page.events], next=str(page.next), more=page.more
     )
@@ -70,7 +71,7 @@ async def stream_events(
 
     The `id` of every message is a cursor. After a break the last one leads to exactly the events that were missed.
     """
-    sight = await _sight(services, principal, workload)
+    watch = await _watch(services, principal, workload)
     known = last_event_id or since
     if known is None:
         cursor = await services.feed.end()
@@ -79,7 +80,7 @@ async def stream_events(
         async with services.database.read() as connection:
             await feed.check_kept(connection, cursor, await feed.end(connection))
     return _Stream(
-        services.feed, _messages(services.feed, cursor, sight, expand), services.rates.open_stream(principal)
+        services.feed, _messages(services.feed, cursor, watch, expand), services.rates.open_stream(principal)
     )
 
 
@@ -99,7 +100,7 @@ class _Stream(StreamingResponse):
             self._close()
 
 
-async def _messages(feed: EventFeed, cursor: Cursor, sight: Sight, expand: bool) -> AsyncIterator[bytes]:
+async def _messages(feed: EventFeed, cursor: Cursor, watch: Watch, expand: bool) -> AsyncIterator[bytes]:
     time = asyncio.get_running_loop().time
     end = time() + _LONGEST_STREAM_SECONDS
     # The id alone is no event, but a client that loses the connection at once knows where it was.
@@ -107,7 +108,7 @@ async def _messages(feed: EventFeed, cursor: Cursor, sight: Sight, expand: bool)
     sent_at = time()
     while not feed.closed and time() < end:
         try:
-            page = await feed.after(cursor, sight=sight, wait_seconds=_KEEP_ALIVE_SECONDS)
+            page = await feed.after(cursor, watch=watch, wait_seconds=_KEEP_ALIVE_SECONDS)
         except EventsPurged as error:
             problem = ErrorBody(code=error.code, message=error.message)
             yield f"event: end\ndata: {problem.model_dump_json()}\n\n".encode()
@@ -152,6 +153,6 @@ def event_view(event: EventRow, *, expand: bool) -> EventView:
     )
 
 
-async def _sight(services: Services, principal: Principal, workload: str | None) -> Sight:
+async def _watch(services: Services, principal: Principal, workload: str | None) -> Watch:
     workload_id = None if workload is None else (await find_workload(services, principal, workload)).id
-    return Sight(None if principal.is_admin else principal.user_id, workload_id)
+    return Watch(sight(principal), workload_id)

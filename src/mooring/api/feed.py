@@ -14,7 +14,7 @@ from mooring.coordination.signals import Signal
 from mooring.model.events import Cursor
 from mooring.store import feed
 from mooring.store.engine import Database
-from mooring.store.views.events import EventRow, Page, Sight, page
+from mooring.store.views.events import EventRow, Page, Watch, page
 
 _log = structlog.get_logger(__name__)
 # What was committed before an older transaction becomes readable at the end of that one, which may wake nobody.
@@ -70,28 +70,28 @@ class EventFeed:
         async with self._database.read() as connection:
             return await feed.end(connection)
 
-    async def after(self, cursor: Cursor, *, sight: Sight, wait_seconds: float) -> Page:
+    async def after(self, cursor: Cursor, *, watch: Watch, wait_seconds: float) -> Page:
         """What a stream has not seen yet; an empty page when nothing came for so long, or the feed was closed."""
         seen = self._news.count
         if self._has_after(cursor) is False:
-            return await _unbroken(self._page(cursor, sight))
-        if (found := self._recall(cursor, sight)) is None and not self._closed:
+            return await _unbroken(self._page(cursor, watch))
+        if (found := self._recall(cursor, watch)) is None and not self._closed:
             await self._news.wait(wait_seconds, seen)
             if self._has_after(cursor):
-                found = self._recall(cursor, sight)
+                found = self._recall(cursor, watch)
         return found or Page([], cursor, False)
 
     def _has_after(self, cursor: Cursor) -> bool | None:
         """Whether memory reaches back to the cursor; None before the first look at the table."""
         return None if self._begin is None else self._begin <= cursor
 
-    def _recall(self, cursor: Cursor, sight: Sight) -> Page | None:
+    def _recall(self, cursor: Cursor, watch: Watch) -> Page | None:
         if self._end is None or cursor >= self._end:
             return None
         start = bisect_right(self._remembered, cursor, key=lambda event: event.cursor)
         part = self._remembered[start : start + _PAGE]
         more = start + _PAGE < len(self._remembered)
-        return Page([event for event in part if sight.shows(event)], part[-1].cursor if more else self._end, more)
+        return Page([event for event in part if watch.shows(event)], part[-1].cursor if more else self._end, more)
 
     async def _follow(self) -> None:
         seen = self._signal.count
@@ -114,7 +114,7 @@ class EventFeed:
     async def _read_on(self, end: Cursor) -> None:
         more = True
         while more:
-            found = await self._page(end, Sight())
+            found = await self._page(end, Watch())
             end, more = found.next, found.more
             if found.events:
                 self._remembered += found.events
@@ -126,9 +126,9 @@ class EventFeed:
             if found.events:
                 self._news.send()
 
-    async def _page(self, cursor: Cursor, sight: Sight) -> Page:
+    async def _page(self, cursor: Cursor, watch: Watch) -> Page:
         async with self._database.read() as connection:
-            return await page(connection, cursor, sight=sight, limit=_PAGE)
+            return await page(connection, cursor, watch=watch, limit=_PAGE)
 
     def _forget(self) -> None:
         self._remembered, self._begin, self._end = [], None, None

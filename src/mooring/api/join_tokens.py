@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Annotated
 
 from fastapi import APIRouter, Response
 
-from mooring.api.access import Admin, Served
+from mooring.api.access import Served, needs
 from mooring.api.errors import problems
 from mooring.intake.placing import taints_of
+from mooring.model.access import Action
+from mooring.model.tenants import Principal
 from mooring.store import join_tokens
+from mooring.store.actions import Actor
 from mooring.wire.api import JoinToken, JoinTokenRequest
 
 router = APIRouter(prefix="/api/join-tokens", tags=["nodes"], responses=problems(401, 403, 503))
 
 
 @router.post("", status_code=201, operation_id="create_join_token", responses=problems(400, 404, 413, 422))
-async def create(services: Served, admin: Admin, request: JoinTokenRequest, response: Response) -> JoinToken:
+async def create(
+    services: Served,
+    admin: Annotated[Principal, needs(Action.CHANGE_NODES)],
+    request: JoinTokenRequest,
+    response: Response,
+) -> JoinToken:
     """A token with which one agent joins one pool under one name, once. It is shown in this answer only."""
     now = services.now()
     expires_at = now + timedelta(seconds=request.expires_in_seconds)
@@ -31,6 +40,7 @@ async def create(services: Served, admin: Admin, request: JoinTokenRequest, resp
             region=request.region,
             labels=request.labels,
             taints=taints_of(request.taints),
+            actor=Actor.of(admin),
         )
     )
     response.headers["Cache-Control"] = "no-store"

@@ -6,16 +6,20 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from mooring.api.access import Admin, Served, User, is_name
+from mooring.api.access import Served, User, is_name, needs
 from mooring.api.errors import problems
 from mooring.api.services import Services
 from mooring.api.showing import node_view
+from mooring.model.access import Action
 from mooring.model.errors import NotFound
+from mooring.model.tenants import Principal
 from mooring.store.views import nodes as views
 from mooring.wire.api import NodeList, NodeRequest, NodeView
 from mooring.wire.fields import Name
 
 router = APIRouter(prefix="/api/nodes", tags=["nodes"], responses=problems(401, 422, 503))
+
+Admin = Annotated[Principal, needs(Action.CHANGE_NODES)]
 
 
 @router.get("", operation_id="list_nodes")

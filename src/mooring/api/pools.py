@@ -1,22 +1,44 @@
-"""Pools: sets of nodes with one scheduling policy."""
+"""Pools: sets of nodes with one scheduling policy, and the tenants that may use them."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
 
-from mooring.api.access import Admin, Served, User
+from fastapi import APIRouter, Query
+
+from mooring.api.access import Served, User, named, needs
+from mooring.api.domains import find_domain
 from mooring.api.errors import problems
+from mooring.api.keypairs import find_keypair
+from mooring.api.projects import find_project
 from mooring.api.showing import pool_view
+from mooring.model.access import Action
+from mooring.model.quotas import Scope, Tenant
+from mooring.model.tenants import Principal
+from mooring.store import pool_access
+from mooring.store.actions import Actor
+from mooring.store.engine import Connection
 from mooring.store.views import nodes as views
 from mooring.wire.api import PoolChange, PoolList
+from mooring.wire.tenants import PoolAccessRequest, PoolAccessView, RevertRequest
 
 router = APIRouter(prefix="/api/pools", tags=["pools"], responses=problems(401, 503))
 
+Admin = Annotated[Principal, needs(Action.CHANGE_POOLS)]
+
 
 @router.patch("/{name}", operation_id="change_pool", status_code=204, responses=problems(400, 403, 404, 413, 422))
-async def change_pool(services: Served, _principal: Admin, name: str, request: PoolChange) -> None:
+async def change_pool(services: Served, admin: Admin, name: str, request: PoolChange) -> None:
     """Choose the profile of a pool, or the weights of its scorers; it holds from the next pass on."""
-    await services.pools.change(name, request)
+    await services.pools.change(named("pool", name), request, Actor.of(admin))
+
+
+@router.post(
+    "/{name}/revert", operation_id="revert_pool", status_code=204, responses=problems(400, 403, 404, 409, 413, 422)
+)
+async def revert_pool(services: Served, admin: Admin, name: str, request: RevertRequest) -> None:
+    """Give a pool the policy of an earlier version back, as a new version."""
+    await services.pools.revert(named("pool", name), request.version, Actor.of(admin))
 
 
 @router.get("", operation_id="list_pools")
@@ -24,3 +46,53 @@ async def list_pools(services: Served, _principal: User) -> PoolList:
     """Every pool, with how many nodes it has."""
     async with services.database.read() as connection:
         return PoolList(pools=[pool_view(row) for row in await views.all_pools(connection)])
+
+
+@router.get("/{name}/access", operation_id="list_pool_access", responses=problems(403, 404, 422))
+async def list_access(services: Served, _admin: Admin, name: str) -> list[PoolAccessView]:
+    """Who may use a pool that is not public."""
+    async with services.database.read() as connection:
+        found = await pool_access.of_pool(connection, named("pool", name))
+    return [PoolAccessView(scope=tenant.scope.value, tenant=tenant.id, name=known) for tenant, known in found]
+
+
+@router.post(
+    "/{name}/access", status_code=204, operation_id="grant_pool_access", responses=problems(400, 403, 404, 413, 422)
+)
+async def grant_access(services: Served, admin: Admin, name: str, request: PoolAccessRequest) -> None:
+    """Let a domain, a project or a keypair use a pool that is not public."""
+
+    async def work(connection: Connection) -> None:
+        tenant, known = await _tenant(connection, admin, request)
+        await pool_access.grant(
+            connection, named("pool", name), tenant, known, actor=Actor.of(admin), now=services.now()
+        )
+
+    await services.database.write(work)
+
+
+@router.delete("/{name}/access", status_code=204, operation_id="revoke_pool_access", responses=problems(403, 404, 422))
+async def revoke_access(
+    services: Served, admin: Admin, name: str, request: Annotated[PoolAccessRequest, Query()]
+) -> None:
+    """Take the access of a tenant away; what it has handed in already stays."""
+
+    async def work(connection: Connection) -> None:
+        tenant, known = await _tenant(connection, admin, request)
+        await pool_access.revoke(
+            connection, named("pool", name), tenant, known, actor=Actor.of(admin), now=services.now()
+        )
+
+    await services.database.write(work)
+
+
+async def _tenant(connection: Connection, principal: Principal, request: PoolAccessRequest) -> tuple[Tenant, str]:
+    """The tenant that is meant, and what people call it."""
+    if request.keypair is not None:
+        keypair = await find_keypair(connection, principal, request.keypair)
+        return Tenant(Scope.KEYPAIR, keypair.access_key), keypair.access_key
+    if request.project is not None:
+        project = await find_project(connection, principal, request.domain, request.project)
+        return Tenant(Scope.PROJECT, str(project.id)), project.path
+    domain = await find_domain(connection, principal, request.domain)
+    return Tenant(Scope.DOMAIN, str(domain.id)), domain.name

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Response
 
-from mooring.api.access import Admin, Served
+from mooring.api.access import Served, needs
 from mooring.api.errors import problems
+from mooring.model.access import Action
+from mooring.model.tenants import Principal
 from mooring.wire.api import AuditReport, Health, Ready
 
 router = APIRouter(tags=["server"])
@@ -48,12 +50,12 @@ async def metrics(services: Served) -> Response:
 
 
 @router.get("/api/audit", operation_id="audit", responses=problems(401, 403, 503))
-async def audit(services: Served, _admin: Admin) -> AuditReport:
+async def audit(services: Served, _admin: Annotated[Principal, needs(Action.SEE_AUDIT)]) -> AuditReport:
     """Whether ledger, counters and readable copies agree."""
     return await services.auditor.audit()
 
 
 @router.post("/api/audit/repair", operation_id="repair", responses=problems(401, 403, 409, 503))
-async def repair(services: Served, admin: Admin) -> AuditReport:
+async def repair(services: Served, principal: Annotated[Principal, needs(Action.REPAIR)]) -> AuditReport:
     """Set counters and readable copies right from the ledger; the answer says what was wrong."""
-    return await services.auditor.repair(admin)
+    return await services.auditor.repair(principal)

@@ -14,11 +14,14 @@ from mooring.api.passwords import Passwords
 from mooring.api.rates import Rates
 from mooring.api.throttle import LoginThrottle
 from mooring.api.tokens import Tokens
+from mooring.model.quotas import Scope
 from mooring.model.tenants import Principal
+from mooring.store.actions import Actor
 from mooring.store.engine import Database
 from mooring.wire.accounting import Room
 from mooring.wire.api import AuditReport, BatchAccepted, NodeRequest, PoolChange, WorkloadAccepted, WorkloadRequest
 from mooring.wire.explanation import Explanation
+from mooring.wire.quotas import QuotaChange, QuotaView
 
 
 class Intake(Protocol):
@@ -64,7 +67,17 @@ class Nodes(Protocol):
 
 
 class Pools(Protocol):
-    async def change(self, name: str, asked: PoolChange) -> None: ...
+    async def change(self, name: str, asked: PoolChange, actor: Actor) -> None: ...
+
+    async def revert(self, name: str, version: int | None, actor: Actor) -> None: ...
+
+
+class Quotas(Protocol):
+    async def own(self, principal: Principal) -> QuotaView: ...
+
+    async def of(self, principal: Principal, scope: Scope, ref: str) -> QuotaView: ...
+
+    async def change(self, principal: Principal, scope: Scope, ref: str, asked: QuotaChange) -> QuotaView: ...
 
 
 class Logs(Protocol):
@@ -132,6 +145,7 @@ class Services:
     questions: Questions
     nodes: Nodes
     pools: Pools
+    quotas: Quotas
     logs: Logs
     changes: Changes
     feed: EventFeed

@@ -9,7 +9,7 @@ from mooring.model.decisions import SCORE_ONE
 from mooring.model.groups import group_of
 from mooring.model.slots import format_amounts, slot_type
 from mooring.store.constraints import decode_constraints
-from mooring.store.tenants import User
+from mooring.store.users import User
 from mooring.store.views.history import HistoryEntry
 from mooring.store.views.nodes import NodeRow, PoolRow, SlotRow
 from mooring.store.views.workloads import TaskRow, WorkloadRow
@@ -194,5 +194,6 @@ def user_view(user: User) -> UserView:
         domain=user.domain,
         project=user.project,
         os_user=user.os_user,
+        policy=user.policy,
         created_at=user.created_at,
     )

@@ -1,69 +1,127 @@
-"""Users, for admins."""
+"""Users, for admins: of everything, or of their domain."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from typing import Annotated
 
-from mooring.api.access import Admin, Served, is_name
+from fastapi import APIRouter, Query, Response
+
+from mooring.api.access import Served, User, named
+from mooring.api.domains import find_domain
 from mooring.api.errors import problems
 from mooring.api.passwords import new_password
 from mooring.api.showing import user_view
-from mooring.model.errors import NotFound
-from mooring.model.tenants import Role
-from mooring.store import tenants
+from mooring.model.access import Action, Target, may, require, require_seen
+from mooring.model.tenants import Principal, Role
+from mooring.store import users
+from mooring.store.actions import Actor
+from mooring.store.engine import Connection
 from mooring.store.tenants import DEFAULT_PROJECT
 from mooring.wire.api import UserChange, UserCreated, UserRequest, UserView
+from mooring.wire.fields import Name
 
-router = APIRouter(prefix="/api/users", tags=["users"], responses=problems(401, 403, 422, 503))
+router = APIRouter(prefix="/api/users", tags=["tenants"], responses=problems(401, 403, 404, 422, 503))
 
 
 @router.post("", status_code=201, operation_id="create_user", responses=problems(400, 409, 413))
-async def create_user(services: Served, admin: Admin, new: UserRequest, response: Response) -> UserCreated:
+async def create_user(services: Served, principal: User, new: UserRequest, response: Response) -> UserCreated:
     """Make a user. Without a password one is made up and shown in this answer only."""
+    require(principal, Action.CHANGE_USER, Target(principal.domain_id, role=Role(new.role)))
     made_up = new_password() if new.password is None else None
     password_hash = await services.passwords.hash(new.password or made_up or "")
-    await services.database.write(
-        lambda c: tenants.create_user(
-            c,
+
+    async def work(connection: Connection) -> users.User:
+        domain = await find_domain(connection, principal, new.domain)
+        require(principal, Action.CHANGE_USER, Target(domain.id, role=Role(new.role)))
+        await users.create(
+            connection,
             username=new.username,
             role=Role(new.role),
-            domain_id=admin.domain_id,
+            domain_id=domain.id,
             project=new.project or DEFAULT_PROJECT,
             password_hash=password_hash,
             now=services.now(),
             os_user=new.os_user or None,
+            actor=Actor.of(principal),
         )
-    )
+        return await users.find(connection, new.username)
+
+    user = await services.database.write(work)
     response.headers["Cache-Control"] = "no-store"
-    async with services.database.read() as connection:
-        user = await tenants.find_user(connection, new.username)
     return UserCreated(**dict(user_view(user)), password=made_up)
 
 
 @router.get("", operation_id="list_users")
-async def list_users(services: Served, _admin: Admin) -> list[UserView]:
-    """Every user."""
+async def list_users(
+    services: Served,
+    principal: User,
+    domain: Annotated[Name | None, Query(description="Only those of one domain")] = None,
+) -> list[UserView]:
+    """Every user, or those of one's own domain."""
     async with services.database.read() as connection:
-        return [user_view(user) for user in await tenants.list_users(connection)]
+        if domain is None and may(principal, Action.SEE_USER, Target()):
+            found = await users.every(connection)
+        else:
+            of_domain = await find_domain(connection, principal, domain)
+            require(principal, Action.SEE_USER, of_domain.target)
+            found = await users.every(connection, domain_id=of_domain.id)
+    return [user_view(user) for user in found]
 
 
-@router.patch("/{username}", operation_id="change_user", responses=problems(400, 404, 409, 413))
-async def change_user(services: Served, _admin: Admin, username: str, change: UserChange) -> UserView:
-    """Change a user's role, state, OS user or password. A new password and a deactivation end the user's tokens."""
-    if not is_name(username):
-        raise NotFound(f"there is no user {username[:63]!r}")
+@router.get("/{username}", operation_id="get_user")
+async def get_user(services: Served, principal: User, username: str) -> UserView:
     async with services.database.read() as connection:
-        await tenants.find_user(connection, username)
+        return user_view(await find_user(connection, principal, username))
+
+
+@router.patch("/{username}", operation_id="change_user", responses=problems(400, 409, 413))
+async def change_user(services: Served, principal: User, username: str, change: UserChange) -> UserView:
+    """Change a user. A new password and a deactivation end the user's tokens."""
+    async with services.database.read() as connection:
+        await _changeable(connection, principal, username, change)
+    # Hashing takes long, so it is done outside of the transaction and only for those who may.
     password_hash = await services.passwords.hash(change.password) if change.password is not None else None
-    await services.database.write(
-        lambda c: tenants.change_user(
-            c,
+
+    async def work(connection: Connection) -> users.User:
+        await _changeable(connection, principal, username, change)
+        return await users.change(
+            connection,
             username,
             role=Role(change.role) if change.role is not None else None,
             active=change.active,
             os_user=change.os_user,
             password_hash=password_hash,
+            project=change.project,
+            policy=change.policy,
+            now=services.now(),
+            actor=Actor.of(principal),
         )
-    )
-    async with services.database.read() as connection:
-        return user_view(await tenants.find_user(connection, username))
+
+    return user_view(await services.database.write(work))
+
+
+@router.delete("/{username}", status_code=204, operation_id="remove_user", responses=problems(409))
+async def remove_user(services: Served, principal: User, username: str) -> None:
+    """Remove a user that nothing tells of any more; one that has worked is deactivated instead."""
+
+    async def work(connection: Connection) -> None:
+        await find_user(connection, principal, username, Action.CHANGE_USER)
+        await users.remove(connection, username, actor=Actor.of(principal), now=services.now())
+
+    await services.database.write(work)
+
+
+async def find_user(
+    connection: Connection, principal: Principal, username: str, action: Action = Action.SEE_USER
+) -> users.User:
+    found = await users.find(connection, named("user", username))
+    require_seen(principal, action, found.target, f"user {username!r}")
+    return found
+
+
+async def _changeable(connection: Connection, principal: Principal, username: str, change: UserChange) -> None:
+    found = await find_user(connection, principal, username, Action.CHANGE_USER)
+    if change.role is not None:
+        require(principal, Action.CHANGE_USER, Target(found.domain_id, role=Role(change.role)))
+    if change.policy is not None:
+        require(principal, Action.CHANGE_POLICIES)

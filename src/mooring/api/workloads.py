@@ -13,10 +13,11 @@ from fastapi.responses import StreamingResponse
 from pydantic import BeforeValidator
 from starlette.types import Receive, Scope, Send
 
-from mooring.api.access import IdempotencyHeader, Served, User, find_workload
+from mooring.api.access import IdempotencyHeader, Served, Submitter, User, find_workload
 from mooring.api.errors import problems
 from mooring.api.services import Services
 from mooring.api.showing import attempt_row, history_row, workload_detail, workload_view
+from mooring.model.access import Action, own_work, sight
 from mooring.model.errors import Conflict, MooringError, NotAllowed, NotFound
 from mooring.model.lifecycle import WorkloadStatus
 from mooring.model.tenants import Principal
@@ -57,7 +58,7 @@ _SIMULATED_OUTPUT = b"simulated: nothing runs, so there is no output\n"
 @router.post("", status_code=202, operation_id="submit_workload", responses=problems(400, 403, 404, 409, 413))
 async def submit(
     services: Served,
-    principal: User,
+    principal: Submitter,
     request: WorkloadRequest,
     response: Response,
     idempotency_key: IdempotencyHeader = None,
@@ -83,16 +84,19 @@ async def list_workloads(
     kind: Kind | None = None,
     name: Name | None = None,
     all: Annotated[bool, Query(description="Also what ended more than an hour ago")] = False,
-    everyone: Annotated[bool, Query(description="Those of every user, for admins")] = False,
+    everyone: Annotated[
+        bool, Query(description="Also the work of others that one may see: of all, of one's domain or projects")
+    ] = False,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     offset: Annotated[int, Query(ge=0, le=INT32_MAX)] = 0,
     sort: Annotated[Sort, Query(description="With `-` the other way round")] = "-created_at",
 ) -> WorkloadList:
     """One's own workloads that are not removed."""
-    if everyone and not principal.is_admin:
-        raise NotAllowed("only an admin may list the workloads of everyone")
+    seen = sight(principal)
+    if everyone and not seen.of_others:
+        raise NotAllowed("you see your own workloads only; leave out everyone")
     selection = Selection(
-        user_id=None if everyone else principal.user_id,
+        sight=seen if everyone else own_work(principal),
         statuses=frozenset(status) if status else None,
         kind=kind,
         name=name,
@@ -262,18 +266,20 @@ class _Output(StreamingResponse):
             await close()
 
 
-@router.post("/{ref}/scale", status_code=202, operation_id="scale_workload", responses=problems(400, 404, 409, 413))
+@router.post(
+    "/{ref}/scale", status_code=202, operation_id="scale_workload", responses=problems(400, 403, 404, 409, 413)
+)
 async def scale(services: Served, principal: User, ref: str, request: ScaleRequest) -> WorkloadView:
     """Change how many replicas there should be."""
-    row = await find_workload(services, principal, ref)
+    row = await find_workload(services, principal, ref, action=Action.CHANGE_WORK)
     await services.intake.scale(principal, row.id, request.replicas)
     return workload_view(await find_workload(services, principal, str(row.id)))
 
 
-@router.delete("/{ref}", status_code=202, operation_id="remove_workload", responses=problems(404, 409))
+@router.delete("/{ref}", status_code=202, operation_id="remove_workload", responses=problems(403, 404, 409))
 async def remove(services: Served, principal: User, ref: str) -> WorkloadView:
     """Stop a workload and take it off the list; its history stays."""
-    row = await find_workload(services, principal, ref)
+    row = await find_workload(services, principal, ref, action=Action.CHANGE_WORK)
     await services.intake.remove(principal, row.id)
     return workload_view(await find_workload(services, principal, str(row.id)))
 

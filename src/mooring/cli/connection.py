@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from mooring.model.errors import InvalidInput
+
 if TYPE_CHECKING:
     from mooring.client import Client
 
@@ -26,10 +28,22 @@ def connect(server: str | None, *, ca_file: str | None = None, timeout_seconds: 
             authority = login.ca_file
         elif local and canonical_address(local.url) == address:
             authority = local.ca_file
+    token = os.environ.get("MOORING_TOKEN") or None
     return Client(
         address,
-        token=os.environ.get("MOORING_TOKEN") or None,
+        token=token,
+        keypair=None if token else _keypair(),
         store=store,
         ca_file=authority,
         timeout_seconds=timeout_seconds or TIMEOUT_SECONDS,
     )
+
+
+def _keypair() -> tuple[str, str] | None:
+    """The keypair that the environment names, if it names one."""
+    access_key, secret = os.environ.get("MOORING_ACCESS_KEY"), os.environ.get("MOORING_SECRET_KEY")
+    if access_key and secret:
+        return access_key, secret
+    if access_key or secret:
+        raise InvalidInput("set both MOORING_ACCESS_KEY and MOORING_SECRET_KEY, or none of them")
+    return None

@@ -35,7 +35,8 @@ EPILOG = "\n\n".join(
         "Exit codes: 0 done, 1 failure, 2 wrong usage, 3 not found, 4 not authenticated or not allowed,"
         " 5 server unreachable, 124 out of time, 130 interrupted.",
         "`mooring run` and `mooring wait` exit with the code of the task (128 + signal where it was killed).",
-        "Environment: MOORING_SERVER, MOORING_TOKEN, MOORING_CA_FILE, MOORING_DATA, NO_COLOR.",
+        "Environment: MOORING_SERVER, MOORING_TOKEN, MOORING_ACCESS_KEY and MOORING_SECRET_KEY, MOORING_CA_FILE,"
+        " MOORING_DATA, NO_COLOR.",
     )
 )
 

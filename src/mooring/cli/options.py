@@ -12,6 +12,7 @@ from mooring.cli.output import Format
 WORK = "Work"
 CLUSTER = "Cluster"
 ACCOUNT = "Account"
+TENANTS = "Tenants"
 SERVER = "Server"
 
 ServerOption = Annotated[
@@ -92,5 +93,11 @@ TaintOption = Annotated[
 ]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Submit nothing; show where it would go now, or why it would wait.")
+]
+DomainOption = Annotated[str | None, typer.Option(metavar="DOMAIN", help="A domain; else your own.")]
+ActiveOption = Annotated[bool | None, typer.Option("--active/--inactive", help="Whether it can be used.")]
+PolicyOption = Annotated[str | None, typer.Option(metavar="POLICY", help='The policy that it carries; "" for none.')]
+ProjectOption = Annotated[
+    str | None, typer.Option(metavar="PROJECT", help="A project that you are a member of; else your default project.")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,18 @@ from mooring.wire.api import LoginRequest, Token
 class Authentication:
     """The state that both clients share. Without a store, a login lives as long as the client."""
 
-    def __init__(self, server: str, *, token: str | None = None, store: CredentialStore | None = None) -> None:
+    def __init__(
+        self,
+        server: str,
+        *,
+        token: str | None = None,
+        keypair: tuple[str, str] | None = None,
+        store: CredentialStore | None = None,
+    ) -> None:
         self._server = server
         self._token = token
-        self._store = store if token is None else None
+        self._keypair = keypair
+        self._store = store if token is None and keypair is None else None
         self._login = self._store.get(server) if self._store else None
 
     @property
@@ -26,11 +35,15 @@ class Authentication:
 
     @property
     def headers(self) -> dict[str, str]:
+        if self._login and self._login.keypair:
+            return _basic(self._login.username, self._login.token)
+        if self._keypair:
+            return _basic(*self._keypair)
         token = self._login.token if self._login else self._token
         return {"Authorization": f"Bearer {token}"} if token else {}
 
     def renewal_due(self) -> bool:
-        return self._login is not None and self._login.renewal_due(time.time())
+        return self._login is not None and not self._login.keypair and self._login.renewal_due(time.time())
 
     def logged_in(
         self,
@@ -77,6 +90,10 @@ class Authentication:
             return None
         password = admin_password(Path(self._login.data_folder))
         return LoginRequest(username=ADMIN, password=password) if password else None
+
+
+def _basic(access_key: str, secret: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{access_key}:{secret}".encode()).decode()}
 
 
 def _fresh(login: Login, token: Token) -> Login:

@@ -28,6 +28,8 @@ class Login:
     data_folder: str | None = None
     """Set when the password came from a server's data folder: it may be used again when the token is refused."""
     ca_file: str | None = None
+    keypair: bool = False
+    """It is no login by password: the username is an access key, the token its secret. Nothing renews it."""
 
     def renewal_due(self, now: float) -> bool:
         return now - self.obtained_at > (self.expires_at - self.obtained_at) / 2

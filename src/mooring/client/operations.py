@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
 from pydantic import BaseModel
 
-from mooring.model.accounting import By
 from mooring.model.errors import InvalidInput
-from mooring.wire import accounting, api
+from mooring.wire import api
 from mooring.wire.explanation import Explanation
+from mooring.wire.quotas import QuotaChange, QuotaView
 
 T = TypeVar("T")
 
@@ -28,7 +27,7 @@ _SILENT_SECONDS = 60.0
 class Operation(Generic[T]):
     """One request and the type of its answer: a schema, `str` for text as it came, or None for nothing."""
 
-    method: Literal["GET", "POST", "PATCH", "DELETE"]
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     answer: type[T]
     query: Mapping[str, str] = field(default_factory=dict)
@@ -89,12 +88,21 @@ def create_user(request: api.UserRequest) -> Operation[api.UserCreated]:
     return Operation("POST", "/api/users", api.UserCreated, body=request)
 
 
-def users() -> Operation[list[api.UserView]]:
-    return Operation("GET", "/api/users", list[api.UserView])
+def users(*, domain: str | None = None) -> Operation[list[api.UserView]]:
+    return Operation("GET", "/api/users", list[api.UserView], query=given(domain=domain))
+
+
+def user(username: str) -> Operation[api.UserView]:
+    return Operation("GET", f"/api/users/{segment(username)}", api.UserView)
 
 
 def change_user(username: str, change: api.UserChange) -> Operation[api.UserView]:
-    return Operation("PATCH", f"/api/users/{_segment(username)}", api.UserView, body=change)
+    return Operation("PATCH", f"/api/users/{segment(username)}", api.UserView, body=change)
+
+
+def remove_user(username: str) -> Operation[None]:
+    """Only where nothing tells of the user any more; otherwise deactivate it."""
+    return Operation("DELETE", f"/api/users/{segment(username)}", type(None))
 
 
 # --- workloads ----------------------------------------------------------------------------------------------------
@@ -128,7 +136,7 @@ def workloads(
     sort: str | None = None,
 ) -> Operation[api.WorkloadList]:
     """One's own workloads; with `all` those that ended longer ago, too; with `everyone` those of all users."""
-    query = _query(
+    query = given(
         status=status,
         kind=kind,
         name=name,
@@ -163,7 +171,7 @@ def wait(
     timeout_seconds: float = LONG_POLL_SECONDS,
 ) -> Operation[api.WorkloadDetail]:
     """The workload as soon as it has ended, runs or differs from `version`, or when the time is over: look at it."""
-    query = _query(**{"for": wait_for}, version=version, timeout=max(timeout_seconds, 0.0))
+    query = given(**{"for": wait_for}, version=version, timeout=max(timeout_seconds, 0.0))
     return Operation(
         "GET", _workload_path(ref, "wait"), api.WorkloadDetail, query=query, holds_seconds=max(timeout_seconds, 0.0)
     )
@@ -181,7 +189,7 @@ def remove(ref: str) -> Operation[api.WorkloadView]:
 
 def logs(ref: str, *, task: int | None = None, tail: int | None = None, follow: bool = False) -> Stream:
     """The output of one task as bytes; with `follow` until the task has ended."""
-    return Stream(_workload_path(ref, "logs"), _query(task=task, tail=tail, follow=follow or None))
+    return Stream(_workload_path(ref, "logs"), given(task=task, tail=tail, follow=follow or None))
 
 
 # --- events -------------------------------------------------------------------------------------------------------
@@ -191,13 +199,13 @@ def event_page(
     since: str | None = None, *, limit: int | None = None, expand: bool = False, workload: str | None = None
 ) -> Operation[api.EventList]:
     """The events after a cursor, or the oldest that are kept."""
-    query = _query(since=since, limit=limit, expand=expand or None, workload=workload)
+    query = given(since=since, limit=limit, expand=expand or None, workload=workload)
     return Operation("GET", "/api/events", api.EventList, query=query)
 
 
 def events(since: str | None = None, *, expand: bool = False, workload: str | None = None) -> Stream:
     """Events as server-sent events from a cursor, or from now on."""
-    query = _query(since=since, expand=expand or None, workload=workload)
+    query = given(since=since, expand=expand or None, workload=workload)
     return Stream("/api/events/stream", query, silent_seconds=_SILENT_SECONDS)
 
 
@@ -209,7 +217,7 @@ def nodes() -> Operation[api.NodeList]:
 
 
 def node(name: str) -> Operation[api.NodeView]:
-    return Operation("GET", f"/api/nodes/{_segment(name)}", api.NodeView)
+    return Operation("GET", f"/api/nodes/{segment(name)}", api.NodeView)
 
 
 def add_node(request: api.NodeRequest) -> Operation[api.NodeView]:
@@ -219,53 +227,43 @@ def add_node(request: api.NodeRequest) -> Operation[api.NodeView]:
 
 def drain_node(name: str) -> Operation[api.NodeView]:
     """Nothing new is placed on it, and what runs there leaves."""
-    return Operation("POST", f"/api/nodes/{_segment(name)}/drain", api.NodeView)
+    return Operation("POST", f"/api/nodes/{segment(name)}/drain", api.NodeView)
 
 
 def resume_node(name: str) -> Operation[api.NodeView]:
-    return Operation("POST", f"/api/nodes/{_segment(name)}/resume", api.NodeView)
+    return Operation("POST", f"/api/nodes/{segment(name)}/resume", api.NodeView)
 
 
 def remove_node(name: str, *, force: bool = False) -> Operation[None]:
     """With `force` even while tasks are charged to it."""
-    return Operation("DELETE", f"/api/nodes/{_segment(name)}", type(None), query=_query(force=force or None))
+    return Operation("DELETE", f"/api/nodes/{segment(name)}", type(None), query=given(force=force or None))
 
 
 def change_pool(name: str, change: api.PoolChange) -> Operation[None]:
-    return Operation("PATCH", f"/api/pools/{_segment(name)}", type(None), body=change)
+    return Operation("PATCH", f"/api/pools/{segment(name)}", type(None), body=change)
 
 
 def pools() -> Operation[api.PoolList]:
     return Operation("GET", "/api/pools", api.PoolList)
 
 
+def quotas() -> Operation[QuotaView]:
+    """Every limit that holds for one's own work, with what is in use and what is left."""
+    return Operation("GET", "/api/quotas", QuotaView)
+
+
+def quota(scope: str, tenant: str) -> Operation[QuotaView]:
+    """The limits of a tenant: a keypair by its access key, another by its name or id."""
+    return Operation("GET", f"/api/quotas/{segment(scope)}/{segment(tenant)}", QuotaView)
+
+
+def change_quota(scope: str, tenant: str, change: QuotaChange) -> Operation[QuotaView]:
+    return Operation("PUT", f"/api/quotas/{segment(scope)}/{segment(tenant)}", QuotaView, body=change)
+
+
 def create_join_token(request: api.JoinTokenRequest) -> Operation[api.JoinToken]:
     """What one agent needs to join, once."""
     return Operation("POST", "/api/join-tokens", api.JoinToken, body=request)
-
-
-# --- accounting -----------------------------------------------------------------------------------------------------
-
-
-def usage(
-    by: By = By.PROJECT, *, since: date | None = None, until: date | None = None, pool: str | None = None
-) -> Operation[accounting.UsageReport]:
-    """What was used on these days, in slot hours."""
-    query = _query(by=by, since=since, until=until, pool=pool)
-    return Operation("GET", "/api/usage", accounting.UsageReport, query=query)
-
-
-def workload_records(
-    *, since: date | None = None, until: date | None = None, pool: str | None = None, limit: int | None = None
-) -> Operation[accounting.WorkloadRecordList]:
-    """What is left of workloads that ended on these days, the last first."""
-    query = _query(since=since, until=until, pool=pool, limit=limit)
-    return Operation("GET", "/api/usage/workloads", accounting.WorkloadRecordList, query=query)
-
-
-def free(pool: str | None = None) -> Operation[accounting.Room]:
-    """The largest requests that would start now."""
-    return Operation("GET", "/api/free", accounting.Room, query=_query(pool=pool))
 
 
 # --- the server itself --------------------------------------------------------------------------------------------
@@ -296,17 +294,19 @@ def repair() -> Operation[api.AuditReport]:
 
 
 def _workload_path(ref: str, *rest: str) -> str:
-    return "/".join(("/api/workloads", _segment(ref), *rest))
+    return "/".join(("/api/workloads", segment(ref), *rest))
 
 
-def _segment(text: str) -> str:
+def segment(text: str) -> str:
+    """A name or id as a part of a path."""
     # Nothing and dots alone would lead to another path.
     if not text.strip("."):
         raise InvalidInput(f"{text!r} is not a name or an id", code="invalid-name")
     return quote(text, safe="")
 
 
-def _query(**values: Any) -> dict[str, str]:
+def given(**values: Any) -> dict[str, str]:
+    """A query of what is not None."""
     return {name: _written(value) for name, value in values.items() if value is not None}
 
 

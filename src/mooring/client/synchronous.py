@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import httpx2
 
-from mooring.client import operations
+from mooring.client import accounting, operations, tenancy
 from mooring.client.address import canonical_address, proxy_for, resolve_server, tls_context
 from mooring.client.answers import read_answer, read_error, timed_out, unreachable, untrusted
 from mooring.client.authentication import Authentication
@@ -47,8 +47,8 @@ def _sent(operation: Callable[P, Operation[T]]) -> Callable[Concatenate[Client, 
 class Client:
     """The API of one server. Threads may share it; close it, or use it in a `with`.
 
-    Without `server`, the one that the command line would use. Without `token`, the user's stored login for it, which is
-    renewed when half of its life is over.
+    Without `server`, the one that the command line would use. Without `token` or `keypair` (access key and secret), the
+    user's stored login for it, which is renewed when half of its life is over.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class Client:
         server: str | None = None,
         *,
         token: str | None = None,
+        keypair: tuple[str, str] | None = None,
         store: CredentialStore | None = None,
         ca_file: str | Path | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS,
@@ -63,7 +64,7 @@ class Client:
         store = store or CredentialStore.of_user()
         self.server = canonical_address(server) if server else resolve_server(None, store)
         self.timeout_seconds = timeout_seconds
-        self._authentication = Authentication(self.server, token=token, store=store)
+        self._authentication = Authentication(self.server, token=token, keypair=keypair, store=store)
         self._renewing = threading.Lock()
         self._http = httpx2.Client(
             transport=httpx2.HTTPTransport(
@@ -80,7 +81,39 @@ class Client:
     me = _sent(operations.me)
     create_user = _sent(operations.create_user)
     users = _sent(operations.users)
+    user = _sent(operations.user)
     change_user = _sent(operations.change_user)
+    remove_user = _sent(operations.remove_user)
+
+    domains = _sent(tenancy.domains)
+    domain = _sent(tenancy.domain)
+    create_domain = _sent(tenancy.create_domain)
+    change_domain = _sent(tenancy.change_domain)
+    remove_domain = _sent(tenancy.remove_domain)
+    projects = _sent(tenancy.projects)
+    project = _sent(tenancy.project)
+    create_project = _sent(tenancy.create_project)
+    change_project = _sent(tenancy.change_project)
+    remove_project = _sent(tenancy.remove_project)
+    members = _sent(tenancy.members)
+    add_member = _sent(tenancy.add_member)
+    remove_member = _sent(tenancy.remove_member)
+    keypairs = _sent(tenancy.keypairs)
+    keypair = _sent(tenancy.keypair)
+    create_keypair = _sent(tenancy.create_keypair)
+    change_keypair = _sent(tenancy.change_keypair)
+    remove_keypair = _sent(tenancy.remove_keypair)
+    policies = _sent(tenancy.policies)
+    policy = _sent(tenancy.policy)
+    create_policy = _sent(tenancy.create_policy)
+    change_policy = _sent(tenancy.change_policy)
+    revert_policy = _sent(tenancy.revert_policy)
+    remove_policy = _sent(tenancy.remove_policy)
+    revert_pool = _sent(tenancy.revert_pool)
+    pool_access = _sent(tenancy.pool_access)
+    grant_pool_access = _sent(tenancy.grant_pool_access)
+    revoke_pool_access = _sent(tenancy.revoke_pool_access)
+    actions = _sent(tenancy.actions)
 
     submit = _sent(operations.submit)
     submit_batch = _sent(operations.submit_batch)
@@ -102,11 +135,14 @@ class Client:
     remove_node = _sent(operations.remove_node)
     pools = _sent(operations.pools)
     change_pool = _sent(operations.change_pool)
+    quotas = _sent(operations.quotas)
+    quota = _sent(operations.quota)
+    change_quota = _sent(operations.change_quota)
     create_join_token = _sent(operations.create_join_token)
 
-    usage = _sent(operations.usage)
-    workload_records = _sent(operations.workload_records)
-    free = _sent(operations.free)
+    usage = _sent(accounting.usage)
+    workload_records = _sent(accounting.workload_records)
+    free = _sent(accounting.free)
 
     health = _sent(operations.health)
     ready = _sent(operations.ready)

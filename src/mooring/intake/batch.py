@@ -10,9 +10,11 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
+from mooring.intake.acting import Act
 from mooring.intake.translation import translate
 from mooring.model.errors import Conflict, MooringError
-from mooring.model.tenants import Principal
+from mooring.model.names import NAME
+from mooring.store.pool_access import Grants
 from mooring.store.pools import Pool
 from mooring.store.workloads import NewWorkload
 from mooring.wire.api import BatchAccepted, BatchItem, ErrorBody, WorkloadRequest
@@ -36,15 +38,22 @@ class Batch:
         return BatchAccepted(accepted=accepted, refused=len(found) - accepted, workloads=found)
 
 
-def translate_batch(requests: Sequence[object], principal: Principal, pools: Sequence[Pool]) -> Batch:
-    return Batch([_translated(request, principal, pools) for request in requests])
+def translate_batch(requests: Sequence[object], act: Act, pools: Sequence[Pool], grants: Grants) -> Batch:
+    return Batch([_translated(request, act, pools, grants) for request in requests])
+
+
+def project_of(request: object) -> str | None:
+    """The project that a request names, before anything else of it is looked at."""
+    named = request.get("project") if isinstance(request, Mapping) else None
+    return named if isinstance(named, str) and NAME.fullmatch(named) else None
 
 
 def _translated(
-    request: object, principal: Principal, pools: Sequence[Pool]
+    request: object, act: Act, pools: Sequence[Pool], grants: Grants
 ) -> tuple[NewWorkload, Pool] | MooringError:
     try:
-        return translate(WorkloadRequest.model_validate(request), principal, pools)
+        asked = WorkloadRequest.model_validate(request)
+        return translate(asked, act(asked.project), pools, grants)
     except ValidationError as error:
         return refused_by_schema(error)
     except MooringError as error:

@@ -11,7 +11,8 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from mooring.clock import now
-from mooring.intake.batch import hash_of, name_taken, translate_batch
+from mooring.intake.acting import Acting
+from mooring.intake.batch import hash_of, name_taken, project_of, translate_batch
 from mooring.intake.translation import translate
 from mooring.model.errors import Conflict, MooringError
 from mooring.model.lifecycle import WorkloadStatus
@@ -19,11 +20,12 @@ from mooring.model.names import shown
 from mooring.model.reasons import Reason
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
-from mooring.store import pools, submissions, workloads
+from mooring.store import pool_access, pools, submissions, workloads
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database, is_taken
 from mooring.store.loading import lock_workloads
 from mooring.store.narration import narrate
+from mooring.store.pool_access import Grants
 from mooring.store.submissions import Answered, Key
 from mooring.store.workloads import NewWorkload
 from mooring.wire.api import BatchAccepted, WorkloadAccepted, WorkloadRequest
@@ -57,15 +59,17 @@ class Intake:
         self._database = database
         self._queue: list[_Submission[Any]] = []
         self._writing = False
-        self._pools: list[pools.Pool] = []
-        self._pools_read_at = 0.0
+        self._acting = Acting(database)
+        self._offers: tuple[list[pools.Pool], Grants] = [], {}
+        self._offers_read_at = 0.0
         self._writers: set[asyncio.Task[None]] = set()
 
     async def submit(
         self, principal: Principal, request: WorkloadRequest, *, key: str | None = None
     ) -> WorkloadAccepted:
         """With a key the same request again gets the same answer and changes nothing."""
-        new, pool = translate(request, principal, await self._known_pools())
+        known, grants = await self._known_pools()
+        new, pool = translate(request, await self._acting.within(principal, request.project), known, grants)
 
         def answer(refused: Mapping[UUID, Conflict]) -> WorkloadAccepted:
             if new.id in refused:
@@ -86,7 +90,9 @@ class Intake:
         self, principal: Principal, requests: Sequence[object], *, key: str | None = None
     ) -> BatchAccepted:
         """Workloads as they were sent, each accepted or refused by itself, all in one transaction."""
-        batch = translate_batch(requests, principal, await self._known_pools())
+        known, grants = await self._known_pools()
+        act = await self._acting.within_all(principal, map(project_of, requests))
+        batch = translate_batch(requests, act, known, grants)
         digest = hash_of({"batch": requests}) if key else ""
         return await self._submit(batch.new, batch.answer, BatchAccepted.model_validate, principal, key, digest)
 
@@ -175,14 +181,14 @@ class Intake:
         for submission, outcome in zip(group, outcomes, strict=True):
             _settle(submission, outcome)
 
-    async def _known_pools(self) -> list[pools.Pool]:
+    async def _known_pools(self) -> tuple[list[pools.Pool], Grants]:
         """Pools change rarely: what was read within the last second is good enough to choose one."""
         time = asyncio.get_running_loop().time()
-        if not self._pools or time - self._pools_read_at > 1.0:
+        if not self._offers[0] or time - self._offers_read_at > 1.0:
             async with self._database.read() as connection:
-                self._pools = await pools.all_pools(connection)
-            self._pools_read_at = time
-        return self._pools
+                self._offers = await pools.all_pools(connection), await pool_access.grants(connection)
+            self._offers_read_at = time
+        return self._offers
 
 
 async def _written(group: Sequence[_Submission[Any]], connection: Connection) -> list[Answer | MooringError]:

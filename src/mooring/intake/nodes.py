@@ -11,7 +11,8 @@ from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.slots import parse_amounts
 from mooring.model.tenants import Principal
-from mooring.store import agents, nodes, pools, transitions, workloads
+from mooring.store import actions, agents, nodes, pools, transitions, workloads
+from mooring.store.actions import Actor
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database
 from mooring.store.loading import lock_workloads
@@ -51,7 +52,10 @@ class NodeAdmin:
                 taints=taints_of(request.taints),
                 max_tasks=request.max_tasks,
             )
-            return await nodes.add(connection, new, actor=str(principal.user_id), now=at)
+            node_id = await nodes.add(connection, new, actor=str(principal.user_id), now=at)
+            after = request.model_dump(mode="json", exclude_unset=True)
+            await actions.record(connection, Actor.of(principal), "add", "node", new.name, now=at, after=after)
+            return node_id
 
         return await self._database.write(work)
 
@@ -64,7 +68,10 @@ class NodeAdmin:
     async def _set_draining(self, principal: Principal, name: str, draining: bool) -> None:
         async def work(connection: Connection) -> None:
             node = await nodes.by_name(connection, name)
-            await nodes.set_draining(connection, node.id, draining, actor=str(principal.user_id), now=now())
+            at = now()
+            await nodes.set_draining(connection, node.id, draining, actor=str(principal.user_id), now=at)
+            action = "drain" if draining else "resume"
+            await actions.record(connection, Actor.of(principal), action, "node", name, now=at)
 
         await self._database.write(work)
 
@@ -85,6 +92,8 @@ class NodeAdmin:
                 applied = await transitions.apply(connection, changes, actor=str(principal.user_id), now=at)
                 await transitions.free_lost(connection, charged, at)
             await nodes.remove(connection, node.id, force=force, actor=str(principal.user_id), now=at)
+            before = {"force": force}
+            await actions.record(connection, Actor.of(principal), "remove", "node", name, now=at, before=before)
             return applied
 
         narrate(await self._database.write(work))

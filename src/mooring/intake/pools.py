@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from mooring.clock import now
-from mooring.model.errors import NotFound
+from mooring.model.access import not_there
 from mooring.model.pools import Binding, PoolPolicy
 from mooring.model.preemption import Preemption, PreemptionMode, VictimScope
 from mooring.scheduling.profiles import Registry
-from mooring.store import pools
+from mooring.store import actions, pools
+from mooring.store.actions import SERVER, Actor
 from mooring.store.engine import Connection, Database
+from mooring.store.policies import earlier
 from mooring.wire.api import PoolChange, PreemptionChange
 
 
@@ -19,20 +23,52 @@ class PoolAdmin:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def change(self, name: str, asked: PoolChange) -> None:
+    async def change(self, name: str, asked: PoolChange, actor: Actor = SERVER) -> None:
         """Only what is given changes. A profile or scorer that is not known is refused, with those that are."""
-        registry = Registry()
-        registry.discover()
 
         async def work(connection: Connection) -> None:
-            found = await pools.by_name(connection, name)
-            if found is None:
-                raise NotFound(f"there is no pool {name[:63]!r}")
-            policy = changed(found.policy, asked)
-            registry.profile(policy.profile, weights=dict(policy.weights) if policy.weights else None)
-            await pools.set_policy(connection, name, policy, now())
+            policy = changed((await _found(connection, name)).policy, asked)
+            await self._set(connection, name, policy, actor, "change")
 
         await self._database.write(work)
+
+    async def revert(self, name: str, version: int | None, actor: Actor) -> None:
+        """The policy of an earlier version again, the one before if none is named; it is checked as any change is."""
+
+        async def work(connection: Connection) -> None:
+            wanted = earlier(version, (await _found(connection, name)).version, f"pool {name!r}")
+            state = await actions.state_at(connection, "pool", name, wanted)
+            if state is None:
+                raise not_there(f"record of version {wanted} of pool {name!r}")
+            await self._set(connection, name, msgspec.convert(state, PoolPolicy), actor, "revert")
+
+        await self._database.write(work)
+
+    async def _set(self, connection: Connection, name: str, policy: PoolPolicy, actor: Actor, action: str) -> None:
+        registry = Registry()
+        registry.discover()
+        registry.profile(policy.profile, weights=dict(policy.weights) if policy.weights else None)
+        before = (await _found(connection, name)).policy
+        at = now()
+        version = await pools.set_policy(connection, name, policy, at)
+        await actions.record(
+            connection,
+            actor,
+            action,
+            "pool",
+            name,
+            now=at,
+            before=msgspec.to_builtins(before),
+            after=msgspec.to_builtins(policy),
+            version=version,
+        )
+
+
+async def _found(connection: Connection, name: str) -> pools.Pool:
+    found = await pools.by_name(connection, name)
+    if found is None:
+        raise not_there(f"pool {name[:63]!r}")
+    return found
 
 
 def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:

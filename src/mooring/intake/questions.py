@@ -8,11 +8,13 @@ from functools import partial
 from uuid import UUID
 
 from mooring.clock import now
+from mooring.intake.acting import Acting
 from mooring.intake.batch import name_taken
 from mooring.intake.room import left_of, room_in
 from mooring.intake.translation import translate
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
+from mooring.model.access import not_there
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.devices import by_slot
 from mooring.model.errors import NotFound
@@ -21,7 +23,7 @@ from mooring.model.workloads import Task, Workload
 from mooring.scheduling.explanation import Explanation as Explained
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Scheduler
-from mooring.store import nodes, pools, workloads
+from mooring.store import nodes, pool_access, pools, workloads
 from mooring.store.engine import Database
 from mooring.store.pools import Pool
 from mooring.store.views import workloads as views
@@ -43,6 +45,7 @@ class Questions:
         self._database = database
         self._registry = Registry()
         self._registry.discover()
+        self._acting = Acting(database)
         self._one_at_a_time = asyncio.Lock()
         self._mirror: Mirror | None = None
         self._schedulers: Schedulers | None = None
@@ -53,7 +56,7 @@ class Questions:
         async with self._one_at_a_time:
             mirror = await self._current()
             async with self._database.read() as connection:
-                row = await views.by_id(connection, workload_id, user_id=None)
+                row = await views.by_id(connection, workload_id)
                 if row is None:
                     raise NotFound("the workload was purged meanwhile")
                 tasks = [task for task in await views.tasks_of(connection, workload_id) if task.current]
@@ -74,8 +77,10 @@ class Questions:
         """What would become of a request: it is checked as a submission is, and placed on a trial."""
         async with self._one_at_a_time:
             await self._current()
+            acting = await self._acting.within(principal, request.project)
             async with self._database.read() as connection:
-                new, pool = translate(request, principal, await pools.all_pools(connection))
+                known, grants = await pools.all_pools(connection), await pool_access.grants(connection)
+                new, pool = translate(request, acting, known, grants)
                 taken = await workloads.names_in_use(connection, [new])
             if (principal.user_id, new.name) in taken:
                 raise name_taken(new)
@@ -87,12 +92,13 @@ class Questions:
     async def free(self, principal: Principal, pool: str | None) -> Room:
         """What would start now, in each pool or in one."""
         async with self._database.read() as connection:
-            known = [found for found in await pools.all_pools(connection) if pool in (None, found.name)]
-            if not known and pool is not None:
-                raise NotFound(f"there is no pool {pool!r}")
+            known, grants = await pools.all_pools(connection), await pool_access.grants(connection)
+            asked = [p for p in known if pool in (None, p.name) and pool_access.may_use(p, principal, grants)]
+            if not asked and pool is not None:
+                raise not_there(f"pool {pool!r} that you may use")
             there = await nodes.load(connection)
             left = await left_of(connection, principal, now())
-        rooms = [room_in(found.name, found.policy, there, principal, left) for found in known]
+        rooms = [room_in(found.name, found.policy, there, principal, left) for found in asked]
         return Room(pools=rooms, quotas=left.shown())
 
     async def _current(self) -> Mirror:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from uuid import UUID
 
 from mooring.intake.placing import constraints_of
 from mooring.intake.together import check_together, group_of_request
 from mooring.model.constraints import check_constraints
 from mooring.model.devices import DeviceDemand
-from mooring.model.errors import InvalidInput
+from mooring.model.errors import InvalidInput, NotAllowed
 from mooring.model.groups import Direction, grouped
 from mooring.model.slots import Amounts, parse_amounts
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Container, Kind, OnInsufficient, Restart, TaskTemplate
 from mooring.store.ids import new_id
+from mooring.store.pool_access import Grants, may_use
 from mooring.store.pools import Pool
 from mooring.store.workloads import NewWorkload
 from mooring.wire.api import WorkloadRequest
@@ -22,10 +24,13 @@ from mooring.wire.api import WorkloadRequest
 _RESERVED_PREFIX = "MOORING_"
 
 
-def translate(request: WorkloadRequest, principal: Principal, pools: Sequence[Pool]) -> tuple[NewWorkload, Pool]:
+def translate(
+    request: WorkloadRequest, principal: Principal, pools: Sequence[Pool], grants: Grants = MappingProxyType({})
+) -> tuple[NewWorkload, Pool]:
+    """`principal` acts in the project that the request is for; `grants` say who may use pools that are not public."""
     kind = Kind(request.kind)
     template = _template(request, kind)
-    pool = choose_pool(request.pool, template.runtime, pools)
+    pool = choose_pool(request.pool, template.runtime, pools, lambda pool: may_use(pool, principal, grants))
     workload_id = new_id()
     name = request.name or _made_up_name(template, workload_id)
     constraints = constraints_of(
@@ -69,13 +74,22 @@ def translate(request: WorkloadRequest, principal: Principal, pools: Sequence[Po
     return new, pool
 
 
-def choose_pool(name: str | None, runtime: str, pools: Sequence[Pool]) -> Pool:
-    """The pool by its name, or the one that offers the runtime: a real one before the simulated one."""
+def choose_pool(
+    name: str | None, runtime: str, pools: Sequence[Pool], allowed: Callable[[Pool], bool] = lambda _pool: True
+) -> Pool:
+    """The pool by its name, or one that may be used and offers the runtime: a real one before the simulated one."""
     if name is not None:
         found = next((pool for pool in pools if pool.name == name), None)
         if found is None:
             known = ", ".join(sorted(pool.name for pool in pools))
             raise InvalidInput(f"there is no pool {name!r}; there are: {known}", code="unknown-pool")
+        if not allowed(found):
+            raise NotAllowed(
+                f"pool {name!r} is for those who were given access to it; an admin gives it with"
+                f" `mooring pool access add {name}`",
+                code="pool-not-allowed",
+                details={"pool": name, "allowed": sorted(pool.name for pool in pools if allowed(pool))},
+            )
         if runtime not in found.runtimes:
             raise InvalidInput(
                 f"pool {name!r} allows {' and '.join(sorted(found.runtimes))} tasks, not {runtime} tasks",
@@ -83,15 +97,22 @@ def choose_pool(name: str | None, runtime: str, pools: Sequence[Pool]) -> Pool:
                 details={"pool": name, "runtime": runtime, "allowed": sorted(found.runtimes)},
             )
         return found
-    offering = sorted((pool for pool in pools if runtime in pool.runtimes), key=lambda p: (p.simulated, p.name))
-    if not offering:
+    offering = [pool for pool in pools if runtime in pool.runtimes]
+    usable = sorted(filter(allowed, offering), key=lambda pool: (pool.simulated, pool.name))
+    if not usable and offering:
+        raise NotAllowed(
+            f"no pool that you may use offers {runtime} tasks; ask an admin for access to one",
+            code="pool-not-allowed",
+            details={"runtime": runtime},
+        )
+    if not usable:
         raise InvalidInput(
             f"no pool offers {runtime} tasks here"
             + ("; start the server with --simulate 5 to play with simulated nodes" if runtime == "container" else ""),
             code="runtime-not-offered",
             details={"runtime": runtime},
         )
-    return offering[0]
+    return usable[0]
 
 
 def _template(request: WorkloadRequest, kind: Kind) -> TaskTemplate:

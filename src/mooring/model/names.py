@@ -7,11 +7,11 @@ import re
 from mooring.model.errors import InvalidInput
 
 NAME_PATTERN = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-_NAME = re.compile(NAME_PATTERN, re.ASCII)
+NAME = re.compile(NAME_PATTERN, re.ASCII)
 
 
 def check_name(name: str, *, what: str = "name") -> str:
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         shown = name if len(name) <= 40 else name[:37] + "..."
         raise InvalidInput(
             f"{what} {shown!r} must be 1 to 63 of a-z, 0-9 and '-', and begin and end with a letter or digit",

@@ -39,6 +39,8 @@ class Principal:
     projects: frozenset[UUID] = frozenset()
     """The projects that it is a member of."""
     scope: KeyScope = KeyScope.ALL
+    by_keypair: bool = False
+    """It came with a keypair, not with a login: it acts in the keypair's project only."""
     address: str | None = None
     """From where it asks, as far as that is known."""
 

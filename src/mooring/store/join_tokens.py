@@ -14,6 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.constraints import Taint
 from mooring.model.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from mooring.store import actions
+from mooring.store.actions import Actor
 from mooring.store.constraints import decode_taints, encode_taints
 from mooring.store.tables import join_tokens, pools
 
@@ -45,6 +47,7 @@ async def create(
     region: str | None = None,
     labels: Mapping[str, str] | None = None,
     taints: tuple[Taint, ...] = (),
+    actor: Actor = actions.SERVER,
 ) -> str:
     """A new token's text, which is shown once and cannot be read again."""
     found = (await connection.execute(select(pools.c.id, pools.c.simulated).where(pools.c.name == pool))).one_or_none()
@@ -69,6 +72,8 @@ async def create(
             expires_at=expires_at,
         )
     )
+    granted = {"pool": pool, "region": region, "labels": dict(labels or {}), "expires_at": expires_at.isoformat()}
+    await actions.record(connection, actor, "create", "join-token", node_name, now=now, after=granted)
     return token
 
 

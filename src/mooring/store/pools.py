@@ -31,6 +31,7 @@ class Pool:
     """Where round robin goes on."""
     placement_revision: int = 0
     """How many commits have placed something in it."""
+    version: int = 1
 
 
 async def all_pools(connection: AsyncConnection) -> list[Pool]:
@@ -44,6 +45,7 @@ async def all_pools(connection: AsyncConnection) -> list[Pool]:
             row.simulated,
             row.turn,
             row.placement_revision,
+            row.version,
         )
         for row in rows
     ]
@@ -73,8 +75,11 @@ async def ensure(
     return made
 
 
-async def set_policy(connection: AsyncConnection, name: str, policy: PoolPolicy, now: datetime) -> None:
-    """How the pool's workloads are placed from the next pass on; the caller has checked that it can be meant."""
+async def set_policy(connection: AsyncConnection, name: str, policy: PoolPolicy, now: datetime) -> int:
+    """How the pool's workloads are placed from the next pass on; the caller has checked that it can be meant.
+
+    The pool's new version.
+    """
     row = (await connection.execute(select(pools).where(pools.c.name == name).with_for_update())).one_or_none()
     if row is None:
         raise NotFound(f"there is no pool {name[:63]!r}")
@@ -85,10 +90,12 @@ async def set_policy(connection: AsyncConnection, name: str, policy: PoolPolicy,
         "hold_seconds": policy.hold_seconds,
         "fragmentation": policy.fragmentation,
         "preemption": None if policy.preemption is None else asdict(policy.preemption),
+        "options": {} if policy.public else {"public": False},
         "version": row.version + 1,
     }
     await connection.execute(update(pools).where(pools.c.id == row.id).values(values))
     await events.append(connection, [events.NewEvent("pool", row.id, row.version + 1, "policy")], now)
+    return int(row.version) + 1
 
 
 async def set_turns(connection: AsyncConnection, turns: Mapping[str, int]) -> None:
@@ -105,6 +112,7 @@ def _policy(row: AnyRow) -> PoolPolicy:
         binding=Binding(row.binding),
         hold_seconds=row.hold_seconds,
         fragmentation=row.fragmentation,
+        public=row.options.get("public", True),
         preemption=None
         if preemption is None
         else Preemption(

@@ -64,19 +64,24 @@ class UserRequest(Request):
     username: Name
     password: Password | None = None
     """None: a random one is made and shown once."""
-    role: Literal["admin", "user"] = "user"
+    role: Literal["admin", "domain-admin", "user"] = "user"
+    domain: Name | None = None
+    """None: the domain of the one who asks."""
     project: Name | None = None
     """Made if it does not exist; None: the default project."""
     os_user: ShortText | None = None
 
 
 class UserChange(Request):
-    """Only what is given changes; `os_user` "" takes the mapping away."""
+    """Only what is given changes; `os_user` "" takes the mapping away, `policy` "" the policy."""
 
-    role: Literal["admin", "user"] | None = None
+    role: Literal["admin", "domain-admin", "user"] | None = None
     active: bool | None = None
     os_user: ShortText | None = None
     password: Password | None = None
+    project: Name | None = None
+    """The default project: one that the user is a member of."""
+    policy: Name | Literal[""] | None = None
 
 
 class UserView(Answer):
@@ -87,6 +92,7 @@ class UserView(Answer):
     domain: str
     project: str
     os_user: str | None
+    policy: str | None = None
     created_at: datetime
 
 
@@ -115,6 +121,8 @@ class WorkloadRequest(Request):
     type: Name = "batch"
     pool: Name | None = None
     """None: the pool that offers the runtime it needs."""
+    project: Name | None = None
+    """A project that one is a member of; None: one's default project, or that of the keypair."""
     replicas: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1
     containers: Annotated[list[ContainerRequest], Field(min_length=1, max_length=MAX_CONTAINERS)]
     restart: Literal["never", "on-failure", "always"] | None = None

@@ -29,6 +29,10 @@ PasswordStdinOption = Annotated[bool, typer.Option("--password-stdin", help="Rea
 def login(
     username: Annotated[str | None, typer.Option("--username", "-u", metavar="NAME", help="Who you are.")] = None,
     password_stdin: PasswordStdinOption = False,
+    keypair: Annotated[
+        str | None,
+        typer.Option(metavar="ACCESS_KEY", help="Log in with a keypair; its secret is asked for as a password is."),
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="The data folder of a server on this machine.")
     ] = None,
@@ -39,6 +43,9 @@ def login(
     from mooring.cli.connection import connect
     from mooring.client.local import ADMIN, admin_password
 
+    if keypair is not None:
+        _keep_keypair(keypair, password_stdin, ca_file, server)
+        return
     local = _local_server(server, data)
     authority = str(ca_file.resolve()) if ca_file else local.ca_file if local else None
     with connect(local.url if local else server, ca_file=authority) as client:
@@ -114,6 +121,26 @@ def whoami(output: OutputOption = Format.TABLE, server: ServerOption = None) -> 
             ("server", address),
         ]
     )
+
+
+def _keep_keypair(access_key: str, secret_stdin: bool, ca_file: Path | None, server: str | None) -> None:
+    """Try a keypair and remember it for the server."""
+    import time
+
+    from mooring.client import Client
+    from mooring.client.address import resolve_server
+    from mooring.client.credentials import CredentialStore, Login
+
+    store = CredentialStore.of_user()
+    address = resolve_server(server, store)
+    authority = str(ca_file.resolve()) if ca_file else None
+    secret = read_lines(1)[0] if secret_stdin else ask_password(f"Secret of {access_key}")
+    with Client(address, keypair=(access_key, secret), store=store, ca_file=authority) as client:
+        user = client.me()
+        address = client.server
+    now = time.time()
+    store.save(address, Login(access_key, secret, now, now, ca_file=authority, keypair=True), make_last=True)
+    show_line(f"logged in to {address} as {user.username} with the keypair {access_key}")
 
 
 def _local_server(server: str | None, data: Path | None) -> LocalServer | None:

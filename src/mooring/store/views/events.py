@@ -11,10 +11,12 @@ from uuid import UUID
 from sqlalchemy import Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mooring.model.access import EVERYTHING, Sight, Target
 from mooring.model.events import Cursor
 from mooring.store import feed
 from mooring.store.events import PURGED, USAGE
 from mooring.store.tables import events, nodes, pools, tasks, workloads
+from mooring.store.views.sight import shown_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,10 @@ class EventRow:
     workload_id: UUID | None
     node_id: UUID | None
     details: Mapping[str, Any] | None
+    domain_id: UUID | None
+    project_id: UUID | None
     user_id: UUID | None
-    """Whose workload it is about."""
+    """Whose workload it is about; None for what happens to nodes, pools and tenants."""
     workload: str | None
     task_index: int | None
     node: str | None
@@ -38,16 +42,16 @@ class EventRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """Whose events are meant: those about the workloads of one user, or all; of one workload, or all."""
+class Watch:
+    """Which events are meant: those about work that can be seen, or all; of one workload, or all."""
 
-    user_id: UUID | None = None
+    sight: Sight = EVERYTHING
     workload_id: UUID | None = None
 
     def shows(self, event: EventRow) -> bool:
-        return (self.user_id is None or event.user_id == self.user_id) and (
-            self.workload_id is None or event.workload_id == self.workload_id
-        )
+        if self.workload_id is not None and event.workload_id != self.workload_id:
+            return False
+        return self.sight.shows(Target(event.domain_id, event.project_id, event.user_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +63,16 @@ class Page:
     """There is more than this page."""
 
 
-async def page(connection: AsyncConnection, since: Cursor | None, *, sight: Sight, limit: int) -> Page:
+async def page(connection: AsyncConnection, since: Cursor | None, *, watch: Watch, limit: int) -> Page:
     """The first events after the cursor, or of all that are kept; EventsPurged where some of them are forgotten."""
     end = await feed.end(connection)
     query = _events().where(feed.not_after(connection, end), events.c.kind.not_in((PURGED, USAGE)))
     if since is not None:
         query = query.where(feed.after(connection, since))
-    if sight.user_id is not None:
-        query = query.where(workloads.c.user_id == sight.user_id)
-    if sight.workload_id is not None:
-        query = query.where(events.c.workload_id == sight.workload_id)
+    if not watch.sight.everything:
+        query = query.where(shown_to(watch.sight))
+    if watch.workload_id is not None:
+        query = query.where(events.c.workload_id == watch.workload_id)
     rows = list(await connection.execute(query.order_by(*feed.in_order(connection)).limit(limit + 1)))
     if since is not None:
         await feed.check_kept(connection, since, end)
@@ -91,6 +95,8 @@ def _events() -> Select[Any]:
             events.c.workload_id,
             events.c.node_id,
             events.c.details,
+            workloads.c.domain_id,
+            workloads.c.project_id,
             workloads.c.user_id,
             workloads.c.name,
             tasks.c.task_index,

@@ -11,8 +11,10 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mooring.model.access import EVERYTHING, Sight, Target
 from mooring.model.lifecycle import TaskStatus
 from mooring.store.tables import pools, projects, tasks, users, workloads
+from mooring.store.views.sight import shown_to
 
 SortKey = Literal["created_at", "name", "status", "priority"]
 
@@ -30,6 +32,8 @@ class WorkloadRow:
     stopping: bool
     simulated: bool
     pool: str
+    domain_id: UUID
+    project_id: UUID
     project: str
     user_id: UUID
     user: str
@@ -56,6 +60,10 @@ class WorkloadRow:
     removed_at: datetime | None
     version: int
 
+    @property
+    def target(self) -> Target:
+        return Target(self.domain_id, self.project_id, self.user_id)
+
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
@@ -80,7 +88,7 @@ class TaskRow:
 class Selection:
     """Which workloads are meant; None does not restrict."""
 
-    user_id: UUID | None
+    sight: Sight = EVERYTHING
     statuses: frozenset[str] | None = None
     kind: str | None = None
     type: str | None = None
@@ -119,12 +127,9 @@ async def page(
     return [WorkloadRow(**row._mapping) for row in rows], int(total)
 
 
-async def by_id(connection: AsyncConnection, workload_id: UUID, *, user_id: UUID | None) -> WorkloadRow | None:
-    """The workload if it belongs to the user; None as the user: to anybody."""
-    query = _workloads().where(workloads.c.id == workload_id)
-    if user_id is not None:
-        query = query.where(workloads.c.user_id == user_id)
-    row = (await connection.execute(query)).one_or_none()
+async def by_id(connection: AsyncConnection, workload_id: UUID) -> WorkloadRow | None:
+    """Whosever it is."""
+    row = (await connection.execute(_workloads().where(workloads.c.id == workload_id))).one_or_none()
     return WorkloadRow(**row._mapping) if row is not None else None
 
 
@@ -200,6 +205,8 @@ def _workloads() -> Select[Any]:
             workloads.c.stopping,
             pools.c.simulated,
             pools.c.name.label("pool"),
+            workloads.c.domain_id,
+            workloads.c.project_id,
             projects.c.name.label("project"),
             workloads.c.user_id,
             users.c.name.label("user"),
@@ -234,9 +241,10 @@ def _workloads() -> Select[Any]:
 
 def _conditions(selection: Selection) -> list[ColumnElement[bool]]:
     removed_at = workloads.c.removed_at
-    conditions: list[ColumnElement[bool]] = [removed_at.is_not(None) if selection.removed else removed_at.is_(None)]
-    if selection.user_id is not None:
-        conditions.append(workloads.c.user_id == selection.user_id)
+    conditions: list[ColumnElement[bool]] = [
+        removed_at.is_not(None) if selection.removed else removed_at.is_(None),
+        shown_to(selection.sight),
+    ]
     if selection.statuses is not None:
         conditions.append(workloads.c.status.in_(sorted(selection.statuses)))
     if selection.kind is not None:

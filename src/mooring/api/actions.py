@@ -1,0 +1,52 @@
+"""What administrators did, for admins."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from mooring.api.access import Served, needs
+from mooring.api.errors import problems
+from mooring.model.access import Action
+from mooring.model.errors import InvalidInput
+from mooring.model.tenants import Principal
+from mooring.store import actions
+from mooring.wire.fields import Name, ShortText
+from mooring.wire.tenants import ActionList, ActionView
+
+router = APIRouter(prefix="/api/actions", tags=["tenants"], responses=problems(401, 403, 422, 503))
+
+
+@router.get("", operation_id="list_actions")
+async def list_actions(
+    services: Served,
+    _reader: Annotated[Principal, needs(Action.SEE_ACTIONS)],
+    noun: Annotated[Name | None, Query(description="What it was done to: user, pool, policy, …")] = None,
+    object: Annotated[ShortText | None, Query(description="The name of what it was done to")] = None,
+    since: Annotated[datetime | None, Query(description="Not earlier than this instant")] = None,
+    before: Annotated[int | None, Query(ge=1, le=2**63 - 1, description="Older than the one of this id")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> ActionList:
+    """Every administrative change: who made it, from where, and what it changed; the newest first."""
+    if since is not None and (since.tzinfo is None or not 1 < since.year < 9999):
+        raise InvalidInput("since: write an instant with its zone, such as 2026-01-31T12:00:00Z")
+    async with services.database.read() as connection:
+        found = await actions.page(connection, noun=noun, object=object, since=since, before_id=before, limit=limit + 1)
+    views = [
+        ActionView(
+            id=action.id,
+            at=action.at,
+            username=action.username,
+            address=action.address,
+            action=action.action,
+            noun=action.noun,
+            object=action.object,
+            version=action.version,
+            before=None if action.before is None else dict(action.before),
+            after=None if action.after is None else dict(action.after),
+        )
+        for action in found[:limit]
+    ]
+    return ActionList(actions=views, next=views[-1].id if len(found) > limit else None)

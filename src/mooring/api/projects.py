@@ -1,0 +1,152 @@
+"""Projects and their members: for the admins of their domain, members for those of the project too."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from mooring.api.access import Served, User, named
+from mooring.api.domains import find_domain
+from mooring.api.errors import problems
+from mooring.model.access import Action, Target, may, require, require_seen
+from mooring.model.tenants import Principal, Role
+from mooring.store import memberships, projects, users
+from mooring.store.actions import Actor
+from mooring.store.engine import Connection
+from mooring.store.memberships import Member
+from mooring.store.projects import Project
+from mooring.wire.fields import Name
+from mooring.wire.tenants import MemberRequest, MemberView, ProjectRequest, ProjectView, TenantChange
+
+router = APIRouter(prefix="/api/projects", tags=["tenants"], responses=problems(401, 422, 503))
+
+OfDomain = Annotated[Name | None, Query(description="The project's domain; one's own if not given")]
+
+
+@router.post("", status_code=201, operation_id="create_project", responses=problems(400, 403, 404, 409, 413))
+async def create_project(services: Served, principal: User, new: ProjectRequest) -> ProjectView:
+    async def work(connection: Connection) -> Project:
+        domain = await find_domain(connection, principal, new.domain, Action.CHANGE_PROJECT)
+        return await projects.create(connection, domain, new.name, actor=Actor.of(principal), now=services.now())
+
+    return _view(await services.database.write(work))
+
+
+@router.get("", operation_id="list_projects", responses=problems(404))
+async def list_projects(
+    services: Served,
+    principal: User,
+    domain: Annotated[Name | None, Query(description="Only those of one domain")] = None,
+) -> list[ProjectView]:
+    """Every project that one may see."""
+    async with services.database.read() as connection:
+        domain_id = None
+        if domain is not None or not may(principal, Action.SEE_PROJECT, Target()):
+            domain_id = (await find_domain(connection, principal, domain)).id
+        found = await projects.every(connection, domain_id=domain_id)
+    return [_view(project) for project in found if may(principal, Action.SEE_PROJECT, project.target)]
+
+
+@router.get("/{name}", operation_id="get_project", responses=problems(404))
+async def get_project(services: Served, principal: User, name: str, domain: OfDomain = None) -> ProjectView:
+    async with services.database.read() as connection:
+        return _view(await find_project(connection, principal, domain, name))
+
+
+@router.patch("/{name}", operation_id="change_project", responses=problems(400, 403, 404, 409, 413))
+async def change_project(
+    services: Served, principal: User, name: str, change: TenantChange, domain: OfDomain = None
+) -> ProjectView:
+    """Activate or deactivate a project, or give it a policy. An inactive one takes no new work."""
+
+    async def work(connection: Connection) -> Project:
+        found = await find_project(connection, principal, domain, name, Action.CHANGE_PROJECT)
+        if change.policy is not None:
+            require(principal, Action.CHANGE_POLICIES)
+        return await projects.change(
+            connection,
+            found.domain,
+            name,
+            active=change.active,
+            policy=change.policy,
+            actor=Actor.of(principal),
+            now=services.now(),
+        )
+
+    return _view(await services.database.write(work))
+
+
+@router.delete("/{name}", status_code=204, operation_id="remove_project", responses=problems(403, 404, 409))
+async def remove_project(services: Served, principal: User, name: str, domain: OfDomain = None) -> None:
+    """Remove a project that no workload and no user's default tells of."""
+
+    async def work(connection: Connection) -> None:
+        found = await find_project(connection, principal, domain, name, Action.CHANGE_PROJECT)
+        await projects.remove(connection, found.domain, name, actor=Actor.of(principal), now=services.now())
+
+    await services.database.write(work)
+
+
+@router.get("/{name}/members", operation_id="list_members", responses=problems(403, 404))
+async def list_members(services: Served, principal: User, name: str, domain: OfDomain = None) -> list[MemberView]:
+    async with services.database.read() as connection:
+        found = await find_project(connection, principal, domain, name, Action.SEE_MEMBERS)
+        return [_member(member) for member in await memberships.of_project(connection, found.id)]
+
+
+@router.post("/{name}/members", operation_id="add_member", responses=problems(400, 403, 404, 409, 413))
+async def add_member(
+    services: Served, principal: User, name: str, new: MemberRequest, domain: OfDomain = None
+) -> list[MemberView]:
+    """Make a user a member of the project, or a member its admin; the members afterwards."""
+
+    async def work(connection: Connection) -> list[Member]:
+        project = await find_project(connection, principal, domain, name, Action.CHANGE_MEMBERS)
+        user = await users.find(connection, new.username)
+        await memberships.add(connection, project, user, Role(new.role), actor=Actor.of(principal), now=services.now())
+        return await memberships.of_project(connection, project.id)
+
+    return [_member(member) for member in await services.database.write(work)]
+
+
+@router.delete(
+    "/{name}/members/{username}", status_code=204, operation_id="remove_member", responses=problems(403, 404, 409)
+)
+async def remove_member(services: Served, principal: User, name: str, username: str, domain: OfDomain = None) -> None:
+    """End a membership and the keypairs that belong to it."""
+
+    async def work(connection: Connection) -> None:
+        project = await find_project(connection, principal, domain, name, Action.CHANGE_MEMBERS)
+        user = await users.find(connection, named("user", username))
+        await memberships.remove(connection, project, user, actor=Actor.of(principal), now=services.now())
+
+    await services.database.write(work)
+
+
+async def find_project(
+    connection: Connection, principal: Principal, domain: str | None, name: str, action: Action = Action.SEE_PROJECT
+) -> Project:
+    """The project of a domain that one may see, to do this to it."""
+    of_domain = await find_domain(connection, principal, domain)
+    found = await projects.find(connection, of_domain.name, named("project", name))
+    require_seen(principal, action, found.target, f"project {name!r} in domain {of_domain.name!r}")
+    return found
+
+
+def _view(project: Project) -> ProjectView:
+    return ProjectView(
+        name=project.name,
+        domain=project.domain,
+        active=project.active,
+        policy=project.policy,
+        members=project.members,
+        created_at=project.created_at,
+        version=project.version,
+    )
+
+
+def _member(member: Member) -> MemberView:
+    return MemberView(
+        username=member.username, role=member.role.value, active=member.active, created_at=member.created_at
+    )
