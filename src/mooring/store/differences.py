@@ -172,23 +172,25 @@ _NODES = f"""
     ORDER BY max(c.node), c.slot_name
 """
 
-# First everything by owner and pool, which leaves few rows; then for each that is charged with it.
+# First everything by workload, then by owner and pool, which leaves few rows; then for each that is charged with it.
 _TENANTS = f"""
-    WITH occupying AS (
-        SELECT w.id, w.access_key, w.user_id, w.project_id, w.domain_id, w.private, p.name AS pool, t.id AS task_id
-        FROM tasks t JOIN workloads w ON w.id = t.workload_id JOIN pools p ON p.id = w.pool_id
-        WHERE t.status IN ({OCCUPYING_LIST})
-    ),
-    charged AS (
-        SELECT o.access_key, o.user_id, o.project_id, o.domain_id, o.pool, a.slot_name,
-            sum(CASE WHEN a.used_at IS NULL THEN a.held + a.reserved ELSE 0 END) AS reserved, sum(a.used) AS used
-        FROM occupying o JOIN resource_allocations a ON a.task_id = o.task_id
-        WHERE NOT o.private AND a.freed_at IS NULL
-        GROUP BY o.access_key, o.user_id, o.project_id, o.domain_id, o.pool, a.slot_name
+    WITH charged AS (
+        SELECT w.access_key, w.user_id, w.project_id, w.domain_id, p.name AS pool, o.slot_name,
+            sum(o.reserved) AS reserved, sum(o.used) AS used
+        FROM (
+            SELECT t.workload_id, a.slot_name, sum(a.used) AS used,
+                sum(CASE WHEN a.used_at IS NULL THEN a.held + a.reserved ELSE 0 END) AS reserved
+            FROM tasks t JOIN resource_allocations a ON a.task_id = t.id
+            WHERE t.status IN ({OCCUPYING_LIST}) AND a.freed_at IS NULL GROUP BY t.workload_id, a.slot_name
+        ) AS o JOIN workloads w ON w.id = o.workload_id JOIN pools p ON p.id = w.pool_id
+        WHERE NOT w.private
+        GROUP BY w.access_key, w.user_id, w.project_id, w.domain_id, p.name, o.slot_name
         UNION ALL
-        SELECT o.access_key, o.user_id, o.project_id, o.domain_id, o.pool,
-            CASE WHEN o.private THEN '{PRIVATE_SESSIONS}' ELSE '{SESSIONS}' END, 0, count(DISTINCT o.id)
-        FROM occupying o GROUP BY o.access_key, o.user_id, o.project_id, o.domain_id, o.pool, o.private
+        SELECT w.access_key, w.user_id, w.project_id, w.domain_id, p.name,
+            CASE WHEN w.private THEN '{PRIVATE_SESSIONS}' ELSE '{SESSIONS}' END, 0, count(*)
+        FROM workloads w JOIN pools p ON p.id = w.pool_id
+        WHERE w.id IN (SELECT t.workload_id FROM tasks t WHERE t.status IN ({OCCUPYING_LIST}))
+        GROUP BY w.access_key, w.user_id, w.project_id, w.domain_id, p.name, w.private
     ),
     expected AS (
         SELECT 'keypair' AS scope, access_key AS tenant_id, '' AS pool, slot_name, reserved, used FROM charged
