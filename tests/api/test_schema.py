@@ -77,11 +77,11 @@ turns = itertools.count()
 EXISTING = {
     "ref": "train",
     "deployment_id": "web",
-    "name": "n1",
+    "name": "default",
     "username": "bob",
     "scope": "user",
     "tenant": "bob",
-    "access_key": "MK0",
+    "access_key": "MK" + "A" * 18,
 }
 # The description depends on no service but the version.
 schema = schemathesis.openapi.from_dict(create_app(cast(Services, SimpleNamespace(version="0"))).openapi())

@@ -68,6 +68,14 @@ def test_on_a_terminal_name_and_password_are_asked_for_and_the_password_is_not_s
     assert "correct horse" not in terminal.text
 
 
+def test_half_of_a_keypair_in_the_environment_is_an_error(
+    server: FakeServer, anonymous: Mooring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOORING_ACCESS_KEY", "MKA")
+    result = anonymous("ps", "--server", server.url)
+    assert (result.exit_code, "MOORING_SECRET_KEY" in result.stderr) == (2, True)
+
+
 def test_without_a_login_the_error_says_what_to_do(server: FakeServer, anonymous: Mooring) -> None:
     result = anonymous("ps", "--server", server.url)
     assert result.exit_code == 4

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mooring.client import AsyncClient, Client
+from mooring.client import AsyncClient, Client, tenancy
 from mooring.client import operations as ops
 from mooring.client.answers import read_answer, read_error
 from mooring.model.errors import (
@@ -69,9 +69,14 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 async def test_every_operation_of_the_table_is_a_method_of_both_clients() -> None:
-    made = {name for name in vars(ops) if not name.startswith("_") and callable(getattr(ops, name))}
-    operations = {name for name in made if getattr(getattr(ops, name), "__module__", "") == ops.__name__}
-    operations -= {"Operation", "Stream", "log_in", "renew"}
+    operations = {
+        name
+        for table in (ops, tenancy)
+        for name, made in vars(table).items()
+        if callable(made) and not name.startswith("_") and getattr(made, "__module__", "") == table.__name__
+    }
+    operations -= {"log_in", "renew"}
+    assert {"submit", "create_keypair"} <= operations
     for client in (Client, AsyncClient):
         assert not [name for name in operations if not hasattr(client, name)]
 

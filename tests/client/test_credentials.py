@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mooring.client import AsyncClient, Client
 from mooring.client.address import DEFAULT_SERVER, canonical_address, is_loopback, proxy_for, resolve_server
+from mooring.client.authentication import Authentication
 from mooring.client.credentials import CredentialStore, Login
 from mooring.client.local import admin_password, default_data_folder, find_local_server
 from mooring.model.errors import InvalidInput, NotAuthenticated
@@ -34,6 +37,16 @@ def record_local_server(folder: Path, url: str, password: str | None = None, *, 
     if password is not None:
         (folder / "admin-password").write_text(password + "\n")
         (folder / "admin-password").chmod(mode)
+
+
+def test_a_keypair_is_sent_as_basic_authentication_and_never_renewed(store: CredentialStore) -> None:
+    store.save("http://one:8000", login("secret"))
+    given = Authentication("http://one:8000", keypair=("MKA", "secret"), store=store)
+    assert given.headers == {"Authorization": "Basic " + base64.b64encode(b"MKA:secret").decode()}
+    store.save("http://one:8000", replace(login("secret", age=4000), username="MKA", keypair=True))
+    remembered = Authentication("http://one:8000", store=store)
+    assert remembered.headers == given.headers
+    assert not remembered.renewal_due()
 
 
 def test_only_the_user_can_read_the_logins(store: CredentialStore, tmp_path: Path) -> None:

@@ -10,29 +10,14 @@ from sqlalchemy import func, select
 from mooring import clock
 from mooring.model.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from mooring.model.tenants import Role
-from mooring.store import domains, join_tokens, pools, signing_keys, tables, tenants, users
-from mooring.store.engine import Connection, Database
+from mooring.store import join_tokens, pools, signing_keys, tables, tenants, users
+from mooring.store.engine import Database
 from mooring.store.tables import identities, keypairs, projects
+from tests.store.tenancy import make_user
 
 
 async def bootstrap(database: Database) -> bool:
     return await database.write(lambda c: tenants.bootstrap(c, password_hash="hash", now=clock.now()))
-
-
-async def make_user(database: Database, name: str, *, role: Role = Role.USER, project: str = "default") -> UUID:
-    async def work(connection: Connection) -> UUID:
-        domain_id = await domains.ensure(connection, "default", clock.now())
-        return await users.create(
-            connection,
-            username=name,
-            role=role,
-            domain_id=domain_id,
-            project=project,
-            password_hash=f"hash of {name}",
-            now=clock.now(),
-        )
-
-    return await database.write(work)
 
 
 async def count(database: Database) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fastapi import APIRouter, Request, Response
 
 from mooring.api.access import ByPassword, Served, User
@@ -11,7 +13,7 @@ from mooring.api.showing import user_view
 from mooring.api.throttle import account_key, address_key
 from mooring.api.tokens import Claims
 from mooring.model.errors import NotAllowed, NotAuthenticated
-from mooring.store import users
+from mooring.store import keypairs, users
 from mooring.store.users import Credentials
 from mooring.wire.api import LoginRequest, PasswordChange, Token, UserView
 
@@ -57,9 +59,12 @@ async def change_password(
 
 @router.get("/me", operation_id="me", responses=problems(401, 503))
 async def me(services: Served, principal: User) -> UserView:
-    """Whom the token belongs to."""
+    """Whom the token or the keypair belongs to; with a keypair the project is the keypair's."""
     async with services.database.read() as connection:
-        return user_view(await users.find(connection, principal.username))
+        user = await users.find(connection, principal.username)
+        if principal.by_keypair:
+            user = replace(user, project=(await keypairs.find(connection, principal.access_key)).project)
+    return user_view(user)
 
 
 async def _verified(services: Services, username: str, password: str, request: Request) -> Credentials | None:

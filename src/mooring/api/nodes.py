@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from mooring.api.access import Served, User, is_name, needs
+from mooring.api.access import Served, is_name, needs
 from mooring.api.errors import problems
 from mooring.api.services import Services
 from mooring.api.showing import node_view
@@ -19,11 +19,12 @@ from mooring.wire.fields import Name
 
 router = APIRouter(prefix="/api/nodes", tags=["nodes"], responses=problems(401, 422, 503))
 
+Reader = Annotated[Principal, needs(Action.SEE_CLUSTER)]
 Admin = Annotated[Principal, needs(Action.CHANGE_NODES)]
 
 
 @router.get("", operation_id="list_nodes")
-async def list_nodes(services: Served, _principal: User, pool: Name | None = None) -> NodeList:
+async def list_nodes(services: Served, _principal: Reader, pool: Name | None = None) -> NodeList:
     """Every node with what it offers and what is taken of it."""
     async with services.database.read() as connection:
         rows = await views.all_nodes(connection, pool=pool)
@@ -38,7 +39,7 @@ async def add_node(services: Served, admin: Admin, request: NodeRequest) -> Node
 
 
 @router.get("/{name}", operation_id="get_node", responses=problems(404))
-async def get_node(services: Served, _principal: User, name: str) -> NodeView:
+async def get_node(services: Served, _principal: Reader, name: str) -> NodeView:
     return await _view(services, name)
 
 

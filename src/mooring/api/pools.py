@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from mooring.api.access import Served, User, named, needs
+from mooring.api.access import Served, named, needs
 from mooring.api.domains import find_domain
 from mooring.api.errors import problems
 from mooring.api.keypairs import find_keypair
@@ -24,6 +24,7 @@ from mooring.wire.tenants import PoolAccessRequest, PoolAccessView, RevertReques
 
 router = APIRouter(prefix="/api/pools", tags=["pools"], responses=problems(401, 503))
 
+Reader = Annotated[Principal, needs(Action.SEE_CLUSTER)]
 Admin = Annotated[Principal, needs(Action.CHANGE_POOLS)]
 
 
@@ -42,7 +43,7 @@ async def revert_pool(services: Served, admin: Admin, name: str, request: Revert
 
 
 @router.get("", operation_id="list_pools")
-async def list_pools(services: Served, _principal: User) -> PoolList:
+async def list_pools(services: Served, _principal: Reader) -> PoolList:
     """Every pool, with how many nodes it has."""
     async with services.database.read() as connection:
         return PoolList(pools=[pool_view(row) for row in await views.all_pools(connection)])

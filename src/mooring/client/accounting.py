@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from mooring.client.operations import Operation, given
+from mooring.client.operation import Operation, given
 from mooring.model.accounting import By
 from mooring.wire.accounting import Room, UsageReport, WorkloadRecordList
 

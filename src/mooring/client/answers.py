@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from mooring.client.operations import Operation
+from mooring.client.operation import Operation
 from mooring.model.errors import (
     Conflict,
     EventsPurged,

@@ -26,7 +26,7 @@ from mooring.client.connection import (
 )
 from mooring.client.credentials import CredentialStore
 from mooring.client.event_stream import EventReader
-from mooring.client.operations import Operation, Stream
+from mooring.client.operation import Operation, Stream
 from mooring.model.errors import MooringError, NotAuthenticated, Unavailable
 from mooring.wire.api import EventView, Token
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from mooring.client.operations import Operation, given, segment
+from mooring.client.operation import Operation, given, segment
 from mooring.wire import tenants
 
 # --- domains and projects -----------------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ class Acting:
         self._database = database
         self._known: dict[tuple[UUID, str | UUID], tuple[float, Place | None]] = {}
 
-    async def within(self, principal: Principal, project: str | None) -> Principal:
-        """Whoever has no keypair in the project yet gets one; it has no secret."""
+    async def within(self, principal: Principal, project: str | None, *, make: bool = True) -> Principal:
+        """Whoever has no keypair in the project yet gets one without a secret; none is made for a mere question."""
         place = await self._place(principal.user_id, principal.project_id if project is None else project)
         if place is None or place.project_id not in principal.projects:
             raise not_there("project that you are a member of" + (f" by the name {project!r}" if project else ""))
@@ -42,9 +42,9 @@ class Acting:
         if not place.active:
             raise Conflict(f"project {place.project!r} is not active: it takes no new work", code="project-inactive")
         access_key = principal.access_key if principal.by_keypair else place.access_key
-        if access_key is None:
+        if access_key is None and make:
             access_key = await self._made(principal.user_id, place.project_id)
-        return replace(principal, project_id=place.project_id, access_key=access_key)
+        return replace(principal, project_id=place.project_id, access_key=access_key or "")
 
     async def within_all(self, principal: Principal, projects: Iterable[str | None]) -> Act:
         found: dict[str | None, Principal | MooringError] = {}

@@ -77,7 +77,7 @@ class Questions:
         """What would become of a request: it is checked as a submission is, and placed on a trial."""
         async with self._one_at_a_time:
             await self._current()
-            acting = await self._acting.within(principal, request.project)
+            acting = await self._acting.within(principal, request.project, make=False)
             async with self._database.read() as connection:
                 known, grants = await pools.all_pools(connection), await pool_access.grants(connection)
                 new, pool = translate(request, acting, known, grants)

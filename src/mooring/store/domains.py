@@ -12,10 +12,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.access import Target, not_there
 from mooring.model.errors import Conflict
+from mooring.model.quotas import Scope, Tenant
 from mooring.store import actions
 from mooring.store.actions import Actor
 from mooring.store.ids import new_id
 from mooring.store.inserts import insert_new
+from mooring.store.leftovers import forget
 from mooring.store.policies import id_of, tell
 from mooring.store.tables import domains, policies, projects, users
 
@@ -104,6 +106,7 @@ async def remove(connection: AsyncConnection, name: str, *, actor: Actor, now: d
                 code="in-use",
                 details={what: count},
             )
+    await forget(connection, [Tenant(Scope.DOMAIN, str(found.id))])
     await connection.execute(delete(domains).where(domains.c.id == found.id))
     await actions.removed(connection, actor, "domain", name, found, now)
 

@@ -20,9 +20,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.access import Target, not_there
 from mooring.model.errors import Conflict
+from mooring.model.quotas import Scope, Tenant
 from mooring.model.tenants import KeyScope, Role
 from mooring.store import actions
 from mooring.store.actions import Actor
+from mooring.store.leftovers import forget
 from mooring.store.policies import id_of, tell
 from mooring.store.tables import domains, keypairs, policies, projects, users, workloads
 from mooring.store.types import AnyRow
@@ -227,6 +229,7 @@ async def remove(connection: AsyncConnection, access_key: str, *, actor: Actor, 
             code="in-use",
             details={"workloads": count},
         )
+    await forget(connection, [Tenant(Scope.KEYPAIR, access_key)])
     await connection.execute(delete(keypairs).where(keypairs.c.access_key == access_key))
     await actions.removed(connection, actor, "keypair", access_key, found, now)
 

@@ -43,7 +43,7 @@ async def add(
 ) -> None:
     """Make a user of the project's domain its member, or give a member another role."""
     if user.domain_id != project.domain_id:
-        raise not_there(f"user {user.username!r} in domain {project.domain!r}")
+        raise not_there(f"user {user.username!r}")
     values = {"user_id": user.id, "project_id": project.id, "role": role.value, "created_at": now}
     before = None
     if not await insert_new(connection, memberships, values):

@@ -126,7 +126,8 @@ async def remove(connection: AsyncConnection, name: str, *, actor: Actor, now: d
     found = await find(connection, name)
     if found.carriers:
         raise Conflict(
-            f"policy {name!r} is carried by {found.carriers} tenants; take it from them first",
+            f"policy {name!r} is carried by {found.carriers} tenant{'s' if found.carriers > 1 else ''};"
+            " take it away there first",
             code="in-use",
             details={"carriers": found.carriers},
         )

@@ -12,11 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.access import Target, not_there
 from mooring.model.errors import Conflict
+from mooring.model.quotas import Scope, Tenant
 from mooring.store import actions
 from mooring.store.actions import Actor
 from mooring.store.domains import Domain
 from mooring.store.ids import new_id
 from mooring.store.inserts import insert_new
+from mooring.store.leftovers import forget
 from mooring.store.policies import id_of, tell
 from mooring.store.tables import domains, keypairs, memberships, policies, projects, users, workloads
 
@@ -136,6 +138,8 @@ async def remove(connection: AsyncConnection, domain: str, name: str, *, actor: 
                 code="in-use",
                 details={table.name: count},
             )
+    own = (await connection.execute(select(keypairs.c.access_key).where(keypairs.c.project_id == found.id))).scalars()
+    await forget(connection, [Tenant(Scope.PROJECT, str(found.id)), *(Tenant(Scope.KEYPAIR, key) for key in own)])
     for table in (keypairs, memberships):
         await connection.execute(delete(table).where(table.c.project_id == found.id))
     await connection.execute(delete(projects).where(projects.c.id == found.id))

@@ -15,11 +15,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.access import Target, not_there
 from mooring.model.errors import Conflict
+from mooring.model.quotas import Scope, Tenant
 from mooring.model.tenants import Role
 from mooring.store import actions, keypairs, projects
 from mooring.store.actions import Actor
 from mooring.store.ids import new_id
 from mooring.store.inserts import insert_new
+from mooring.store.leftovers import forget
 from mooring.store.policies import id_of, tell
 from mooring.store.tables import (
     domains,
@@ -225,6 +227,10 @@ async def remove(connection: AsyncConnection, username: str, *, actor: Actor, no
                 code="in-use",
                 details={table.name: count},
             )
+    own = await keypairs.every(connection, user_id=found.id)
+    await forget(
+        connection, [Tenant(Scope.USER, str(found.id)), *(Tenant(Scope.KEYPAIR, key.access_key) for key in own)]
+    )
     for owned in (submissions, keypair_table, memberships, identities):
         await connection.execute(delete(owned).where(owned.c.user_id == found.id))
     await connection.execute(delete(users).where(users.c.id == found.id))

@@ -174,7 +174,7 @@ def _show(policy: PolicyView, output: Format) -> None:
         [
             ("policy", policy.name),
             *((name, _written(value)) for name, value in sorted(policy.rules.items())),
-            ("carried by", f"{policy.carriers} tenants"),
+            ("carried by", f"{policy.carriers} tenant{'s' if policy.carriers != 1 else ''}"),
             ("version", str(policy.version)),
         ]
     )
