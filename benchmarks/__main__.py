@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 
-NAMES = ("placement", "growth", "startup", "submission", "binding", "admission", "service")
+NAMES = ("placement", "growth", "startup", "submission", "binding", "admission", "accounting", "service")
 
 
 def main() -> int:

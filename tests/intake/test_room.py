@@ -143,5 +143,5 @@ async def test_the_answer_comes_from_the_store_with_the_quotas_of_whoever_asks(h
         ("project", "default", {"memory": "4Gi"})
     ]
     assert (await questions.free(harbour.principal, "simulated")).pools[0].boxes == []
-    with pytest.raises(NotFound, match="no pool 'nowhere'"):
+    with pytest.raises(NotFound, match="no pool 'nowhere' that you may use"):
         await questions.free(harbour.principal, "nowhere")

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import aiohttp
 from yarl import URL
 
-from mooring.client import operations, tenancy
+from mooring.client import accounting, operations, tenancy
 from mooring.client.address import canonical_address, proxy_for, resolve_server, tls_context
 from mooring.client.answers import read_answer, read_error, timed_out, unreachable, untrusted
 from mooring.client.authentication import Authentication
@@ -143,9 +143,9 @@ class AsyncClient:
     change_quota = _sent(operations.change_quota)
     create_join_token = _sent(operations.create_join_token)
 
-    usage = _sent(operations.usage)
-    workload_records = _sent(operations.workload_records)
-    free = _sent(operations.free)
+    usage = _sent(accounting.usage)
+    workload_records = _sent(accounting.workload_records)
+    free = _sent(accounting.free)
 
     health = _sent(operations.health)
     ready = _sent(operations.ready)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date
 from typing import Literal
 from uuid import uuid4
 
 from mooring.client.operation import Operation, Stream, given, segment
-from mooring.model.accounting import By
-from mooring.wire import accounting, api
+from mooring.wire import api
 from mooring.wire import pools as wire_pools
 from mooring.wire import sessions as sessions_wire
 from mooring.wire.explanation import Explanation
@@ -287,30 +285,6 @@ def change_quota(scope: str, tenant: str, change: QuotaChange) -> Operation[Quot
 def create_join_token(request: api.JoinTokenRequest) -> Operation[api.JoinToken]:
     """What one agent needs to join, once."""
     return Operation("POST", "/api/join-tokens", api.JoinToken, body=request)
-
-
-# --- accounting -----------------------------------------------------------------------------------------------------
-
-
-def usage(
-    by: By = By.PROJECT, *, since: date | None = None, until: date | None = None, pool: str | None = None
-) -> Operation[accounting.UsageReport]:
-    """What was used on these days, in slot hours."""
-    query = given(by=by, since=since, until=until, pool=pool)
-    return Operation("GET", "/api/usage", accounting.UsageReport, query=query)
-
-
-def workload_records(
-    *, since: date | None = None, until: date | None = None, pool: str | None = None, limit: int | None = None
-) -> Operation[accounting.WorkloadRecordList]:
-    """What is left of workloads that ended on these days, the last first."""
-    query = given(since=since, until=until, pool=pool, limit=limit)
-    return Operation("GET", "/api/usage/workloads", accounting.WorkloadRecordList, query=query)
-
-
-def free(pool: str | None = None) -> Operation[accounting.Room]:
-    """The largest requests that would start now."""
-    return Operation("GET", "/api/free", accounting.Room, query=given(pool=pool))
 
 
 # --- the server itself --------------------------------------------------------------------------------------------

@@ -119,9 +119,8 @@ class Leader:
                 self._start(group, "limits", self._limits.once, lambda: until_due(longest), _BURST_SECONDS)
                 self._start(group, "simulation", self._simulation.once, lambda: longest, _BURST_SECONDS)
                 self._start(group, "nodes", self._nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
-                self._start(
-                    group, "accounting", self._accounting.once, lambda: self._accounting_seconds, signalled=False
-                )
+                counting = self._accounting_seconds
+                self._start(group, "accounting", self._accounting.once, lambda: counting, signalled=False)
                 self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS, signalled=False)
                 if self._audit_seconds:
                     self._start(group, "audit", self._audit.once, lambda: self._audit_seconds, signalled=False)

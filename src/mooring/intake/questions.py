@@ -19,6 +19,7 @@ from mooring.intake.translation import translate
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
 from mooring.mirror.validators import installed_validators
+from mooring.model.access import not_there
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.devices import by_slot
 from mooring.model.errors import NotFound
@@ -29,7 +30,7 @@ from mooring.scheduling.explanation import Explanation as Explained
 from mooring.scheduling.plugins import NO_FACTORS
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Scheduler
-from mooring.store import dependencies, nodes, pools, workloads
+from mooring.store import dependencies, nodes, pool_access, pools, workloads
 from mooring.store.engine import Database
 from mooring.store.pools import Pool
 from mooring.store.views import workloads as views
@@ -110,12 +111,13 @@ class Questions:
     async def free(self, principal: Principal, pool: str | None) -> Room:
         """What would start now, in each pool or in one."""
         async with self._database.read() as connection:
-            known = [found for found in await pools.all_pools(connection) if pool in (None, found.name)]
-            if not known and pool is not None:
-                raise NotFound(f"there is no pool {pool!r}")
+            known, grants = await pools.all_pools(connection), await pool_access.grants(connection)
+            asked = [p for p in known if pool in (None, p.name) and pool_access.may_use(p, principal, grants)]
+            if not asked and pool is not None:
+                raise not_there(f"pool {pool!r} that you may use")
             there = await nodes.load(connection)
             left = await left_of(connection, principal, now())
-        rooms = [room_in(found.name, found.policy, there, principal, left) for found in known]
+        rooms = [room_in(found.name, found.policy, there, principal, left) for found in asked]
         return Room(pools=rooms, quotas=left.shown())
 
     async def _current(self) -> Mirror:

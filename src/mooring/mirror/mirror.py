@@ -43,9 +43,9 @@ _ENDS = frozenset(status for status in WorkloadStatus if is_workload_end(status)
 
 
 class Mirror:
-    def __init__(self, database: Database, accounting_interval: float = 300.0) -> None:
+    def __init__(self, database: Database, accounting_interval_seconds: float = 300.0) -> None:
         self._database = database
-        self._accounting_interval = accounting_interval
+        self._accounting_seconds = accounting_interval_seconds
         self._position = 0
         self.held_back = False
         """Something was committed that cannot be read yet, and no signal may come when it can."""
@@ -276,8 +276,8 @@ class Mirror:
         """Who used how much lately, as often as it is counted."""
         time = asyncio.get_running_loop().time()
         for name, pool in self.pools.items():
-            read_at = self._factors_read_at.get(name, -self._accounting_interval)
-            if pool.policy.sequencer in _BY_USE and time - read_at >= self._accounting_interval:
+            read_at = self._factors_read_at.get(name, -self._accounting_seconds)
+            if pool.policy.sequencer in _BY_USE and time - read_at >= self._accounting_seconds:
                 self._factors_read_at[name] = time
                 self.factors[name] = await factors(connection, name, pool.policy.fair_share, now())
 

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mooring.model.access import Sight
 from mooring.model.accounting import By
 from mooring.store.tables import domains, projects, usage_buckets, users, workload_records
+from mooring.store.views.sight import shown_to
 
 _bucket = usage_buckets.c
 _record = workload_records.c
@@ -40,12 +41,13 @@ async def usage(
 ) -> list[UsageRow]:
     """What was used on the days that begin in [since, until]."""
     name = _NAMES[by].label("name")
+    seen = shown_to(sight, domain_id=domains.c.id, project_id=_bucket.project_id, user_id=_bucket.user_id)
     query = (
         select(name, _bucket.slot_name, _bucket.amount, func.sum(_bucket.seconds))
         .join(projects, projects.c.id == _bucket.project_id)
         .join(domains, domains.c.id == projects.c.domain_id)
         .join(users, users.c.id == _bucket.user_id)
-        .where(_bucket.starts_at >= since, _bucket.starts_at <= until, *_seen(sight))
+        .where(_bucket.starts_at >= since, _bucket.starts_at <= until, seen)
         .group_by(name, _bucket.slot_name, _bucket.amount)
     )
     if pool is not None:
@@ -103,15 +105,6 @@ async def records(
     if pool is not None:
         query = query.where(_record.pool == pool)
     return [RecordRow(**row._mapping) for row in await connection.execute(query)]
-
-
-def _seen(sight: Sight) -> list[ColumnElement[bool]]:
-    if sight.everything:
-        return []
-    shown = [_bucket.project_id.in_(sight.project_ids), _bucket.user_id == sight.user_id]
-    if sight.domain_id is not None:
-        shown.append(projects.c.domain_id == sight.domain_id)
-    return [or_(*shown)]
 
 
 def _seen_records(sight: Sight, username: str) -> list[ColumnElement[bool]]:

@@ -1,0 +1,29 @@
+"""Operations of accounting: what was used, what is left of ended work, what would start now."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from mooring.client.operation import Operation, given
+from mooring.model.accounting import By
+from mooring.wire.accounting import Room, UsageReport, WorkloadRecordList
+
+
+def usage(
+    by: By = By.PROJECT, *, since: date | None = None, until: date | None = None, pool: str | None = None
+) -> Operation[UsageReport]:
+    """What was used on these days, in slot hours."""
+    return Operation("GET", "/api/usage", UsageReport, query=given(by=by, since=since, until=until, pool=pool))
+
+
+def workload_records(
+    *, since: date | None = None, until: date | None = None, pool: str | None = None, limit: int | None = None
+) -> Operation[WorkloadRecordList]:
+    """What is left of workloads that ended on these days, the last first."""
+    query = given(since=since, until=until, pool=pool, limit=limit)
+    return Operation("GET", "/api/usage/workloads", WorkloadRecordList, query=query)
+
+
+def free(pool: str | None = None) -> Operation[Room]:
+    """The largest requests that would start now."""
+    return Operation("GET", "/api/free", Room, query=given(pool=pool))
