@@ -159,8 +159,9 @@ def _dependencies(detail: WorkloadDetail) -> str:
 
 
 def _admission(detail: WorkloadDetail) -> str:
-    """The validators that let it wait at the last look."""
-    return ", ".join(str(failed.get("name")) for failed in (detail.admission or {}).get("failed", ()))
+    """What validators said no at the last look, and why."""
+    failed = (detail.admission or {}).get("failed", ())
+    return "; ".join(f"{reason['by']}: {reason['message']}" for reason in failed)
 
 
 _TASK_COLUMNS = (
