@@ -155,6 +155,15 @@ async def test_workloads_of_a_batch_depend_on_each_other_by_name(harbour: Harbou
     assert len(await harbour.rows(select(dependencies))) == 3
 
 
+@on_sqlite
+async def test_a_circle_is_told_in_the_order_of_waiting(harbour: Harbour):
+    requests = [body(name, dependencies=[after(other)]) for name, other in ("ab", "bc", "ca")]
+    answer = await Intake(harbour.database).submit_batch(harbour.principal, requests)
+    told = {item.error.message.split(": ")[1] for item in answer.workloads if item.error}
+    assert told <= {"a -> b -> c -> a", "b -> c -> a -> b", "c -> a -> b -> c"}
+    assert (answer.refused, len(told)) == (3, 1)
+
+
 async def test_singletons_stand_in_line_behind_the_one_before(harbour: Harbour):
     ids = [await submit(harbour, f"w{number}", singleton="turn") for number in range(3)]
     await submit(harbour, "apart", singleton="other")

@@ -42,8 +42,8 @@ def show_workload(client: Client, detail: WorkloadDetail, output: Format, *, all
         return
     shown = tasks if all_tasks or detail.array is None else tasks[:_SHOWN_OF_ARRAY]
     print()
-    given = any(task.devices for task in shown)
-    columns = [replace(c, wide=not given) if c.title == "DEVICES" else c for c in _TASK_COLUMNS]
+    told = {"DEVICES": any(task.devices for task in shown), "INDEX": detail.array is not None}
+    columns = [replace(column, wide=not told.get(column.title, not column.wide)) for column in _TASK_COLUMNS]
     show_table(columns, [_task_row(task, detail) for task in shown], output)
     if len(shown) < detail.replicas:
         show_line(f"{len(shown)} of {detail.replicas:,} tasks; --tasks lists all")
@@ -159,12 +159,14 @@ def _dependencies(detail: WorkloadDetail) -> str:
 
 
 def _admission(detail: WorkloadDetail) -> str:
-    """The validators that let it wait at the last look."""
-    return ", ".join(str(failed.get("name")) for failed in (detail.admission or {}).get("failed", ()))
+    """What validators said no at the last look, and why."""
+    failed = (detail.admission or {}).get("failed", ())
+    return "; ".join(f"{reason['by']}: {reason['message']}" for reason in failed)
 
 
 _TASK_COLUMNS = (
     Column("TASK", number=True),
+    Column("INDEX", number=True),
     Column("STATUS"),
     Column("NODE"),
     Column("DEVICES"),
@@ -182,7 +184,8 @@ _TASK_COLUMNS = (
 
 def _task_row(task: TaskView, detail: WorkloadDetail) -> list[Cell]:
     return [
-        str(task.index if detail.array is None else detail.array.first + detail.array.step * task.index),
+        str(task.index),
+        "" if detail.array is None else str(detail.array.first + detail.array.step * task.index),
         Styled(status_text(task.status, simulated=detail.simulated), status_style(task.status)),
         task.node or "",
         devices(task.devices),

@@ -39,7 +39,7 @@ def resolved(new: NewWorkload, asked: Sequence[DependencyRequest], known: Mappin
 
 
 def circle(new: Iterable[NewWorkload]) -> list[NewWorkload]:
-    """Workloads that depend on each other in a circle, in its order; none if there is no circle."""
+    """Workloads that depend on each other in a circle, each on the next; none if there is no circle."""
     of_id = {workload.id: workload for workload in new}
     graph = {
         workload.id: [other for other, _ in workload.terms.dependencies if other in of_id]
@@ -49,7 +49,8 @@ def circle(new: Iterable[NewWorkload]) -> list[NewWorkload]:
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        return [of_id[workload_id] for workload_id in error.args[1][:-1]]
+        # It tells them the other way round: each before the one that depends on it.
+        return [of_id[workload_id] for workload_id in reversed(error.args[1][1:])]
     return []
 
 
