@@ -165,6 +165,17 @@ async def test_tasks_that_work_together_start_again_together(harbour: Harbour):
     assert await harbour.findings() == []
 
 
+@on_sqlite
+async def test_nothing_comes_again_of_a_session_that_fails_already(harbour: Harbour):
+    await harbour.node("n1")
+    job = await session(harbour, tasks=2)
+    first, second = await harbour.run(job)
+    await fail(harbour, first)
+    await lose(harbour, second)
+    assert (await harbour.workload(job)).status == "FAILED"
+    assert await harbour.findings() == []
+
+
 # --- retries ---
 
 
