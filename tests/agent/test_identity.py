@@ -90,6 +90,13 @@ def test_a_container_may_change_its_environment_but_not_who_it_is():
     assert found["MOORING_TASK_ID"] == str(task.task_id)
 
 
+def test_a_task_is_told_its_place_in_its_workload_and_cannot_change_it():
+    task = msgspec.structs.replace(order("true"), variables={"MOORING_ARRAY_INDEX": "7"})
+    own = container("true", environment={"MOORING_ARRAY_INDEX": "8"})
+    found = environment(task, own, Identity(200_007, 200_007, (), "mooring-7"), Path("/srv/w"))
+    assert found["MOORING_ARRAY_INDEX"] == "7"
+
+
 def test_a_task_sees_its_own_devices_and_no_others():
     own = container("true", environment={"CUDA_VISIBLE_DEVICES": "0,1,2,3"})
     who = Identity(200_007, 200_007, (), "mooring-7")

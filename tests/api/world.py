@@ -140,7 +140,7 @@ class World:
         return workload_id
 
     async def add_node(self, name: str, **more: Any) -> None:
-        body = {"name": name, "simulated": True, "resources": {"cpu": 8, "memory": "16Gi"}, **more}
+        body = {"name": name, "simulated": True, "resources": {"cpu": 8, "memory": "16Gi", "storage": "1Ti"}, **more}
         answer = await self.client.post("/api/nodes", json=body, headers=await self.admin())
         assert answer.status_code == 201, answer.text
 

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from mooring.wire import api
+from mooring.wire import api, sessions
 from mooring.wire.explanation import Explanation
 
 Step = Callable[["FakeWorkload"], None]
@@ -212,7 +212,13 @@ class FakeServer:
             web.get("/api/workloads/{ref}/history", self._history),
             web.get("/api/workloads/{ref}/logs", self._logs),
             web.get("/api/workloads/{ref}/wait", self._wait),
+            web.get("/api/workloads/{ref}/tasks", self._tasks),
             web.post("/api/workloads/{ref}/scale", self._scale),
+            web.post("/api/workloads/{ref}/extend", self._extend),
+            web.post("/api/sessions", self._create_session),
+            web.get("/api/sessions", self._list),
+            web.get("/api/sessions/{ref}", self._get),
+            web.delete("/api/sessions/{ref}", self._remove),
             web.delete("/api/workloads/{ref}", self._remove),
             web.get("/api/nodes", self._nodes),
             web.post("/api/nodes", self._add_node),
@@ -407,6 +413,28 @@ class FakeServer:
         asked = api.ScaleRequest.model_validate(request[BODY])
         workload.view = workload.view.model_copy(update={"replicas": asked.replicas})
         return _json(api.WorkloadView(**workload.view.model_dump()), 202)
+
+    async def _tasks(self, request: web.Request) -> web.Response:
+        tasks = self.find(request.match_info["ref"]).view.tasks
+        limit, offset = int(request.query["limit"]), int(request.query["offset"])
+        page = api.TaskList(tasks=tasks[offset : offset + limit], total=len(tasks), limit=limit, offset=offset)
+        return _json(page)
+
+    async def _extend(self, request: web.Request) -> web.Response:
+        workload = self.find(request.match_info["ref"])
+        asked = sessions.ExtendRequest.model_validate(request[BODY])
+        seconds = int(asked.time or (workload.view.time_limit_seconds or 0) + int(asked.by or 0))
+        workload.view = workload.view.model_copy(update={"time_limit_seconds": seconds})
+        return _json(workload.view)
+
+    async def _create_session(self, request: web.Request) -> web.Response:
+        asked = sessions.SessionRequest.model_validate(request[BODY])
+        view = workload_view(asked.name or "made-up", type=asked.type, replicas=asked.cluster_size)
+        self.workloads[view.id] = FakeWorkload(view)
+        accepted = api.WorkloadAccepted(
+            id=view.id, name=view.name, status="PENDING", pool="default", simulated=False, message="accepted"
+        )
+        return _json(accepted, 202)
 
     async def _remove(self, request: web.Request) -> web.Response:
         workload = self.find(request.match_info["ref"])

@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from mooring.model.errors import (
     Unavailable,
 )
 from mooring.wire import api
+from mooring.wire.sessions import SessionRequest
 from tests.client.fake_server import FakeServer, Refusal, failed, running, succeeded
 
 PROCESS = api.WorkloadRequest(name="hello", containers=[api.ContainerRequest(command=["echo", "hello"])])
@@ -85,6 +87,19 @@ async def test_a_workload_goes_from_submission_to_its_end(server: FakeServer, bo
     assert (ended.status, ended.tasks[0].exit_code) == ("FAILED", 3)
     assert [row.new_status for row in (await both.call("history", "hello")).history] == ["PENDING", "RUNNING"]
     assert (await both.call("remove", "hello")).removed
+
+
+async def test_a_session_is_created_extended_and_cancelled(server: FakeServer, both: Both) -> None:
+    starts_at = datetime(2026, 5, 1, 12, tzinfo=UTC)
+    request = SessionRequest(name="train", type="batch", command=["true"], cluster_size=2, starts_at=starts_at)
+    accepted = await both.call("create_session", request)
+    assert server.last("POST", "/api/sessions").body["starts_at"] == "2026-05-01T12:00:00Z"
+    assert [one.name for one in (await both.call("sessions", type="batch")).workloads] == [accepted.name]
+    assert (await both.call("extend", "train", time=60)).time_limit_seconds == 60
+    assert (await both.call("extend", "train", by=30)).time_limit_seconds == 90
+    assert (await both.call("session", "train")).type == "batch"
+    assert len((await both.call("tasks", "train", limit=1, offset=1)).tasks) == 1
+    assert (await both.call("cancel_session", "train")).removed
 
 
 async def test_questions_are_asked_without_submitting(server: FakeServer, both: Both) -> None:

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from mooring.intake.circumstances import Circumstances
 from mooring.intake.translation import choose_pool, translate
 from mooring.model import slots
 from mooring.model.devices import DeviceDemand
@@ -33,7 +34,7 @@ GPU: dict[str, Any] = {"containers": [{"command": ["true"], "resources": {"gpu":
 
 def translated(pools: list[Pool] = POOLS, **request: Any) -> NewWorkload:
     body = {"containers": [{"command": ["true"]}], **request}
-    return translate(WorkloadRequest.model_validate(body), WHO, pools)[0]
+    return translate(WorkloadRequest.model_validate(body), Circumstances(WHO, pools))[0]
 
 
 @pytest.mark.parametrize(

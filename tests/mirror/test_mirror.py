@@ -13,10 +13,12 @@ from mooring.mirror import mirror as mirror_module
 from mooring.mirror.mirror import Mirror
 from mooring.model.constraints import Constraints, HostPort
 from mooring.model.decisions import Decision, Outcome
+from mooring.model.dependencies import Condition
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.nodes import Node
 from mooring.model.reasons import Reason
 from mooring.model.slots import parse_amounts
+from mooring.model.terms import Terms
 from mooring.model.workloads import Kind
 from mooring.store import nodes
 from mooring.store.engine import Connection
@@ -255,3 +257,20 @@ async def test_who_left_while_nobody_could_preempt_is_not_taken_for_a_resident(h
     await mirror.follow()
     await allow(True)
     assert mirror.residents.on(node_id) == ()
+
+
+async def test_who_waits_for_the_end_of_another_is_read_again_with_it(harbour: Harbour, mirror: Mirror):
+    first = await harbour.submit("first", terms=Terms(singleton="turn"))
+    needs = Terms(dependencies=((first, Condition.AFTER_ANY),))
+    second, third = (
+        await harbour.submit("second", terms=needs),
+        await harbour.submit("third", terms=Terms(singleton="turn")),
+    )
+    await mirror.follow()
+    assert [need.status for need in mirror.queue[second].dependencies] == ["PENDING"]
+    assert mirror.queue[third].behind == (first,)
+    await harbour.stop(first)
+    await mirror.follow()
+    assert [need.status for need in mirror.queue[second].dependencies] == ["CANCELLED"]
+    assert mirror.queue[third].behind == ()
+    assert await differences(mirror, harbour.database) == []

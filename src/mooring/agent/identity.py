@@ -104,7 +104,7 @@ def visible_devices(task: DesiredTask) -> dict[str, str]:
 
 def environment(task: DesiredTask, container: ContainerSpec, identity: Identity, work_folder: Path) -> dict[str, str]:
     """Nothing of the agent's own environment, then the container's; who it is and what it got cannot be overridden."""
-    fixed = {"MOORING_TASK_ID": str(task.task_id), **visible_devices(task)}
+    fixed = {"MOORING_TASK_ID": str(task.task_id), **task.variables, **visible_devices(task)}
     return {
         # An agent without root runs its own person's tasks, who expects to find the same programs as in a shell.
         "PATH": _PATH if identity.uid is not None else os.environ.get("PATH", _PATH),

@@ -7,13 +7,27 @@ from fastapi_swagger import patch_fastapi
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from mooring.api import auth, batches, deployment, errors, events, join_tokens, nodes, pools, server, users, workloads
+from mooring.api import (
+    auth,
+    batches,
+    deployment,
+    errors,
+    events,
+    join_tokens,
+    nodes,
+    pools,
+    server,
+    sessions,
+    users,
+    workloads,
+)
 from mooring.api.boundary import Boundary
 from mooring.api.services import Services
 from mooring.wire.fields import MAX_BATCH_BYTES
 
 _TAGS = [
     {"name": "workloads", "description": "Sessions and deployments: submit, watch, scale, remove."},
+    {"name": "sessions", "description": "Sessions: interactive, batch, inference and system."},
     {"name": "deployment", "description": "Deployments in the words of fog-compute."},
     {"name": "events", "description": "What happened: page by page, or as a stream."},
     {"name": "nodes", "description": "The machines that run tasks."},
@@ -38,7 +52,7 @@ def create_app(services: Services, *more: APIRouter) -> FastAPI:
         responses=errors.problems(429, 500),
     )
     app.state.services = services
-    for module in (batches, workloads, events, deployment, nodes, join_tokens, pools, auth, users, server):
+    for module in (batches, workloads, sessions, events, deployment, nodes, join_tokens, pools, auth, users, server):
         app.include_router(module.router)
     for router in more:
         app.include_router(router)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -17,10 +17,12 @@ from mooring.binding import preparing
 from mooring.clock import now
 from mooring.coordination.signals import Signal
 from mooring.model import lifecycle
+from mooring.model.arrays import Array
 from mooring.model.devices import Device
 from mooring.model.errors import Unavailable
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
+from mooring.model.workloads import Kind
 from mooring.store import agents, attempts, events, leadership, nodes, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
@@ -293,6 +295,16 @@ def _change(report: TaskReport) -> Change | None:
     )
 
 
+def variables_of(kind: str, array: Mapping[str, int] | None, tasks: int, task_index: int) -> dict[str, str]:
+    """What a task is told about its place in its workload: its index in an array, or its role in a session."""
+    if array is not None:
+        index = Array(**array, count=tasks).index(task_index)
+        return {"MOORING_ARRAY_INDEX": str(index), "MOORING_ARRAY_COUNT": str(tasks)}
+    if kind != Kind.SESSION:
+        return {}
+    return {"MOORING_ROLE": "sub" if task_index else "main", "MOORING_CLUSTER_SIZE": str(tasks)}
+
+
 def _desired_task(row: Any) -> DesiredTask:
     template = row.template
     status = TaskStatus(row.status)
@@ -313,6 +325,7 @@ def _desired_task(row: Any) -> DesiredTask:
         ),
         ports=[port for _, port in row.ports or ()],
         devices={slot: [(index, amount) for index, amount in shares] for slot, shares in (row.devices or {}).items()},
+        variables=variables_of(row.kind, row.array, row.replicas, row.task_index),
         containers=[ContainerSpec(**container) for container in template["containers"]],
         restart=template["restart"],
         max_restarts=template["max_restarts"],

@@ -18,6 +18,7 @@ from mooring.model.tenants import Principal
 from mooring.store.engine import Database
 from mooring.wire.api import AuditReport, BatchAccepted, NodeRequest, PoolChange, WorkloadAccepted, WorkloadRequest
 from mooring.wire.explanation import Explanation
+from mooring.wire.sessions import ExtendRequest
 
 
 class Intake(Protocol):
@@ -36,6 +37,8 @@ class Intake(Protocol):
         ...
 
     async def scale(self, principal: Principal, workload_id: UUID, replicas: int) -> None: ...
+
+    async def extend(self, principal: Principal, workload_id: UUID, asked: ExtendRequest) -> None: ...
 
     async def remove(
         self, principal: Principal, workload_id: UUID, *, keep: bool = False, force: bool = False

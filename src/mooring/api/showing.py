@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from mooring.model.attempts import AttemptRecord
 from mooring.model.decisions import SCORE_ONE
+from mooring.model.dependencies import Dependency
 from mooring.model.groups import group_of
 from mooring.model.slots import format_amounts, slot_type
 from mooring.store.constraints import decode_constraints
@@ -26,6 +27,7 @@ from mooring.wire.api import (
     WorkloadDetail,
     WorkloadView,
 )
+from mooring.wire.sessions import ArrayView, DependencyView
 
 
 def workload_view(row: WorkloadRow) -> WorkloadView:
@@ -44,6 +46,7 @@ def workload_view(row: WorkloadRow) -> WorkloadView:
         command=first["command"],
         replicas=row.replicas,
         running=row.running,
+        counts=dict(row.counts),
         resources=format_amounts(row.requested_slots),
         region=row.region,
         priority=row.priority,
@@ -57,7 +60,9 @@ def workload_view(row: WorkloadRow) -> WorkloadView:
     )
 
 
-def workload_detail(row: WorkloadRow, tasks: Sequence[TaskRow], *, to_owner: bool) -> WorkloadDetail:
+def workload_detail(
+    row: WorkloadRow, tasks: Sequence[TaskRow], dependencies: Sequence[Dependency], *, to_owner: bool
+) -> WorkloadDetail:
     environment = None
     if to_owner:
         environment = {container["name"]: container["environment"] for container in row.template["containers"]}
@@ -74,6 +79,29 @@ def workload_detail(row: WorkloadRow, tasks: Sequence[TaskRow], *, to_owner: boo
         preempts=row.preempts,
         preemptible=row.preemptible,
         min_available=row.min_available,
+        private=row.private,
+        starts_at=row.starts_at,
+        time_limit_seconds=row.time_limit_seconds,
+        signal=None if row.warning_signal is None else f"{row.warning_signal}@{row.warning_seconds}",
+        deadline_at=min((t.deadline_at for t in tasks if t.status == "RUNNING" and t.deadline_at), default=None),
+        dependencies=[dependency_view(dependency) for dependency in dependencies],
+        on_dependency_failure=row.on_dependency_failure,
+        singleton=row.singleton,
+        array=None if row.array is None else ArrayView(**row.array),
+        parallel=row.parallel,
+        retries=row.max_retries,
+        retry_on=None if row.retry_on is None else list(row.retry_on),
+        admission=None if row.admission is None else dict(row.admission),
+    )
+
+
+def dependency_view(dependency: Dependency) -> DependencyView:
+    return DependencyView(
+        id=dependency.workload_id,
+        name=dependency.name,
+        condition=dependency.condition,
+        status=dependency.status,
+        fate=dependency.fate,
     )
 
 
@@ -88,11 +116,13 @@ def task_view(row: TaskRow) -> TaskView:
         score=as_score(row.score),
         exit_code=row.exit_code,
         restarts=row.restarts,
+        failures=row.failures,
         reason=row.reason["message"] if row.reason is not None else None,
         devices={slot: list(shares) for slot, shares in (row.devices or {}).items()},
         created_at=row.created_at,
         started_at=row.started_at,
         ended_at=row.ended_at,
+        deadline_at=row.deadline_at,
     )
 
 

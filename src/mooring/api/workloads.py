@@ -16,18 +16,19 @@ from starlette.types import Receive, Scope, Send
 from mooring.api.access import IdempotencyHeader, Served, User, find_workload
 from mooring.api.errors import problems
 from mooring.api.services import Services
-from mooring.api.showing import attempt_row, history_row, workload_detail, workload_view
+from mooring.api.showing import attempt_row, history_row, task_view, workload_detail, workload_view
 from mooring.model.errors import Conflict, MooringError, NotAllowed, NotFound
-from mooring.model.lifecycle import WorkloadStatus
+from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
-from mooring.store import attempts
+from mooring.store import attempts, dependencies
 from mooring.store.views import history as history_views
 from mooring.store.views import workloads as views
 from mooring.store.views.workloads import Order, Progress, Selection, SortKey, TaskRow, WorkloadRow
 from mooring.wire.api import (
     HistoryList,
     ScaleRequest,
+    TaskList,
     WorkloadAccepted,
     WorkloadDetail,
     WorkloadList,
@@ -36,6 +37,7 @@ from mooring.wire.api import (
 )
 from mooring.wire.explanation import Explanation
 from mooring.wire.fields import INT32_MAX, Name
+from mooring.wire.sessions import ExtendRequest
 
 router = APIRouter(prefix="/api/workloads", tags=["workloads"], responses=problems(401, 422, 503))
 
@@ -43,10 +45,16 @@ log = structlog.get_logger()
 
 Sort = Literal["created_at", "-created_at", "name", "-name", "status", "-status", "priority", "-priority"]
 Status = Annotated[WorkloadStatus, BeforeValidator(lambda text: text.upper() if isinstance(text, str) else text)]
+TaskState = Annotated[TaskStatus, BeforeValidator(lambda text: text.upper() if isinstance(text, str) else text)]
 WaitFor = Literal["ended", "running", "changed"]
 
+All = Annotated[bool, Query(description="Also what ended more than an hour ago")]
+Everyone = Annotated[bool, Query(description="Those of every user, for admins")]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Offset = Annotated[int, Query(ge=0, le=INT32_MAX)]
+
 # What ended earlier than this is not listed unless all is asked for.
-_RECENTLY = timedelta(hours=1)
+RECENTLY = timedelta(hours=1)
 _LONGEST_WAIT_SECONDS = 300.0
 _MAX_HISTORY = 10_000
 # After this long without output the answer begins all the same, so that a follower's connection stands.
@@ -82,23 +90,30 @@ async def list_workloads(
     status: Annotated[list[Status] | None, Query(description="Any of these")] = None,
     kind: Kind | None = None,
     name: Name | None = None,
-    all: Annotated[bool, Query(description="Also what ended more than an hour ago")] = False,
-    everyone: Annotated[bool, Query(description="Those of every user, for admins")] = False,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    offset: Annotated[int, Query(ge=0, le=INT32_MAX)] = 0,
+    all: All = False,
+    everyone: Everyone = False,
+    limit: Limit = 100,
+    offset: Offset = 0,
     sort: Annotated[Sort, Query(description="With `-` the other way round")] = "-created_at",
 ) -> WorkloadList:
     """One's own workloads that are not removed."""
-    if everyone and not principal.is_admin:
-        raise NotAllowed("only an admin may list the workloads of everyone")
     selection = Selection(
         user_id=None if everyone else principal.user_id,
         statuses=frozenset(status) if status else None,
         kind=kind,
         name=name,
-        ended_since=None if all else services.now() - _RECENTLY,
+        ended_since=None if all else services.now() - RECENTLY,
     )
     order = Order(by=cast(SortKey, sort.removeprefix("-")), descending=sort.startswith("-"))
+    return await listed(services, principal, selection, order, limit=limit, offset=offset)
+
+
+async def listed(
+    services: Services, principal: Principal, selection: Selection, order: Order, *, limit: int, offset: int
+) -> WorkloadList:
+    """A page of the selected workloads, if this principal may list them."""
+    if selection.user_id is None and not principal.is_admin:
+        raise NotAllowed("only an admin may list the workloads of everyone")
     async with services.database.read() as connection:
         rows, total = await views.page(connection, selection, order, limit=limit, offset=offset)
     return WorkloadList(workloads=[workload_view(row) for row in rows], total=total, limit=limit, offset=offset)
@@ -107,7 +122,24 @@ async def list_workloads(
 @router.get("/{ref}", operation_id="get_workload", responses=problems(404))
 async def get_workload(services: Served, principal: User, ref: str) -> WorkloadDetail:
     """One workload by its id or name, with its tasks."""
-    return await _detail(services, principal, await find_workload(services, principal, ref))
+    return await detailed(services, principal, await find_workload(services, principal, ref))
+
+
+@router.get("/{ref}/tasks", operation_id="list_workload_tasks", responses=problems(404))
+async def list_tasks(
+    services: Served,
+    principal: User,
+    ref: str,
+    status: Annotated[list[TaskState] | None, Query(description="Any of these")] = None,
+    limit: Limit = 1000,
+    offset: Offset = 0,
+) -> TaskList:
+    """The newest attempts at a workload's tasks by index: an array has more than `get_workload` shows."""
+    row = await find_workload(services, principal, ref)
+    statuses = frozenset(status) if status else None
+    async with services.database.read() as connection:
+        rows, total = await views.page_of_tasks(connection, row.id, statuses=statuses, limit=limit, offset=offset)
+    return TaskList(tasks=[task_view(task) for task in rows], total=total, limit=limit, offset=offset)
 
 
 @router.get("/{ref}/history", operation_id="get_workload_history", responses=problems(404))
@@ -160,7 +192,7 @@ async def wait(
         if _has_come(wait_for, seen, known) or left <= 0:
             break
         await services.changes.wait(left, count)
-    return await _detail(services, principal, await find_workload(services, principal, str(row.id)))
+    return await detailed(services, principal, await find_workload(services, principal, str(row.id)))
 
 
 def _has_come(wait_for: WaitFor, seen: Progress, known_version: int) -> bool:
@@ -284,7 +316,16 @@ async def remove(
     return workload_view(await find_workload(services, principal, str(row.id)))
 
 
-async def _detail(services: Services, principal: Principal, row: WorkloadRow) -> WorkloadDetail:
+@router.post("/{ref}/extend", operation_id="extend_workload", responses=problems(400, 403, 404, 409, 413))
+async def extend(services: Served, principal: User, ref: str, request: ExtendRequest) -> WorkloadDetail:
+    """Change the time limit of a session, also while it runs."""
+    row = await find_workload(services, principal, ref)
+    await services.intake.extend(principal, row.id, request)
+    return await detailed(services, principal, await find_workload(services, principal, str(row.id)))
+
+
+async def detailed(services: Services, principal: Principal, row: WorkloadRow) -> WorkloadDetail:
     async with services.database.read() as connection:
         tasks = await views.tasks_of(connection, row.id)
-    return workload_detail(row, tasks, to_owner=row.user_id == principal.user_id)
+        needed = await dependencies.of(connection, [row.id])
+    return workload_detail(row, tasks, needed.get(row.id, ()), to_owner=row.user_id == principal.user_id)

@@ -90,7 +90,52 @@ TaintOption = Annotated[
         "--taint", metavar="KEY[=VALUE][:EFFECT]", help="Keeps away work that does not tolerate it; may be repeated."
     ),
 ]
+ImageOption = Annotated[
+    str | None, typer.Option("--image", "-i", metavar="IMAGE", help="A container image; without it a process.")
+]
+PriorityOption = Annotated[int | None, typer.Option(min=0, max=100, help="Higher is placed earlier.")]
+ProjectOption = Annotated[str | None, typer.Option(metavar="PROJECT", help="The project that it is for.")]
+PrivateOption = Annotated[bool, typer.Option("--private", help="Exempt from quotas; this needs a right.")]
+TimeOption = Annotated[
+    str | None, typer.Option("--time", metavar="TIME", help="End it so long after its start: 30m, 2h, 1-12:00:00.")
+]
+SignalOption = Annotated[
+    str | None,
+    typer.Option("--signal", metavar="SIGNAL@SECONDS", help="Warn it so many seconds before its time is over."),
+]
+StartAtOption = Annotated[
+    str | None, typer.Option("--start-at", metavar="TIME", help="Not before: 2026-05-01T12:00, or +2h from now.")
+]
+AfterOkOption = Annotated[
+    list[str] | None, typer.Option("--after-ok", metavar="NAME", help="Start when this has succeeded; may be repeated.")
+]
+AfterAnyOption = Annotated[
+    list[str] | None, typer.Option("--after-any", metavar="NAME", help="Start when this has ended; may be repeated.")
+]
+AfterFailOption = Annotated[
+    list[str] | None, typer.Option("--after-fail", metavar="NAME", help="Start when this has failed; may be repeated.")
+]
+KeepWaitingOption = Annotated[
+    bool, typer.Option("--keep-waiting", help="Stay in the queue when what it comes after ended the other way.")
+]
+SingletonOption = Annotated[
+    str | None, typer.Option("--singleton", metavar="WORD", help="One after the other with your others of this word.")
+]
+ArrayOption = Annotated[
+    str | None,
+    typer.Option("--array", metavar="FIRST-LAST[:STEP][%PARALLEL]", help="A task per index, in MOORING_ARRAY_INDEX."),
+]
+RetriesOption = Annotated[
+    int | None, typer.Option("--retries", metavar="N", min=0, help="Try a failed task again so often.")
+]
+RetryOnOption = Annotated[
+    str | None, typer.Option("--retry-on", metavar="CODES", help="Only after these exit codes: 1,75.")
+]
+TasksOption = Annotated[bool, typer.Option("--tasks", help="List all tasks of an array.")]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Submit nothing; show where it would go now, or why it would wait.")
+]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Do not wait for nodes that do not answer; they stay charged until they do.")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mooring.model.errors import InvalidInput
@@ -109,6 +110,78 @@ def group(written: str | None) -> GroupRequest | None:
     if len(rest) > 2 or rest[:1] not in ([], ["spread"], ["pack"]) or rest[1:] not in ([], ["strict"], ["preferred"]):
         raise InvalidInput(f"--group {written[:60]!r}: write NAME, NAME:spread, NAME:pack or NAME:pack:strict")
     return build(GroupRequest, name=name, direction=next(iter(rest), None), enforcement=next(iter(rest[1:]), None))
+
+
+def start(
+    *,
+    start_at: str | None,
+    after_ok: Iterable[str] | None,
+    after_any: Iterable[str] | None,
+    after_fail: Iterable[str] | None,
+    keep_waiting: bool,
+) -> dict[str, Any]:
+    """The fields that say when a workload may start."""
+    from mooring.wire.sessions import DependencyRequest
+
+    conditions = {"after-ok": after_ok, "after-any": after_any, "after-fail": after_fail}
+    dependencies = [
+        build(DependencyRequest, workload=name, condition=condition)
+        for condition, names in conditions.items()
+        for name in names or ()
+    ]
+    return {
+        "starts_at": None if start_at is None else moment(start_at),
+        "dependencies": dependencies or None,
+        "on_dependency_failure": "wait" if keep_waiting else None,
+    }
+
+
+def run_terms(
+    *,
+    time: str | None,
+    signal: str | None,
+    singleton: str | None,
+    array: str | None,
+    retries: int | None,
+    retry_on: str | None,
+) -> dict[str, Any]:
+    """The fields that say how long the tasks of a workload may take, and how often they are tried."""
+    from mooring.model.arrays import parse_array
+    from mooring.model.durations import parse_duration
+    from mooring.model.terms import parse_notice
+
+    for parse, written in ((parse_duration, time), (parse_notice, signal), (parse_array, array)):
+        if written is not None:
+            parse(written)
+    return {
+        "time": time,
+        "signal": signal,
+        "singleton": checked_name(singleton, what="singleton"),
+        "array": array,
+        "retries": retries,
+        "retry_on": None if retry_on is None else exit_codes(retry_on),
+    }
+
+
+def moment(written: str) -> datetime:
+    """A time, by this machine's clock and zone where it names none; `+2h`: from now."""
+    from mooring.model.durations import parse_duration
+
+    if written.startswith("+"):
+        return datetime.now().astimezone() + timedelta(seconds=parse_duration(written[1:]))
+    try:
+        return datetime.fromisoformat(written).astimezone()
+    except (ValueError, OverflowError):
+        raise InvalidInput(
+            f"{written[:40]!r} is no time; write 2026-05-01T12:00, or +2h for two hours from now"
+        ) from None
+
+
+def exit_codes(written: str) -> list[int]:
+    try:
+        return [int(code) for code in written.split(",")]
+    except ValueError:
+        raise InvalidInput(f"--retry-on {written[:40]!r}: write exit codes with commas between: 1,75") from None
 
 
 def taints(written: Iterable[str] | None) -> list[TaintRequest]:

@@ -86,6 +86,17 @@ def devices(by_slot: Mapping[str, Iterable[tuple[int, int]]]) -> str:
     return ", ".join(words)
 
 
+def counts_text(counts: Mapping[str, int]) -> str:
+    """`50 running, 120 succeeded`."""
+    return ", ".join(f"{number:,} {status.lower()}" for status, number in sorted(counts.items())) or NOTHING
+
+
+def progress_text(counts: Mapping[str, int], running: int, replicas: int) -> str:
+    """`3/5`, and how many of several tasks have ended: `50/10000 (120 succeeded)`."""
+    over = {status: number for status, number in counts.items() if status in ("SUCCEEDED", "FAILED", "CANCELLED")}
+    return f"{running}/{replicas}" + (f" ({counts_text(over)})" if over and replicas > 1 else "")
+
+
 def pairs(values: Mapping[str, str]) -> str:
     return ",".join(f"{name}={value}" for name, value in values.items()) or NOTHING
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from mooring.model.errors import InvalidInput
 from mooring.wire import api
+from mooring.wire import sessions as sessions_wire
 from mooring.wire.explanation import Explanation
 
 T = TypeVar("T")
@@ -182,9 +183,55 @@ def cancel(ref: str, *, force: bool = False) -> Operation[api.WorkloadView]:
     return Operation("DELETE", _workload_path(ref), api.WorkloadView, query=_query(keep=True, force=force or None))
 
 
+def tasks(
+    ref: str, *, status: str | None = None, limit: int | None = None, offset: int | None = None
+) -> Operation[api.TaskList]:
+    """The newest attempts at a workload's tasks by index, page by page: an array may have very many."""
+    query = _query(status=status, limit=limit, offset=offset)
+    return Operation("GET", _workload_path(ref, "tasks"), api.TaskList, query=query)
+
+
+def extend(ref: str, *, time: str | int | None = None, by: str | int | None = None) -> Operation[api.WorkloadDetail]:
+    """Change the time limit of a session to `time`, or make it longer `by` so much."""
+    given = {name: value for name, value in (("time", time), ("by", by)) if value is not None}
+    body = sessions_wire.ExtendRequest(**given)
+    return Operation("POST", _workload_path(ref, "extend"), api.WorkloadDetail, body=body)
+
+
 def logs(ref: str, *, task: int | None = None, tail: int | None = None, follow: bool = False) -> Stream:
     """The output of one task as bytes; with `follow` until the task has ended."""
     return Stream(_workload_path(ref, "logs"), _query(task=task, tail=tail, follow=follow or None))
+
+
+# --- sessions -----------------------------------------------------------------------------------------------------
+
+
+def create_session(request: sessions_wire.SessionRequest, *, key: str | None = None) -> Operation[api.WorkloadAccepted]:
+    """Ask for a session; it is accepted at once and placed soon after. Every call has a key of its own."""
+    return Operation("POST", "/api/sessions", api.WorkloadAccepted, body=request, key=key or uuid4().hex)
+
+
+def sessions(
+    *,
+    status: str | None = None,
+    type: str | None = None,
+    all: bool = False,
+    everyone: bool = False,
+    limit: int | None = None,
+    offset: int | None = None,
+) -> Operation[api.WorkloadList]:
+    """One's own sessions; with `all` those that ended longer ago, too; with `everyone` those of all users."""
+    query = _query(status=status, type=type, all=all or None, everyone=everyone or None, limit=limit, offset=offset)
+    return Operation("GET", "/api/sessions", api.WorkloadList, query=query)
+
+
+def session(ref: str) -> Operation[api.WorkloadDetail]:
+    return Operation("GET", f"/api/sessions/{_segment(ref)}", api.WorkloadDetail)
+
+
+def cancel_session(ref: str, *, force: bool = False) -> Operation[api.WorkloadView]:
+    """Stop a session and take it off the list; its history stays. With `force` without waiting for its nodes."""
+    return Operation("DELETE", f"/api/sessions/{_segment(ref)}", api.WorkloadView, query=_query(force=force or None))
 
 
 # --- events -------------------------------------------------------------------------------------------------------

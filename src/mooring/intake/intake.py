@@ -11,23 +11,29 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from mooring.clock import now
-from mooring.intake.batch import hash_of, name_taken, translate_batch
+from mooring.intake.batch import hash_of, name_taken, read_batch, translate_batch
+from mooring.intake.circumstances import Surroundings, of_project, policy_for
+from mooring.intake.dependencies import left_behind, resolved
+from mooring.intake.rules import longest_time, too_long
+from mooring.intake.terms import extended
 from mooring.intake.translation import translate
-from mooring.model.errors import Conflict, MooringError
+from mooring.model.errors import Conflict, InvalidInput, MooringError
 from mooring.model.lifecycle import WorkloadStatus
 from mooring.model.names import shown
 from mooring.model.reasons import Reason
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
-from mooring.store import pools, submissions, workloads
+from mooring.store import pools, submissions, time_limits, workloads
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database, is_taken
 from mooring.store.loading import lock_workloads
 from mooring.store.narration import narrate
 from mooring.store.submissions import Answered, Key
+from mooring.store.views import workloads as views
 from mooring.store.workloads import NewWorkload
 from mooring.wire.api import BatchAccepted, WorkloadAccepted, WorkloadRequest
 from mooring.wire.fields import Answer
+from mooring.wire.sessions import ExtendRequest
 
 _MOST_AT_ONCE = 1000
 _TRIES = 3
@@ -57,15 +63,16 @@ class Intake:
         self._database = database
         self._queue: list[_Submission[Any]] = []
         self._writing = False
-        self._pools: list[pools.Pool] = []
-        self._pools_read_at = 0.0
+        self._surroundings = Surroundings(database)
         self._writers: set[asyncio.Task[None]] = set()
 
     async def submit(
         self, principal: Principal, request: WorkloadRequest, *, key: str | None = None
     ) -> WorkloadAccepted:
         """With a key the same request again gets the same answer and changes nothing."""
-        new, pool = translate(request, principal, await self._known_pools())
+        circumstances = of_project(await self._surroundings.of(principal, [request]), request.project)
+        new, pool = translate(request, circumstances)
+        new = resolved(new, request.dependencies, circumstances.known)
 
         def answer(refused: Mapping[UUID, Conflict]) -> WorkloadAccepted:
             if new.id in refused:
@@ -86,7 +93,9 @@ class Intake:
         self, principal: Principal, requests: Sequence[object], *, key: str | None = None
     ) -> BatchAccepted:
         """Workloads as they were sent, each accepted or refused by itself, all in one transaction."""
-        batch = translate_batch(requests, principal, await self._known_pools())
+        read = read_batch(requests)
+        meant = [request for request in read if isinstance(request, WorkloadRequest)]
+        batch = translate_batch(read, await self._surroundings.of(principal, meant))
         digest = hash_of({"batch": requests}) if key else ""
         return await self._submit(batch.new, batch.answer, BatchAccepted.model_validate, principal, key, digest)
 
@@ -122,6 +131,30 @@ class Intake:
             return await workloads.scale(connection, workload_id, replicas, actor=str(principal.user_id), now=now())
 
         narrate(await self._database.write(work))
+
+    async def extend(self, principal: Principal, workload_id: UUID, asked: ExtendRequest) -> None:
+        """Change a session's time limit: up to what the pool and the asker's policy allow; for an admin to any."""
+        if (asked.time is None) == (asked.by is None):
+            raise InvalidInput("say either how long it may take in all (time) or how much longer (by)")
+
+        async def work(connection: Connection) -> None:
+            workload = (await lock_workloads(connection, [workload_id]))[workload_id]
+            if workload.kind != Kind.SESSION:
+                raise Conflict(f"{workload.name!r} is a {workload.kind}, which has no time limit", code="no-time-limit")
+            if workload.ended_at is not None or workload.stopping:
+                raise Conflict(f"{workload.name!r} is {workload.status.lower()}", code="already-ended")
+            row = await views.by_id(connection, workload_id, user_id=None)
+            assert row is not None
+            limit = extended(row.name, row.time_limit_seconds, asked)
+            pool = await pools.by_name(connection, row.pool)
+            assert pool is not None
+            longest = longest_time(pool.policy, await policy_for(connection, principal))
+            if not principal.is_admin and (refused := too_long(limit, longest)) is not None:
+                raise refused
+            if limit != row.time_limit_seconds:
+                await time_limits.change(connection, workload, limit, actor=str(principal.user_id), now=now())
+
+        await self._database.write(work)
 
     async def remove(self, principal: Principal, workload_id: UUID, *, keep: bool = False, force: bool = False) -> None:
         """Stop what runs and, unless it is to `keep` its place, take the workload off lists; its history stays.
@@ -182,15 +215,6 @@ class Intake:
         for submission, outcome in zip(group, outcomes, strict=True):
             _settle(submission, outcome)
 
-    async def _known_pools(self) -> list[pools.Pool]:
-        """Pools change rarely: what was read within the last second is good enough to choose one."""
-        time = asyncio.get_running_loop().time()
-        if not self._pools or time - self._pools_read_at > 1.0:
-            async with self._database.read() as connection:
-                self._pools = await pools.all_pools(connection)
-            self._pools_read_at = time
-        return self._pools
-
 
 async def _written(group: Sequence[_Submission[Any]], connection: Connection) -> list[Answer | MooringError]:
     """Write what is new of a group, with the answers that can be asked for again; what each is to be told."""
@@ -212,8 +236,8 @@ async def _written(group: Sequence[_Submission[Any]], connection: Connection) ->
             holder = taken.setdefault((new.principal.user_id, new.name), new.id)
             if holder != new.id:
                 refused[new.id] = name_taken(new)
-            elif new.id not in there:
-                accepted.append(new)
+        refused |= left_behind(submission.new, refused)
+        accepted += [new for new in submission.new if new.id not in refused and new.id not in there]
         try:
             answer = submission.answer(refused)
         except MooringError as error:

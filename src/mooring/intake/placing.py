@@ -17,6 +17,7 @@ from mooring.model.constraints import (
     Toleration,
 )
 from mooring.model.devices import DeviceDemand
+from mooring.model.errors import InvalidInput
 from mooring.model.labels import Operator, Requirement, Selector, equal_to
 from mooring.model.slots import slot_type
 from mooring.wire.placement import (
@@ -37,6 +38,8 @@ def constraints_of(
     """`labels` are the workload's: its tasks carry them, and spreading without a selector means them."""
     if asked is None:
         return Constraints(labels=tuple(sorted(labels.items())), project=project, images=tuple(images))
+    if asked.nodes_strictly and not asked.nodes:
+        raise InvalidInput("nodes_strictly names no nodes: it could run nowhere", code="invalid-constraint")
     if not labels and any(not (term.labels or term.match) for term in asked.spread):
         # Spread over its own tasks, which must then be known by something.
         labels = {OWN_LABEL: name}
@@ -61,6 +64,7 @@ def constraints_of(
         ports_wanted=asked.ports,
         devices=tuple(_demand(devices) for devices in asked.devices),
         designated=frozenset(asked.nodes),
+        designated_strictly=asked.nodes_strictly,
     )
 
 

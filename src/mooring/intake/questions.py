@@ -9,10 +9,13 @@ from uuid import UUID
 
 from mooring.clock import now
 from mooring.intake.batch import name_taken
+from mooring.intake.circumstances import Surroundings, of_project
+from mooring.intake.dependencies import resolved
 from mooring.intake.translation import translate
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
 from mooring.model.decisions import SCORE_ONE
+from mooring.model.dependencies import Dependency
 from mooring.model.devices import by_slot
 from mooring.model.errors import NotFound
 from mooring.model.tenants import Principal
@@ -20,7 +23,7 @@ from mooring.model.workloads import Task, Workload
 from mooring.scheduling.explanation import Explanation as Explained
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Scheduler
-from mooring.store import pools, workloads
+from mooring.store import dependencies, pools, workloads
 from mooring.store.engine import Database
 from mooring.store.pools import Pool
 from mooring.store.views import workloads as views
@@ -39,6 +42,7 @@ class Questions:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._surroundings = Surroundings(database)
         self._registry = Registry()
         self._registry.discover()
         self._one_at_a_time = asyncio.Lock()
@@ -72,12 +76,15 @@ class Questions:
         """What would become of a request: it is checked as a submission is, and placed on a trial."""
         async with self._one_at_a_time:
             await self._current()
+            circumstances = of_project(await self._surroundings.of(principal, [request]), request.project)
+            new, pool = translate(request, circumstances)
+            new = resolved(new, request.dependencies, circumstances.known)
             async with self._database.read() as connection:
-                new, pool = translate(request, principal, await pools.all_pools(connection))
                 taken = await workloads.names_in_use(connection, [new])
+                needs = await dependencies.as_they_stand(connection, new.terms.dependencies)
             if (principal.user_id, new.name) in taken:
                 raise name_taken(new)
-            workload = _as_workload(new, pool)
+            workload = _as_workload(new, pool, needs)
             scheduler = self._scheduler(pool)
             explained = await self._ask(partial(scheduler.explain, workload, now()))
         return _tried(workload, pool, explained)
@@ -107,7 +114,7 @@ class Questions:
             raise
 
 
-def _as_workload(new: NewWorkload, pool: Pool) -> Workload:
+def _as_workload(new: NewWorkload, pool: Pool, needs: tuple[Dependency, ...]) -> Workload:
     """A submission as placement would see it once it is written."""
     return Workload(
         id=new.id,
@@ -133,6 +140,13 @@ def _as_workload(new: NewWorkload, pool: Pool) -> Workload:
         on_insufficient=new.on_insufficient,
         constraints=new.constraints,
         preempts=new.preempts,
+        type=new.type,
+        access_key=new.principal.access_key,
+        private=new.terms.private,
+        starts_at=new.terms.starts_at,
+        parallel=None if new.terms.array is None else new.terms.array.parallel,
+        time_limit_seconds=new.terms.time_limit_seconds,
+        dependencies=needs,
     )
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID
 
+from mooring.intake.circumstances import Circumstances
 from mooring.intake.placing import constraints_of
+from mooring.intake.rules import check, usual_time
+from mooring.intake.terms import terms_of
 from mooring.intake.together import check_together, group_of_request
 from mooring.model.constraints import check_constraints
 from mooring.model.devices import DeviceDemand
 from mooring.model.errors import InvalidInput
 from mooring.model.groups import Direction, grouped
 from mooring.model.slots import Amounts, parse_amounts
-from mooring.model.tenants import Principal
 from mooring.model.workloads import Container, Kind, OnInsufficient, Restart, TaskTemplate
 from mooring.store.ids import new_id
 from mooring.store.pools import Pool
@@ -22,10 +25,16 @@ from mooring.wire.api import WorkloadRequest
 _RESERVED_PREFIX = "MOORING_"
 
 
-def translate(request: WorkloadRequest, principal: Principal, pools: Sequence[Pool]) -> tuple[NewWorkload, Pool]:
+def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[NewWorkload, Pool]:
+    """What is written, except for its dependencies."""
+    principal = circumstances.principal
     kind = Kind(request.kind)
-    template = _template(request, kind)
-    pool = choose_pool(request.pool, template.runtime, pools)
+    terms = terms_of(request)
+    replicas = request.replicas if terms.array is None else terms.array.count
+    template = _template(request, kind, replicas)
+    pool = choose_pool(request.pool, template.runtime, circumstances.pools)
+    if kind is Kind.SESSION and terms.time_limit_seconds is None:
+        terms = replace(terms, time_limit_seconds=usual_time(pool.policy, circumstances.policy))
     workload_id = new_id()
     name = request.name or _made_up_name(template, workload_id)
     constraints = constraints_of(
@@ -48,7 +57,7 @@ def translate(request: WorkloadRequest, principal: Principal, pools: Sequence[Po
         type=request.type if request.type != "batch" or kind is Kind.SESSION else "compute",
         principal=principal,
         pool_id=pool.id,
-        replicas=request.replicas,
+        replicas=replicas,
         template=template,
         region=request.region,
         priority=request.priority,
@@ -61,11 +70,13 @@ def translate(request: WorkloadRequest, principal: Principal, pools: Sequence[Po
         spread=request.spread and (group is None or group.direction is not Direction.PACK),
         max_per_node=request.max_per_node,
         on_insufficient=OnInsufficient(request.on_insufficient),
-        task_ids=tuple(new_id() for _ in range(request.replicas)),
+        task_ids=tuple(new_id() for _ in range(replicas)),
         preempts=request.preempts,
         preemptible=request.preemptible,
         min_available=request.min_available,
+        terms=terms,
     )
+    check(new, pool, circumstances)
     return new, pool
 
 
@@ -94,7 +105,7 @@ def choose_pool(name: str | None, runtime: str, pools: Sequence[Pool]) -> Pool:
     return offering[0]
 
 
-def _template(request: WorkloadRequest, kind: Kind) -> TaskTemplate:
+def _template(request: WorkloadRequest, kind: Kind, replicas: int) -> TaskTemplate:
     images = {container.image is not None for container in request.containers}
     if len(images) > 1:
         raise InvalidInput("the containers of a task all have an image, or none has", code="mixed-runtimes")
@@ -131,8 +142,8 @@ def _template(request: WorkloadRequest, kind: Kind) -> TaskTemplate:
         architecture=request.architecture,
     )
     for slot, amount in template.request.items():
-        if amount * request.replicas > 2**63 - 1:
-            raise InvalidInput(f"{slot}: {request.replicas} tasks of this size are too much", code="quantity-too-large")
+        if amount * replicas > 2**63 - 1:
+            raise InvalidInput(f"{slot}: {replicas} tasks of this size are too much", code="quantity-too-large")
     return template
 
 

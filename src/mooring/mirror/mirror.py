@@ -22,15 +22,16 @@ from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Cluster, with_host_ports
 from mooring.scheduling.residents import Residents
 from mooring.scheduling.typical import Typical
-from mooring.store import events, limits, nodes, pools, residents, workloads
+from mooring.store import dependencies, events, nodes, pools, residents, workloads
 from mooring.store.engine import Connection, Database
 
 _LOAD_SECONDS = 5.0
 _TYPICAL_SECONDS = 600.0
 _CONSTRAINTS_KEPT = 100_000
-_ENDS = frozenset(status for status in WorkloadStatus if is_workload_end(status))
 _STAYS = frozenset({TaskStatus.PREPARING, TaskStatus.RUNNING})
 """A task that comes to one of these is where it was, and occupies what it did."""
+
+_ENDS = frozenset(status for status in WorkloadStatus if is_workload_end(status))
 
 
 class Mirror:
@@ -80,8 +81,8 @@ class Mirror:
             news, self._position = await events.since(connection, self._position)
             self.held_back = await events.held_back(connection, self._position)
             await self._read_nodes(connection, self._moved(news))
-            told = {e.workload_id for e in news if e.workload_id is not None}
-            await self._read_workloads(connection, told | await limits.dependents(connection, _ended(news)))
+            changed = {e.workload_id for e in news if e.workload_id is not None}
+            await self._read_workloads(connection, changed | await dependencies.waiting_for(connection, _ended(news)))
             if not any(e.noun == "workload" and e.version == 1 for e in news):
                 await self._read_nodes(connection, set(self._unconfirmed))
             for placed in (e for e in news if e.noun == "pool" and e.kind == events.PLACED):
@@ -242,9 +243,9 @@ class Mirror:
             self.cluster.set_load(node_id, cpu_percent, memory_percent)
 
 
-def _ended(news: Iterable[Event]) -> list[UUID]:
-    """The workloads that came to their end, for which others may wait."""
-    return [e.object_id for e in news if e.noun == "workload" and e.kind in _ENDS]
+def _ended(news: Iterable[Event]) -> set[UUID]:
+    """The workloads that came to an end: others may have waited for it."""
+    return {event.object_id for event in news if event.noun == "workload" and event.kind in _ENDS}
 
 
 def _places_by_typical(policy: PoolPolicy) -> bool:

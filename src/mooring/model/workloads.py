@@ -157,7 +157,7 @@ class Workload:
     """It is not to start before."""
     dependencies: tuple[Dependency, ...] = ()
     behind: tuple[UUID, ...] = ()
-    """Workloads of the same turn that came before and have not ended: they run one after the other."""
+    """What came just before it in the same turn and has not ended: they run one after the other."""
     parallel: int | None = None
     """So many of its tasks have a node at the same time."""
     time_limit_seconds: int | None = None

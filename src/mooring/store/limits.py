@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mooring.model.dependencies import Condition, OnDependencyFailure
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus, is_end
 from mooring.model.reasons import Reason
-from mooring.store import sets, transitions
+from mooring.store import transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.derivation import Ends
 from mooring.store.endings import time_is_over
@@ -125,26 +125,3 @@ async def end_waiting(
 
 def _has_no_node(status: TaskStatus) -> bool:
     return status in _HAS_NO_NODE or is_end(status)
-
-
-async def dependents(connection: AsyncConnection, ended: Sequence[UUID]) -> set[UUID]:
-    """The living workloads that wait for these, by name or for their turn."""
-    if not ended:
-        return set()
-    other = workloads.alias()
-    turn = and_(other.c.user_id == workloads.c.user_id, other.c.singleton == workloads.c.singleton)
-    by_name = (
-        select(workloads.c.id)
-        .join(dependencies, dependencies.c.workload_id == workloads.c.id)
-        .where(sets.among(connection, dependencies.c.depends_on, ended), workloads.c.ended_at.is_(None))
-    )
-    by_turn = (
-        select(workloads.c.id)
-        .join(other, turn)
-        .where(
-            sets.among(connection, other.c.id, ended),
-            other.c.singleton.is_not(None),
-            workloads.c.ended_at.is_(None),
-        )
-    )
-    return set((await connection.execute(by_name.union(by_turn))).scalars())

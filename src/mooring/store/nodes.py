@@ -344,6 +344,21 @@ async def loads(connection: AsyncConnection) -> list[tuple[UUID, float, float]]:
     return [(row.id, row.cpu_percent, row.memory_percent) for row in rows]
 
 
+async def served_slots(connection: AsyncConnection) -> dict[UUID, frozenset[str]]:
+    """Per pool the slots that some node of it has; pools without nodes are not named."""
+    rows = await connection.execute(
+        select(nodes.c.pool_id, node_resources.c.slot_name)
+        .join(
+            node_resources, and_(node_resources.c.node_id == nodes.c.id, node_resources.c.allocatable > 0), isouter=True
+        )
+        .distinct()
+    )
+    found: dict[UUID, set[str]] = {}
+    for pool_id, slot in rows:
+        found.setdefault(pool_id, set()).update([slot] if slot is not None else ())
+    return {pool_id: frozenset(slots) for pool_id, slots in found.items()}
+
+
 async def lock(connection: AsyncConnection, node_id: UUID) -> None:
     """Nothing is placed on the node until the transaction ends. Locked after workloads and before counters."""
     await _locked(connection, node_id)

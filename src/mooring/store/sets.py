@@ -186,7 +186,7 @@ async def insert(writes: Writes, table: Table, rows: Sequence[Mapping[str, Any]]
 
 @lru_cache(maxsize=100)
 def _insertion(table: Table, columns: tuple[str, ...]) -> Statement:
-    names = ", ".join(columns)
+    names = ", ".join(map(_quoted, columns))
     kinds = {name: _kind(table.c[name].type) for name in columns}
     return Statement(f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {{rows}} i", kinds)
 
@@ -213,14 +213,20 @@ def _unnest(rows: Mapping[str, str]) -> str:
     arrays = ", ".join(
         f"${number}::{'text' if kind == 'jsonb' else kind}[]" for number, kind in enumerate(rows.values(), start=1)
     )
-    taken = ", ".join(f"{name}::jsonb AS {name}" if kind == "jsonb" else name for name, kind in rows.items())
-    names = ", ".join([*rows, "ordinality"])
+    given = {_quoted(name): kind for name, kind in rows.items()}
+    taken = ", ".join(f"{name}::jsonb AS {name}" if kind == "jsonb" else name for name, kind in given.items())
+    names = ", ".join([*given, "ordinality"])
     return f"(SELECT ordinality - 1 AS ordinal, {taken} FROM unnest({arrays}) WITH ORDINALITY AS given({names}))"
 
 
 def _json_each(rows: Mapping[str, str]) -> str:
-    taken = ", ".join(f"value ->> {number} AS {name}" for number, name in enumerate(rows))
+    taken = ", ".join(f"value ->> {number} AS {_quoted(name)}" for number, name in enumerate(rows))
     return f"(SELECT key AS ordinal, {taken} FROM json_each(?1))"
+
+
+def _quoted(name: str) -> str:
+    """A column may be called as a word of SQL."""
+    return f'"{name}"'
 
 
 def _sqlite_value(value: Any) -> Any:

@@ -13,18 +13,21 @@ from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.constraints import Constraints
+from mooring.model.dependencies import Dependency
 from mooring.model.lifecycle import OCCUPYING, ON_THE_WAY_OUT, TaskStatus, WorkloadStatus, is_end
 from mooring.model.reasons import Reason
 from mooring.model.slots import slot_type
 from mooring.model.tenants import Principal
+from mooring.model.terms import NO_TERMS, Terms
 from mooring.model.workloads import Kind, OnInsufficient, Task, TaskTemplate, Workload
-from mooring.store import events, sets, transitions
+from mooring.store import dependencies, events, sets, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks
 from mooring.store.constraints import decode_constraints, encode_constraints
 from mooring.store.history import Journal
 from mooring.store.ids import new_id
 from mooring.store.loading import lock_workloads
+from mooring.store.tables import dependencies as dependency_rows
 from mooring.store.tables import pools, resource_allocations, tasks, workloads
 from mooring.store.types import AnyRow
 
@@ -59,6 +62,13 @@ _SEEN_BY_PLACEMENT = [
         "reason",
         "constraints",
         "preempts",
+        "type",
+        "access_key",
+        "private",
+        "starts_at",
+        "parallel",
+        "time_limit_seconds",
+        "singleton",
     )
 ]
 
@@ -90,6 +100,7 @@ class NewWorkload:
     preempts: bool = True
     preemptible: bool = True
     min_available: int | None = None
+    terms: Terms = NO_TERMS
 
 
 class NewTask(NamedTuple):
@@ -124,6 +135,15 @@ async def submit(connection: AsyncConnection, new: Sequence[NewWorkload], now: d
 
 async def _submit(writes: sets.Writes, new: Sequence[NewWorkload], now: datetime) -> None:
     await sets.insert(writes, workloads, [_workload_row(w, now) for w in new])
+    await sets.insert(
+        writes,
+        dependency_rows,
+        [
+            {"workload_id": w.id, "depends_on": other, "condition": condition}
+            for w in new
+            for other, condition in w.terms.dependencies
+        ],
+    )
     wanted = [
         NewTask(task_id, w.id, index, w.template.request) for w in new for index, task_id in enumerate(w.task_ids)
     ]
@@ -213,8 +233,26 @@ def _workload_row(w: NewWorkload, now: datetime) -> dict[str, Any]:
         "labels": dict(w.labels),
         "constraints": encode_constraints(w.constraints),
         "next_index": w.replicas,
+        **_terms_row(w.terms),
         "created_at": now,
         "updated_at": now,
+    }
+
+
+def _terms_row(terms: Terms) -> dict[str, Any]:
+    notice, array = terms.notice, terms.array
+    return {
+        "private": terms.private,
+        "starts_at": terms.starts_at,
+        "time_limit_seconds": terms.time_limit_seconds,
+        "warning_signal": None if notice is None else notice.signal,
+        "warning_seconds": None if notice is None else notice.seconds,
+        "array": None if array is None else {"first": array.first, "step": array.step},
+        "parallel": None if array is None else array.parallel,
+        "max_retries": terms.max_retries,
+        "retry_on": None if terms.retry_on is None else list(terms.retry_on),
+        "on_dependency_failure": terms.on_dependency_failure,
+        "singleton": terms.singleton,
     }
 
 
@@ -245,7 +283,7 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
             failed_on[row.workload_id].add(row.node_id)
         else:
             occupied[row.workload_id][row.node_id] += 1
-    rows = await connection.execute(
+    found = await connection.execute(
         select(*_SEEN_BY_PLACEMENT, pools.c.name.label("pool_name"))
         .join(pools, pools.c.id == workloads.c.pool_id)
         .where(
@@ -254,14 +292,30 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
             workloads.c.status.not_in(list(ON_THE_WAY_OUT)),
         )
     )
+    rows = found.all()
+    needed = await dependencies.of(connection, waits.keys())
+    before = await dependencies.turns(connection, [(w.id, w.user_id, w.singleton) for w in rows if w.singleton])
     return [
-        as_placement_sees(row, waits[row.id], occupied.get(row.id, {}), frozenset(failed_on.get(row.id, ())))
+        as_placement_sees(
+            row,
+            waits[row.id],
+            occupied.get(row.id, {}),
+            failed_on=frozenset(failed_on.get(row.id, ())),
+            needs=needed.get(row.id, ()),
+            behind=(before[row.id],) if row.id in before else (),
+        )
         for row in rows
     ]
 
 
 def as_placement_sees(
-    row: AnyRow, waits: Sequence[Task], occupied: Mapping[UUID, int], failed_on: frozenset[UUID] = frozenset()
+    row: AnyRow,
+    waits: Sequence[Task],
+    occupied: Mapping[UUID, int],
+    *,
+    failed_on: frozenset[UUID] = frozenset(),
+    needs: tuple[Dependency, ...] = (),
+    behind: tuple[UUID, ...] = (),
 ) -> Workload:
     """A workload's row, with `pool_name`, and the tasks that need a node."""
     constraints = decode_constraints(row.constraints)
@@ -293,6 +347,14 @@ def as_placement_sees(
         waiting_reason=(row.reason or {}).get("message"),
         constraints=replace(constraints, failed_on=failed_on) if failed_on else constraints,
         preempts=row.preempts,
+        type=row.type,
+        access_key=row.access_key,
+        private=row.private,
+        starts_at=row.starts_at,
+        parallel=row.parallel,
+        time_limit_seconds=row.time_limit_seconds,
+        dependencies=needs,
+        behind=behind,
     )
 
 

@@ -99,6 +99,8 @@ class DesiredTask(msgspec.Struct, frozen=True, kw_only=True):
     """Ports of the node that are the task's own."""
     devices: dict[str, list[tuple[int, int]]] = {}
     """Per slot the devices of the node that are the task's own: index and amount."""
+    variables: dict[str, str] = {}
+    """What it is told about its place in its workload, in its environment."""
     containers: list[ContainerSpec]
     restart: Literal["never", "on-failure", "always"]
     max_restarts: int

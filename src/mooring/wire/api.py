@@ -30,6 +30,7 @@ from mooring.wire.fields import (
     Text,
 )
 from mooring.wire.placement import GroupRequest, PlacementRequest, TaintRequest
+from mooring.wire.sessions import TermsRequest, TermsView
 
 
 class ErrorBody(Answer):
@@ -108,7 +109,7 @@ class ContainerRequest(Request):
     """Amounts by slot: {"cpu": "500m", "memory": "2Gi", "gpu": 1}."""
 
 
-class WorkloadRequest(Request):
+class WorkloadRequest(TermsRequest):
     name: Name | None = None
     """None: one is made up."""
     kind: Literal["session", "deployment"] = "session"
@@ -172,12 +173,23 @@ class TaskView(Answer):
     """What its node was chosen with, 0..1."""
     exit_code: int | None
     restarts: int
+    failures: int = 0
+    """Of its own in earlier attempts: they use up retries."""
     reason: str | None
     devices: dict[str, list[tuple[int, int]]] = {}
     """Per slot the devices of its node that are its own: index and amount in base units."""
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
+    deadline_at: datetime | None = None
+    """When its time is over; known from its start on."""
+
+
+class TaskList(Answer):
+    tasks: list[TaskView]
+    total: int
+    limit: int
+    offset: int
 
 
 class WorkloadView(Answer):
@@ -195,6 +207,8 @@ class WorkloadView(Answer):
     command: list[str]
     replicas: int
     running: int
+    counts: dict[str, int] = {}
+    """How many of its tasks have which status."""
     resources: dict[str, str]
     region: str | None
     priority: int
@@ -208,8 +222,9 @@ class WorkloadView(Answer):
     version: int
 
 
-class WorkloadDetail(WorkloadView):
+class WorkloadDetail(WorkloadView, TermsView):
     tasks: list[TaskView]
+    """Of a large array the first ones only."""
     environment: dict[str, dict[str, str]] | None = None
     """By container; shown to the owner only."""
     stopping: bool = False
@@ -221,6 +236,8 @@ class WorkloadDetail(WorkloadView):
     preempts: bool = True
     preemptible: bool = True
     min_available: int | None = None
+    admission: dict[str, Any] | None = None
+    """The last look at it: when, the validators that it passed, and those that it failed with their records."""
 
 
 class WorkloadList(Answer):

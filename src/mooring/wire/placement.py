@@ -106,3 +106,5 @@ class PlacementRequest(Request):
     devices: Annotated[list[DevicesRequest], Field(max_length=_MANY)] = []
     nodes: Annotated[list[Name], Field(max_length=_MANY)] = []
     """Preferred before every score."""
+    nodes_strictly: bool = False
+    """Only those nodes; this needs a right."""

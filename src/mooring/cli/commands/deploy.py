@@ -9,6 +9,9 @@ import typer
 
 from mooring.cli.options import (
     WORK,
+    AfterAnyOption,
+    AfterFailOption,
+    AfterOkOption,
     ArchitectureOption,
     CpuOption,
     DryRunOption,
@@ -17,6 +20,8 @@ from mooring.cli.options import (
     GpuModelOption,
     GpuOption,
     GroupOption,
+    ImageOption,
+    KeepWaitingOption,
     LabelOption,
     MemoryOption,
     NoPreemptOption,
@@ -24,10 +29,14 @@ from mooring.cli.options import (
     OutputOption,
     PoolOption,
     PortsOption,
+    PriorityOption,
+    PrivateOption,
+    ProjectOption,
     RegionOption,
     SelectOption,
     ServerOption,
     SlotOption,
+    StartAtOption,
     StorageOption,
     TolerateOption,
 )
@@ -49,9 +58,7 @@ class OnInsufficient(StrEnum):
 def deploy(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")],
     command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="What to run, after --.")] = None,
-    image: Annotated[
-        str | None, typer.Option("--image", "-i", metavar="IMAGE", help="A container image; without it a process.")
-    ] = None,
+    image: ImageOption = None,
     replicas: Annotated[int, typer.Option("--replicas", "-n", min=1, help="How many to keep running.")] = 1,
     cpu: CpuOption = None,
     memory: MemoryOption = None,
@@ -89,12 +96,19 @@ def deploy(
     on_insufficient: Annotated[OnInsufficient, typer.Option(help="What to do when there is no room.")] = (
         OnInsufficient.WAIT
     ),
-    priority: Annotated[int | None, typer.Option(min=0, max=100, help="Higher is placed earlier.")] = None,
+    priority: PriorityOption = None,
     no_preempt: NoPreemptOption = False,
     not_preemptible: NotPreemptibleOption = False,
     min_available: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Preemption leaves so many replicas alone.")
     ] = None,
+    project: ProjectOption = None,
+    private: PrivateOption = False,
+    start_at: StartAtOption = None,
+    after_ok: AfterOkOption = None,
+    after_any: AfterAnyOption = None,
+    after_fail: AfterFailOption = None,
+    keep_waiting: KeepWaitingOption = False,
     dry_run: DryRunOption = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs.")] = True,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="How long to wait.")] = 300.0,
@@ -109,7 +123,7 @@ def deploy(
     from mooring.cli.explaining import show_explanation
     from mooring.cli.output import show_json, show_line
     from mooring.cli.progress import Progress
-    from mooring.cli.requests import assignments, build, checked_name, environment, placement, resources
+    from mooring.cli.requests import assignments, build, checked_name, environment, placement, resources, start
     from mooring.cli.requests import group as group_request
     from mooring.cli.waiting import is_up, wait_until
     from mooring.cli.words import status_text
@@ -153,6 +167,11 @@ def deploy(
         preempts=False if no_preempt else None,
         preemptible=False if not_preemptible else None,
         min_available=min_available,
+        project=checked_name(project, what="project"),
+        private=private or None,
+        **start(
+            start_at=start_at, after_ok=after_ok, after_any=after_any, after_fail=after_fail, keep_waiting=keep_waiting
+        ),
     )
     with connect(server) as client:
         if dry_run:

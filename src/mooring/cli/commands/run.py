@@ -12,7 +12,11 @@ import typer
 from mooring.cli.exits import ExitCode, say
 from mooring.cli.options import (
     WORK,
+    AfterAnyOption,
+    AfterFailOption,
+    AfterOkOption,
     ArchitectureOption,
+    ArrayOption,
     CpuOption,
     DryRunOption,
     EnvironmentOption,
@@ -20,17 +24,28 @@ from mooring.cli.options import (
     GpuModelOption,
     GpuOption,
     GroupOption,
+    ImageOption,
+    KeepWaitingOption,
     LabelOption,
     MemoryOption,
     NoPreemptOption,
     NotPreemptibleOption,
     PoolOption,
     PortsOption,
+    PriorityOption,
+    PrivateOption,
+    ProjectOption,
     RegionOption,
+    RetriesOption,
+    RetryOnOption,
     SelectOption,
     ServerOption,
+    SignalOption,
+    SingletonOption,
     SlotOption,
+    StartAtOption,
     StorageOption,
+    TimeOption,
     TolerateOption,
 )
 from mooring.cli.output import Format
@@ -54,9 +69,7 @@ class Restart(StrEnum):
 def run(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What to run.")],
     name: Annotated[str | None, typer.Option(metavar="NAME", help="What to call it; else one is made up.")] = None,
-    image: Annotated[
-        str | None, typer.Option("--image", "-i", metavar="IMAGE", help="A container image; without it a process.")
-    ] = None,
+    image: ImageOption = None,
     cpu: CpuOption = None,
     memory: MemoryOption = None,
     gpu: GpuOption = None,
@@ -75,18 +88,40 @@ def run(
     group: GroupOption = None,
     workdir: Annotated[str | None, typer.Option(metavar="FOLDER", help="The folder on the node to run in.")] = None,
     restart: Annotated[Restart | None, typer.Option(help="When to start it again after it ended.")] = None,
-    priority: Annotated[int | None, typer.Option(min=0, max=100, help="Higher is placed earlier.")] = None,
+    priority: PriorityOption = None,
     no_preempt: NoPreemptOption = False,
     not_preemptible: NotPreemptibleOption = False,
+    project: ProjectOption = None,
+    private: PrivateOption = False,
+    time: TimeOption = None,
+    signal_: SignalOption = None,
+    start_at: StartAtOption = None,
+    after_ok: AfterOkOption = None,
+    after_any: AfterAnyOption = None,
+    after_fail: AfterFailOption = None,
+    keep_waiting: KeepWaitingOption = False,
+    singleton: SingletonOption = None,
+    array: ArrayOption = None,
+    retries: RetriesOption = None,
+    retry_on: RetryOnOption = None,
     dry_run: DryRunOption = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Print its name and leave it running.")] = False,
     server: ServerOption = None,
 ) -> None:
-    """Run a command on the cluster, show its output live, and exit with its exit code."""
+    """Run a command on the cluster, show its output live, and exit with its exit code. An array is left running."""
     from mooring.cli.connection import connect
     from mooring.cli.explaining import show_explanation
     from mooring.cli.interrupts import Interrupts
-    from mooring.cli.requests import assignments, build, checked_name, environment, placement, resources
+    from mooring.cli.requests import (
+        assignments,
+        build,
+        checked_name,
+        environment,
+        placement,
+        resources,
+        run_terms,
+        start,
+    )
     from mooring.cli.requests import group as group_request
     from mooring.wire.api import ContainerRequest, WorkloadRequest
 
@@ -113,12 +148,18 @@ def run(
         placement=placement(select=select, tolerate=tolerate, ports=ports, gpu_models=gpu_model, gpu_memory=gpu_memory),
         preempts=False if no_preempt else None,
         preemptible=False if not_preemptible else None,
+        project=checked_name(project, what="project"),
+        private=private or None,
+        **start(
+            start_at=start_at, after_ok=after_ok, after_any=after_any, after_fail=after_fail, keep_waiting=keep_waiting
+        ),
+        **run_terms(time=time, signal=signal_, singleton=singleton, array=array, retries=retries, retry_on=retry_on),
     )
     with connect(server) as client:
         if dry_run:
             show_explanation(client.dry_run(request), Format.TABLE)
             return
-        if detach:
+        if detach or array is not None:
             print(client.submit(request).name)
             return
         with Interrupts() as interrupts:

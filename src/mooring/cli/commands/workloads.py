@@ -1,4 +1,4 @@
-"""`mooring scale`, `mooring cancel` and `mooring rm`: changing and ending workloads."""
+"""`mooring scale`, `extend`, `cancel` and `rm`: changing and ending workloads."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from mooring.cli.exits import ExitCode, report
 from mooring.cli.options import (
     WORK,
+    ForceOption,
     OutputOption,
     ServerOption,
     WorkloadArgument,
@@ -22,14 +23,9 @@ from mooring.cli.words import plural, status_text
 from mooring.model.errors import InvalidInput, MooringError, Unavailable
 
 if TYPE_CHECKING:
-    from mooring.client import Client
     from mooring.wire.api import WorkloadView
 
 app = typer.Typer()
-
-ForceOption = Annotated[
-    bool, typer.Option("--force", help="Do not wait for nodes that do not answer; they stay charged until they do.")
-]
 
 
 @app.command(rich_help_panel=WORK)
@@ -52,9 +48,38 @@ def scale(
 
 
 @app.command(rich_help_panel=WORK)
+def extend(
+    name: WorkloadArgument,
+    longer: Annotated[str | None, typer.Argument(metavar="+TIME", help="How much longer: +30m.")] = None,
+    time: Annotated[str | None, typer.Option(metavar="TIME", help="How long it may take in all: 2h.")] = None,
+    output: OutputOption = Format.TABLE,
+    server: ServerOption = None,
+) -> None:
+    """Give a session more time, also while it runs."""
+    from mooring.cli.connection import connect
+    from mooring.cli.words import instant
+    from mooring.model.durations import format_duration, parse_duration
+
+    if (longer is None) == (time is None):
+        raise InvalidInput("say how much longer, +30m, or how long in all, --time 2h")
+    by = None if longer is None else parse_duration(longer.removeprefix("+"))
+    with connect(server) as client:
+        detail = client.extend(name, time=None if time is None else parse_duration(time), by=by)
+    if output is Format.JSON:
+        show_json(detail)
+        return
+    end = "" if detail.deadline_at is None else f", until {instant(detail.deadline_at)}"
+    show_line(f"{detail.name}: at most {format_duration(detail.time_limit_seconds or 0)}{end}")
+
+
+@app.command(rich_help_panel=WORK)
 def cancel(names: WorkloadsArgument, force: ForceOption = False, server: ServerOption = None) -> None:
     """End workloads and leave them on the list."""
-    _end(names, server, lambda client, name: client.cancel(name, force=force))
+    from mooring.cli.connection import connect
+
+    with connect(server) as client:
+        worst = end_each(names, lambda name: client.cancel(name, force=force))
+    raise typer.Exit(worst)
 
 
 @app.command(rich_help_panel=WORK)
@@ -62,27 +87,28 @@ def rm(
     names: WorkloadsArgument, yes: YesOption = False, force: ForceOption = False, server: ServerOption = None
 ) -> None:
     """Stop workloads and take them off the list."""
-    if not yes:
-        _confirm(names)
-    _end(names, server, lambda client, name: client.remove(name, force=force))
-
-
-def _end(names: list[str], server: str | None, end: Callable[[Client, str], WorkloadView]) -> None:
-    """End each of them; what cannot be is said, and the others are ended all the same."""
     from mooring.cli.connection import connect
 
-    worst = ExitCode.OK
+    if not yes:
+        _confirm(names)
     with connect(server) as client:
-        for name in names:
-            try:
-                view = end(client, name)
-            except Unavailable:
-                raise
-            except MooringError as error:
-                worst = max(worst, report(error))
-            else:
-                show_line(f"{view.name}: {status_text(view.status, simulated=view.simulated)}")
+        worst = end_each(names, lambda name: client.remove(name, force=force))
     raise typer.Exit(worst)
+
+
+def end_each(names: list[str], end: Callable[[str], WorkloadView]) -> ExitCode:
+    """End one after the other; one that cannot be ended does not save the others."""
+    worst = ExitCode.OK
+    for name in names:
+        try:
+            view = end(name)
+        except Unavailable:
+            raise
+        except MooringError as error:
+            worst = max(worst, report(error))
+        else:
+            show_line(f"{view.name}: {status_text(view.status, simulated=view.simulated)}")
+    return worst
 
 
 def _confirm(names: list[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
@@ -12,11 +12,13 @@ from sqlalchemy import ColumnElement, Select, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import TaskStatus
+from mooring.store import sets
 from mooring.store.tables import pools, projects, tasks, users, workloads
+from mooring.store.types import AnyRow
 
 SortKey = Literal["created_at", "name", "status", "priority"]
 
-# All current tasks (a workload has at most 1000) and the newest of those that were replaced.
+# All current tasks (no workload but an array has more than 1000) and the newest of those that were replaced.
 _MAX_TASKS = 1200
 
 
@@ -34,7 +36,6 @@ class WorkloadRow:
     user_id: UUID
     user: str
     replicas: int
-    running: int
     template: Mapping[str, Any]
     requested_slots: Mapping[str, int]
     region: str | None
@@ -49,12 +50,30 @@ class WorkloadRow:
     min_available: int | None
     constraints: Mapping[str, Any]
     reason: Mapping[str, Any] | None
+    private: bool
+    starts_at: datetime | None
+    time_limit_seconds: int | None
+    warning_signal: str | None
+    warning_seconds: int | None
+    array: Mapping[str, int] | None
+    parallel: int | None
+    max_retries: int
+    retry_on: Sequence[int] | None
+    on_dependency_failure: str
+    singleton: str | None
+    admission: Mapping[str, Any] | None
     created_at: datetime
     updated_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
     removed_at: datetime | None
     version: int
+    counts: Mapping[str, int]
+    """How many of its current tasks have which status."""
+
+    @property
+    def running(self) -> int:
+        return self.counts.get(TaskStatus.RUNNING, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +88,13 @@ class TaskRow:
     score: int | None
     exit_code: int | None
     restarts: int
+    failures: int
     reason: Mapping[str, Any] | None
     devices: Mapping[str, Sequence[tuple[int, int]]] | None
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
+    deadline_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +137,7 @@ async def page(
     rows = await connection.execute(
         _workloads().where(*conditions).order_by(*_ordering(order)).limit(limit).offset(offset)
     )
-    return [WorkloadRow(**row._mapping) for row in rows], int(total)
+    return await _counted(connection, rows.all()), int(total)
 
 
 async def by_id(connection: AsyncConnection, workload_id: UUID, *, user_id: UUID | None) -> WorkloadRow | None:
@@ -124,53 +145,48 @@ async def by_id(connection: AsyncConnection, workload_id: UUID, *, user_id: UUID
     query = _workloads().where(workloads.c.id == workload_id)
     if user_id is not None:
         query = query.where(workloads.c.user_id == user_id)
-    row = (await connection.execute(query)).one_or_none()
-    return WorkloadRow(**row._mapping) if row is not None else None
+    return next(iter(await _counted(connection, (await connection.execute(query)).all())), None)
 
 
 async def by_name(connection: AsyncConnection, name: str, *, user_id: UUID) -> WorkloadRow | None:
     """The user's workload that the name means: one that is not removed and alive before others, then the newest."""
-    row = (
-        await connection.execute(
-            _workloads()
-            .where(workloads.c.user_id == user_id, workloads.c.name == name)
-            .order_by(
-                workloads.c.removed_at.is_not(None),
-                workloads.c.ended_at.is_not(None),
-                workloads.c.created_at.desc(),
-                workloads.c.id.desc(),
-            )
-            .limit(1)
+    rows = await connection.execute(
+        _workloads()
+        .where(workloads.c.user_id == user_id, workloads.c.name == name)
+        .order_by(
+            workloads.c.removed_at.is_not(None),
+            workloads.c.ended_at.is_not(None),
+            workloads.c.created_at.desc(),
+            workloads.c.id.desc(),
         )
-    ).one_or_none()
-    return WorkloadRow(**row._mapping) if row is not None else None
+        .limit(1)
+    )
+    return next(iter(await _counted(connection, rows.all())), None)
 
 
 async def tasks_of(connection: AsyncConnection, workload_id: UUID) -> list[TaskRow]:
-    """The tasks by index and attempt; of attempts that were replaced long ago only the newest."""
+    """The tasks by index and attempt: current ones (of a large array the first) and the newest that were replaced."""
     rows = await connection.execute(
-        select(
-            tasks.c.id,
-            tasks.c.task_index,
-            tasks.c.attempt,
-            tasks.c.current,
-            tasks.c.status,
-            tasks.c.node_id,
-            tasks.c.node_name,
-            tasks.c.score,
-            tasks.c.exit_code,
-            tasks.c.restarts,
-            tasks.c.reason,
-            tasks.c.devices,
-            tasks.c.created_at,
-            tasks.c.started_at,
-            tasks.c.ended_at,
-        )
+        _tasks()
         .where(tasks.c.workload_id == workload_id)
-        .order_by(tasks.c.current.desc(), tasks.c.created_at.desc(), tasks.c.id.desc())
+        .order_by(tasks.c.current.desc(), tasks.c.created_at.desc(), tasks.c.task_index, tasks.c.id.desc())
         .limit(_MAX_TASKS)
     )
     return sorted((TaskRow(**row._mapping) for row in rows), key=lambda task: (task.task_index, task.attempt))
+
+
+async def page_of_tasks(
+    connection: AsyncConnection, workload_id: UUID, *, statuses: frozenset[str] | None, limit: int, offset: int
+) -> tuple[list[TaskRow], int]:
+    """One page of the current tasks by index, and how many there are in all."""
+    conditions = [tasks.c.workload_id == workload_id, tasks.c.current]
+    if statuses is not None:
+        conditions.append(tasks.c.status.in_(sorted(statuses)))
+    total = (await connection.execute(select(func.count()).select_from(tasks).where(*conditions))).scalar_one()
+    rows = await connection.execute(
+        _tasks().where(*conditions).order_by(tasks.c.task_index).limit(limit).offset(offset)
+    )
+    return [TaskRow(**row._mapping) for row in rows], int(total)
 
 
 async def progress(connection: AsyncConnection, workload_id: UUID) -> Progress | None:
@@ -182,14 +198,24 @@ async def progress(connection: AsyncConnection, workload_id: UUID) -> Progress |
     return Progress(row.status, row.ended_at is not None, row.version) if row is not None else None
 
 
-def _workloads() -> Select[Any]:
-    running = (
-        select(func.count())
-        .select_from(tasks)
-        .where(tasks.c.workload_id == workloads.c.id, tasks.c.current, tasks.c.status == TaskStatus.RUNNING)
-        .correlate(workloads)
-        .scalar_subquery()
+async def _counted(connection: AsyncConnection, rows: Sequence[AnyRow]) -> list[WorkloadRow]:
+    """Workloads with how many of their tasks have which status, all asked at once."""
+    counts: dict[UUID, dict[str, int]] = {row.id: {} for row in rows}
+    found = await connection.execute(
+        select(tasks.c.workload_id, tasks.c.status, func.count())
+        .where(sets.among(connection, tasks.c.workload_id, counts.keys()), tasks.c.current)
+        .group_by(tasks.c.workload_id, tasks.c.status)
     )
+    for workload_id, status, number in found:
+        counts[workload_id][status] = number
+    return [WorkloadRow(**row._mapping, counts=counts[row.id]) for row in rows]
+
+
+def _tasks() -> Select[Any]:
+    return select(*(tasks.c[each.name] for each in fields(TaskRow)))
+
+
+def _workloads() -> Select[Any]:
     return (
         select(
             workloads.c.id,
@@ -204,7 +230,6 @@ def _workloads() -> Select[Any]:
             workloads.c.user_id,
             users.c.name.label("user"),
             workloads.c.replicas,
-            running.label("running"),
             workloads.c.template,
             workloads.c.requested_slots,
             workloads.c.region,
@@ -219,6 +244,18 @@ def _workloads() -> Select[Any]:
             workloads.c.min_available,
             workloads.c.constraints,
             workloads.c.reason,
+            workloads.c.private,
+            workloads.c.starts_at,
+            workloads.c.time_limit_seconds,
+            workloads.c.warning_signal,
+            workloads.c.warning_seconds,
+            workloads.c.array,
+            workloads.c.parallel,
+            workloads.c.max_retries,
+            workloads.c.retry_on,
+            workloads.c.on_dependency_failure,
+            workloads.c.singleton,
+            workloads.c.admission,
             workloads.c.created_at,
             workloads.c.updated_at,
             workloads.c.started_at,

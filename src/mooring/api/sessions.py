@@ -1,0 +1,111 @@
+"""Sessions: a thin translation to and from workloads."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from mooring.api.access import IdempotencyHeader, Served, User, find_workload
+from mooring.api.errors import problems
+from mooring.api.showing import workload_view
+from mooring.api.workloads import RECENTLY, All, Everyone, Limit, Offset, Status, detailed, listed
+from mooring.model.workloads import Kind
+from mooring.store.views.workloads import Order, Selection
+from mooring.wire.api import (
+    ContainerRequest,
+    WorkloadAccepted,
+    WorkloadDetail,
+    WorkloadList,
+    WorkloadRequest,
+    WorkloadView,
+)
+from mooring.wire.placement import PlacementRequest
+from mooring.wire.sessions import SessionRequest, SessionType, TermsRequest
+
+router = APIRouter(prefix="/api/sessions", tags=["sessions"], responses=problems(401, 422, 503))
+
+
+@router.post("", status_code=202, operation_id="create_session", responses=problems(400, 403, 404, 409, 413))
+async def create(
+    services: Served,
+    principal: User,
+    request: SessionRequest,
+    response: Response,
+    idempotency_key: IdempotencyHeader = None,
+) -> WorkloadAccepted:
+    """Ask for a session. It is durable when this answers; it is placed soon after."""
+    accepted = await services.intake.submit(principal, as_workload(request), key=idempotency_key)
+    response.headers["Location"] = f"{services.public_url.rstrip('/')}/api/sessions/{accepted.id}"
+    return accepted
+
+
+@router.get("", operation_id="list_sessions", responses=problems(403))
+async def list_sessions(
+    services: Served,
+    principal: User,
+    status: Annotated[list[Status] | None, Query(description="Any of these")] = None,
+    type: SessionType | None = None,
+    all: All = False,
+    everyone: Everyone = False,
+    limit: Limit = 100,
+    offset: Offset = 0,
+) -> WorkloadList:
+    """One's own sessions that are not removed, the newest first."""
+    selection = Selection(
+        user_id=None if everyone else principal.user_id,
+        statuses=frozenset(status) if status else None,
+        kind=Kind.SESSION,
+        type=type,
+        ended_since=None if all else services.now() - RECENTLY,
+    )
+    return await listed(services, principal, selection, Order(), limit=limit, offset=offset)
+
+
+@router.get("/{ref}", operation_id="get_session", responses=problems(404))
+async def get_session(services: Served, principal: User, ref: str) -> WorkloadDetail:
+    """One session by its id or name, with its tasks."""
+    return await detailed(services, principal, await find_workload(services, principal, ref, kind=Kind.SESSION))
+
+
+@router.delete("/{ref}", status_code=202, operation_id="cancel_session", responses=problems(404, 409))
+async def cancel(
+    services: Served,
+    principal: User,
+    ref: str,
+    force: Annotated[bool, Query(description="Do not wait for nodes that do not answer")] = False,
+) -> WorkloadView:
+    """Stop a session and take it off the list: at once if it has no node yet. Its history stays."""
+    row = await find_workload(services, principal, ref, kind=Kind.SESSION)
+    await services.intake.remove(principal, row.id, force=force)
+    return workload_view(await find_workload(services, principal, str(row.id)))
+
+
+def as_workload(request: SessionRequest) -> WorkloadRequest:
+    """The same workload in the words of `POST /api/workloads`; what was not said stays unsaid."""
+    terms = {name: getattr(request, name) for name in TermsRequest.model_fields if name in request.model_fields_set}
+    single_node = request.mode == "single-node"
+    return WorkloadRequest(
+        **terms,
+        name=request.name,
+        kind="session",
+        type=request.type,
+        pool=request.pool,
+        containers=[
+            ContainerRequest(
+                image=request.image,
+                command=request.command,
+                environment=request.environment,
+                resources=request.resources,
+            )
+        ],
+        replicas=request.cluster_size,
+        gang=request.cluster_size > 1,
+        single_node=single_node,
+        architecture=request.architecture,
+        priority=request.priority,
+        labels=request.labels,
+        placement=PlacementRequest(nodes=request.nodes, nodes_strictly=request.nodes_strictly)
+        if request.nodes or request.nodes_strictly
+        else None,
+    )

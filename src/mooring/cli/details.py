@@ -1,0 +1,201 @@
+"""One workload for people: what it asked for, how it stands, and its tasks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from mooring.cli.output import Cell, Column, Format, Styled, show_fields, show_json, show_line, show_table
+from mooring.cli.words import (
+    age,
+    amounts,
+    command_text,
+    counts_text,
+    devices,
+    instant,
+    pairs,
+    reason_text,
+    status_style,
+    status_text,
+)
+from mooring.model.durations import format_duration
+
+if TYPE_CHECKING:
+    from mooring.client import Client
+    from mooring.wire.api import TaskView, WorkloadDetail
+
+_PAGE = 1000
+_SHOWN_OF_ARRAY = 20
+
+
+def show_workload(client: Client, detail: WorkloadDetail, output: Format, *, all_tasks: bool) -> None:
+    """Of a large array the first tasks only, unless all are asked for."""
+    tasks = [task for task in detail.tasks if task.current or output is Format.WIDE]
+    if all_tasks:
+        tasks = detail.tasks = _all_tasks(client, detail)
+    if output is Format.JSON:
+        show_json(detail)
+        return
+    _show_fields(detail)
+    if not tasks:
+        return
+    shown = tasks if all_tasks or detail.array is None else tasks[:_SHOWN_OF_ARRAY]
+    print()
+    told = {"DEVICES": any(task.devices for task in shown), "INDEX": detail.array is not None}
+    columns = [replace(column, wide=not told.get(column.title, not column.wide)) for column in _TASK_COLUMNS]
+    show_table(columns, [_task_row(task, detail) for task in shown], output)
+    if len(shown) < detail.replicas:
+        show_line(f"{len(shown)} of {detail.replicas:,} tasks; --tasks lists all")
+
+
+def _all_tasks(client: Client, detail: WorkloadDetail) -> list[TaskView]:
+    found: list[TaskView] = []
+    while page := client.tasks(str(detail.id), limit=_PAGE, offset=len(found)).tasks:
+        found += page
+    return found
+
+
+def _show_fields(detail: WorkloadDetail) -> None:
+    from mooring.cli.cures import cure
+
+    state = status_text(detail.status, simulated=detail.simulated)
+    show_fields(
+        [
+            ("name", detail.name),
+            ("id", str(detail.id)),
+            ("kind", f"{detail.kind} ({detail.type})"),
+            ("status", Styled(f"{state}, stopping" if detail.stopping else state, status_style(detail.status))),
+            ("replicas", f"{detail.running} of {detail.replicas} running"),
+            ("array", _array(detail)),
+            ("pool", detail.pool),
+            ("region", detail.region or ""),
+            ("user", f"{detail.user} (project {detail.project})"),
+            ("image", detail.image or ""),
+            ("command", command_text(detail.command)),
+            ("resources", amounts(detail.resources)),
+            ("together", _together(detail)),
+            ("priority", _priority(detail)),
+            ("private", "yes" if detail.private else ""),
+            ("time", _time(detail)),
+            ("retries", _retries(detail)),
+            ("after", _dependencies(detail)),
+            ("singleton", detail.singleton or ""),
+            ("starts", instant(detail.starts_at) if detail.starts_at else ""),
+            ("labels", pairs(detail.labels)),
+            ("created", f"{instant(detail.created_at)} ({age(detail.created_at)} ago)"),
+            ("started", instant(detail.started_at)),
+            ("ended", instant(detail.ended_at)),
+            ("reason", reason_text(detail.reason)),
+            ("admission", _admission(detail)),
+        ]
+    )
+    for container, variables in (detail.environment or {}).items():
+        for variable, value in variables.items():
+            show_line(f"environment of {container}: {variable}={value}")
+    if detail.reason and detail.status != "RUNNING" and (advice := cure(detail)):
+        show_line(f"hint: {advice}")
+    if detail.status == "PENDING":
+        show_line(f"`mooring explain {detail.name}` shows which nodes lack what")
+
+
+def _together(detail: WorkloadDetail) -> str:
+    """How its tasks belong together, and to other work."""
+    parts = [
+        "all start together" if detail.gang and detail.replicas > 1 else "",
+        "" if detail.min_tasks is None else f"at least {detail.min_tasks} start together",
+        "all on one node" if detail.single_node else "",
+        f"packed by {', '.join(detail.pack)}" if detail.pack else "",
+        "" if detail.group is None else f"group {detail.group}",
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def _priority(detail: WorkloadDetail) -> str:
+    parts = [
+        str(detail.priority),
+        "" if detail.preempts else "does not preempt",
+        "" if detail.preemptible else "not preemptible",
+        "" if detail.min_available is None else f"at least {detail.min_available} stay",
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def _array(detail: WorkloadDetail) -> str:
+    """Its indexes, and how many of them have come how far."""
+    if detail.array is None:
+        return ""
+    array = detail.array
+    last = array.first + array.step * (detail.replicas - 1)
+    step = f" by {array.step}" if array.step > 1 else ""
+    most = f", at most {detail.parallel:,} at a time" if detail.parallel else ""
+    return f"{array.first}-{last}{step}{most}: {counts_text(detail.counts)}"
+
+
+def _time(detail: WorkloadDetail) -> str:
+    if detail.time_limit_seconds is None:
+        return ""
+    parts = [f"at most {format_duration(detail.time_limit_seconds)}"]
+    if detail.signal is not None:
+        parts.append(f"signal {detail.signal}")
+    if detail.deadline_at is not None:
+        parts.append(f"over at {instant(detail.deadline_at)} (in {age(datetime.now(UTC), until=detail.deadline_at)})")
+    return "; ".join(parts)
+
+
+def _retries(detail: WorkloadDetail) -> str:
+    if not detail.retries:
+        return ""
+    codes = "" if detail.retry_on is None else f" after exit code {', '.join(map(str, detail.retry_on))}"
+    used = sum(task.failures for task in detail.tasks if task.current)
+    return f"up to {detail.retries}{codes}; {used} used"
+
+
+def _dependencies(detail: WorkloadDetail) -> str:
+    words = [f"{need.condition} {need.name} ({need.status.lower()}, {need.fate})" for need in detail.dependencies]
+    if words and detail.on_dependency_failure == "wait":
+        words.append("keeps waiting")
+    return "; ".join(words)
+
+
+def _admission(detail: WorkloadDetail) -> str:
+    """What validators said no at the last look, and why."""
+    failed = (detail.admission or {}).get("failed", ())
+    return "; ".join(f"{reason['by']}: {reason['message']}" for reason in failed)
+
+
+_TASK_COLUMNS = (
+    Column("TASK", number=True),
+    Column("INDEX", number=True),
+    Column("STATUS"),
+    Column("NODE"),
+    Column("DEVICES"),
+    Column("ATTEMPT", number=True),
+    Column("RESTARTS", number=True),
+    Column("EXIT", number=True),
+    Column("AGE", number=True),
+    Column("SCORE", wide=True, number=True),
+    Column("STARTED", wide=True),
+    Column("ENDED", wide=True),
+    Column("ID", wide=True),
+    Column("REASON"),
+)
+
+
+def _task_row(task: TaskView, detail: WorkloadDetail) -> list[Cell]:
+    return [
+        str(task.index),
+        "" if detail.array is None else str(detail.array.first + detail.array.step * task.index),
+        Styled(status_text(task.status, simulated=detail.simulated), status_style(task.status)),
+        task.node or "",
+        devices(task.devices),
+        str(task.attempt),
+        str(task.restarts),
+        "" if task.exit_code is None else str(task.exit_code),
+        age(task.started_at or task.created_at, until=task.ended_at),
+        "" if task.score is None else f"{task.score:.2f}",
+        instant(task.started_at),
+        instant(task.ended_at),
+        str(task.id),
+        task.reason or "",
+    ]

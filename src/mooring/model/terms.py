@@ -1,0 +1,56 @@
+"""The terms of a workload: when it may start, how long its tasks may take, and how often they are tried."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from mooring.model.arrays import Array
+from mooring.model.dependencies import Condition, OnDependencyFailure
+from mooring.model.errors import InvalidInput
+
+SIGNALS = ("HUP", "INT", "QUIT", "USR1", "USR2", "TERM", "CONT", "WINCH")
+"""What a task may be sent as a warning."""
+_NOTICE = re.compile(rf"(?:SIG)?({'|'.join(SIGNALS)})(?:@(\d{{1,7}}))?", re.ASCII)
+_NOTICE_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """The signal that a task is sent so many seconds before its time is over."""
+
+    signal: str
+    seconds: int
+
+
+def parse_notice(written: str) -> Notice:
+    """`SIGNAL[@SECONDS]`."""
+    match = _NOTICE.fullmatch(written.upper())
+    if match is None:
+        raise InvalidInput(
+            f"signal {written[:40]!r}: write SIGNAL@SECONDS, such as USR1@300; signals are {', '.join(SIGNALS)}",
+            code="invalid-signal",
+        )
+    seconds = match[2]
+    return Notice(match[1], _NOTICE_SECONDS if seconds is None else int(seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    private: bool = False
+    starts_at: datetime | None = None
+    time_limit_seconds: int | None = None
+    notice: Notice | None = None
+    array: Array | None = None
+    max_retries: int = 0
+    retry_on: tuple[int, ...] | None = None
+    """Exit codes after which it is tried again; None: after any."""
+    dependencies: tuple[tuple[UUID, Condition], ...] = ()
+    on_dependency_failure: OnDependencyFailure = OnDependencyFailure.CANCEL
+    singleton: str | None = None
+    """Workloads of one user with the same word run one after the other."""
+
+
+NO_TERMS = Terms()

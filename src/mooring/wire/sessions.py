@@ -1,0 +1,143 @@
+"""Sessions as they travel, and the terms of every workload: when it starts, how long it takes, how often it runs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints
+
+from mooring.model.durations import LONGEST_SECONDS
+from mooring.wire.fields import (
+    MAX_COMMAND,
+    MAX_ENVIRONMENT,
+    MAX_LABELS,
+    MAX_TASKS,
+    Answer,
+    EnvironmentName,
+    Image,
+    LabelName,
+    Name,
+    Quantity,
+    Request,
+    ShortText,
+    SlotName,
+    Text,
+)
+
+_MOST_DEPENDENCIES = 100
+_MOST_NODES = 32
+
+
+def _no_number(value: object) -> object:
+    if not isinstance(value, str | datetime):
+        raise ValueError("write a time with its zone, such as 2026-05-01T12:00:00Z")
+    return value
+
+
+Duration = (
+    Annotated[str, StringConstraints(min_length=1, max_length=40)] | Annotated[int, Field(ge=1, le=LONGEST_SECONDS)]
+)
+Instant = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_no_number)]
+WorkloadReference = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[^\x00]*$")]
+SessionType = Literal["interactive", "batch", "inference", "system"]
+
+
+class DependencyRequest(Request):
+    """Another workload of one's own by its id or name; in a batch also one of the same batch by its name."""
+
+    workload: WorkloadReference
+    condition: Literal["after-ok", "after-any", "after-fail"] = "after-ok"
+
+
+class TermsRequest(Request):
+    """When a workload may start, how long its tasks may take, and how often they are tried."""
+
+    project: Name | None = None
+    """None: the project that the login acts in."""
+    private: bool = False
+    """Exempt from quotas, with a cap of its own; this needs a right."""
+    starts_at: Instant | None = None
+    """Not before."""
+    time: Duration | None = None
+    """Each task ends so long after its start: seconds, `30m`, `1-12:00:00`. None: what the pool or the policy says."""
+    signal: Annotated[str, StringConstraints(max_length=40)] | None = None
+    """What a task is sent how many seconds before its time is over: `USR1@300`."""
+    dependencies: Annotated[list[DependencyRequest], Field(max_length=_MOST_DEPENDENCIES)] = []
+    on_dependency_failure: Literal["cancel", "wait"] = "cancel"
+    singleton: Name | None = None
+    """Workloads of one user with the same word run one after the other."""
+    array: Annotated[str, StringConstraints(max_length=40)] | None = None
+    """A task for each index: `0-9999`, `1-100:2`, and with `%50` at most fifty of them at the same time."""
+    retries: Annotated[int, Field(ge=0, le=1000)] = 0
+    """How often a task that failed is tried again; the loss of a node uses no retry."""
+    retry_on: Annotated[list[Annotated[int, Field(ge=-64, le=255)]], Field(min_length=1, max_length=64)] | None = None
+    """Exit codes after which it is tried again. None: after any."""
+
+
+class SessionRequest(TermsRequest):
+    """One container, or one process, on one node or on several that start together."""
+
+    name: Name | None = None
+    """None: one is made up."""
+    type: SessionType = "interactive"
+    pool: Name | None = None
+    image: Image | None = None
+    """None: a process on the node itself."""
+    command: Annotated[list[Text], Field(max_length=MAX_COMMAND)] = []
+    environment: Annotated[dict[EnvironmentName, Text], Field(max_length=MAX_ENVIRONMENT)] = {}
+    resources: Annotated[dict[SlotName, Quantity], Field(max_length=32)] = {}
+    """Of each of its tasks."""
+    cluster_size: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1
+    """So many tasks that start together: the first has the role `main`, the others `sub`."""
+    mode: Literal["single-node", "multi-node"] = "multi-node"
+    """`single-node`: all its tasks on one node."""
+    nodes: Annotated[list[Name], Field(max_length=_MOST_NODES)] = []
+    """Preferred before all others."""
+    nodes_strictly: bool = False
+    """Only those nodes; this needs a right."""
+    architecture: ShortText | None = None
+    priority: Annotated[int, Field(ge=0, le=100)] = 10
+    labels: Annotated[dict[LabelName, ShortText], Field(max_length=MAX_LABELS)] = {}
+
+
+class ExtendRequest(Request):
+    """One of both: the new time limit, or how much longer than the present one."""
+
+    time: Duration | None = None
+    by: Duration | None = None
+
+
+class DependencyView(Answer):
+    id: UUID
+    name: str
+    condition: str
+    status: str
+    fate: str
+    """`open`, `met`, or `broken` where it can never be met any more."""
+
+
+class ArrayView(Answer):
+    """The task with index n has the array's index first + step x n."""
+
+    first: int
+    step: int
+
+
+class TermsView(Answer):
+    """As of `TermsRequest`, with what became of them."""
+
+    private: bool = False
+    starts_at: datetime | None = None
+    time_limit_seconds: int | None = None
+    signal: str | None = None
+    deadline_at: datetime | None = None
+    """When the time of the task that runs longest is over."""
+    dependencies: list[DependencyView] = []
+    on_dependency_failure: str = "cancel"
+    singleton: str | None = None
+    array: ArrayView | None = None
+    parallel: int | None = None
+    retries: int = 0
+    retry_on: list[int] | None = None

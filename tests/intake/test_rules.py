@@ -1,0 +1,148 @@
+"""Rules of policy and pool that waiting cannot cure."""
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from mooring.intake.circumstances import Circumstances
+from mooring.intake.rules import longest_time, usual_time
+from mooring.intake.translation import translate
+from mooring.model.errors import InvalidInput, MooringError, NotAllowed
+from mooring.model.policies import NO_POLICY, Policy, Right
+from mooring.model.pools import PoolPolicy
+from mooring.model.tenants import Principal, Role
+from mooring.store.pools import Pool
+from mooring.store.workloads import NewWorkload
+from mooring.wire.api import WorkloadRequest
+
+POOL_ID = UUID(int=9)
+WHO = Principal(UUID(int=1), "ada", Role.USER, UUID(int=2), UUID(int=3), "AK")
+ADMIN = replace(WHO, role=Role.ADMIN)
+STRICT = {"nodes": ["n1"], "nodes_strictly": True}
+
+
+def translated(
+    policy: Policy = NO_POLICY,
+    *,
+    pool: PoolPolicy | None = None,
+    who: Principal = WHO,
+    served: frozenset[str] | None = None,
+    **request: Any,
+) -> NewWorkload:
+    there = Pool(POOL_ID, "lab", pool or PoolPolicy("locality"), frozenset({"process"}), False)
+    circumstances = Circumstances(who, [there], policy, {} if served is None else {POOL_ID: served})
+    body = {"containers": [{"command": ["true"], "resources": request.pop("resources", {})}], **request}
+    return translate(WorkloadRequest.model_validate(body), circumstances)[0]
+
+
+@pytest.mark.parametrize(
+    ("policy", "pool", "request_body", "code", "kind"),
+    [
+        pytest.param(Policy(max_priority=50), {}, {"priority": 51}, "priority-too-high", NotAllowed, id="priority"),
+        pytest.param(NO_POLICY, {}, {"private": True}, "right-missing", NotAllowed, id="private"),
+        pytest.param(NO_POLICY, {}, {"type": "system"}, "right-missing", NotAllowed, id="system"),
+        pytest.param(NO_POLICY, {}, {"placement": STRICT}, "right-missing", NotAllowed, id="designated"),
+        pytest.param(Policy(max_time_seconds=60), {}, {"time": 61}, "time-limit-too-long", InvalidInput, id="time"),
+        pytest.param(
+            Policy(max_time_seconds=90),
+            {"max_time_seconds": 60},
+            {"time": "61s"},
+            "time-limit-too-long",
+            InvalidInput,
+            id="time in the pool",
+        ),
+    ],
+)
+def test_a_user_is_refused_and_an_admin_is_not(
+    policy: Policy, pool: dict[str, Any], request_body: dict[str, Any], code: str, kind: type[MooringError]
+):
+    with pytest.raises(kind) as refused:
+        translated(policy, pool=PoolPolicy("locality", **pool), **request_body)
+    assert refused.value.code == code
+    assert translated(policy, pool=PoolPolicy("locality", **pool), who=ADMIN, **request_body).name
+
+
+@pytest.mark.parametrize(
+    ("right", "request_body"),
+    [(Right.PRIVATE, {"private": True}), (Right.SYSTEM, {"type": "system"}), (Right.DESIGNATE, {"placement": STRICT})],
+)
+def test_a_right_allows_what_its_name_says_and_no_more(right: Right, request_body: dict[str, Any]):
+    assert translated(Policy(rights=frozenset({right})), **request_body).name
+    with pytest.raises(NotAllowed):
+        translated(Policy(rights=frozenset(Right) - {right}), **request_body)
+
+
+@pytest.mark.parametrize(
+    ("policy", "pool", "request_body", "code"),
+    [
+        pytest.param(Policy(max_tasks=2), {}, {"replicas": 3}, "too-many-tasks", id="tasks"),
+        pytest.param(Policy(max_array_size=2), {}, {"array": "0-2"}, "array-too-large", id="array"),
+        pytest.param(NO_POLICY, {}, {"array": "0-10000"}, "array-too-large", id="the usual size of arrays"),
+        pytest.param(NO_POLICY, {"allowed_types": ("batch",)}, {"type": "interactive"}, "type-not-allowed", id="type"),
+        pytest.param(
+            NO_POLICY,
+            {"allowed_types": ("batch",)},
+            {"kind": "deployment", "type": "storage"},
+            "type-not-allowed",
+            id="deployment",
+        ),
+        pytest.param(NO_POLICY, {}, {"signal": "USR1@60"}, "invalid-signal", id="a signal before no end"),
+        pytest.param(NO_POLICY, {}, {"time": 60, "signal": "USR1@60"}, "invalid-signal", id="a signal at the start"),
+    ],
+)
+def test_what_holds_for_everybody(policy: Policy, pool: dict[str, Any], request_body: dict[str, Any], code: str):
+    for who in (WHO, ADMIN):
+        with pytest.raises(InvalidInput) as refused:
+            translated(policy, pool=PoolPolicy("locality", **pool), who=who, **request_body)
+        assert refused.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("policy", "request_body"),
+    [
+        (Policy(max_priority=50, max_tasks=3, max_time_seconds=60), {"priority": 50, "replicas": 3, "time": 60}),
+        (Policy(max_tasks=1, max_array_size=5), {"array": "1-9:2"}),
+        (Policy(max_priority=0, max_tasks=0, max_array_size=0, max_time_seconds=0), {"priority": 100, "time": "9d"}),
+        (NO_POLICY, {"array": "1-10000", "time": "1h", "signal": "USR1@3599"}),
+    ],
+)
+def test_a_limit_itself_is_allowed_and_none_or_zero_is_no_limit(policy: Policy, request_body: dict[str, Any]):
+    assert translated(policy, **request_body).name
+
+
+def test_a_slot_that_no_node_of_the_pool_has_is_refused_with_those_that_they_have():
+    with pytest.raises(InvalidInput, match="has gpu; its nodes have cpu, memory") as refused:
+        translated(served=frozenset({"memory", "cpu"}), resources={"cpu": 1, "gpu": 1, "storage": 0})
+    assert refused.value.details == {"pool": "lab", "missing": ["gpu"], "served": ["cpu", "memory"]}
+    assert translated(served=None, resources={"gpu": 1}).name
+
+
+def test_everything_that_is_wrong_is_said_together():
+    with pytest.raises(NotAllowed) as refused:
+        translated(Policy(max_priority=5, max_time_seconds=60), private=True, time="2m")
+    assert refused.value.code == "rules-broken"
+    problems = refused.value.details["problems"]
+    assert [p["code"] for p in problems] == ["priority-too-high", "right-missing", "time-limit-too-long"]
+    assert problems[2]["limit_seconds"] == 60
+
+
+@pytest.mark.parametrize(
+    ("pool", "policy", "usual", "longest"),
+    [
+        ({}, {}, None, None),
+        ({"default_time_seconds": 10}, {"default_time_seconds": 20}, 10, None),
+        ({}, {"default_time_seconds": 20}, 20, None),
+        ({"max_time_seconds": 30}, {}, 30, 30),
+        ({"max_time_seconds": 30}, {"max_time_seconds": 15, "default_time_seconds": 20}, 15, 15),
+        ({"max_time_seconds": 0, "default_time_seconds": 0}, {}, None, None),
+    ],
+)
+def test_who_names_no_time_gets_the_usual_one(
+    pool: dict[str, int], policy: dict[str, int], usual: int | None, longest: int | None
+):
+    rules = PoolPolicy("locality", **pool), Policy(**policy)  # type: ignore[arg-type]
+    assert (usual_time(*rules), longest_time(*rules)) == (usual, longest)
+    assert translated(rules[1], pool=rules[0]).terms.time_limit_seconds == usual
+    assert translated(rules[1], pool=rules[0], kind="deployment").terms.time_limit_seconds is None
