@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 
-NAMES = ("placement", "growth", "startup", "submission", "binding", "service")
+NAMES = ("placement", "growth", "startup", "submission", "binding", "service", "accounting")
 
 
 def main() -> int:

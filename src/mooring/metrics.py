@@ -27,6 +27,7 @@ agents_connected = Gauge("mooring_agents_connected", "Agents with an open stream
 agent_reports = Counter("mooring_agent_reports_total", "Task reports of agents", ["status"], registry=registry)
 nodes = Gauge("mooring_nodes", "Nodes by status", ["status"], registry=registry)
 loop_failures = Counter("mooring_loop_failures_total", "Exceptions that a loop survived", ["loop"], registry=registry)
+audit_findings = Gauge("mooring_audit_findings", "Differences that the last audit found", registry=registry)
 leading = Gauge("mooring_leading", "1 while this process leads", registry=registry)
 
 

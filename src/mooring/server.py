@@ -84,7 +84,11 @@ def rotate_keys(settings: Settings) -> None:
 
 
 async def _run(settings: Settings, listener: socket.socket) -> None:
-    database = Database(settings.database_url)
+    database = Database(
+        settings.database_url,
+        dual_write=settings.dual_write,
+        statement_timeout_seconds=settings.statement_timeout_seconds,
+    )
     try:
         server = await _Server.build(settings, database, listener)
         await server.run()
@@ -153,7 +157,13 @@ class _Server:
                 retention=Retention(
                     events=timedelta(hours=settings.event_retention_hours),
                     submissions=timedelta(hours=settings.idempotency_retention_hours),
+                    workloads=timedelta(days=settings.workload_retention_days),
+                    history=timedelta(days=settings.history_retention_days),
+                    records=timedelta(days=settings.record_retention_days),
+                    usage=timedelta(days=settings.usage_retention_days),
                 ),
+                accounting_interval_seconds=settings.accounting_interval_seconds,
+                audit_interval_seconds=settings.audit_interval_seconds,
             )
         self.agent: Agent | None = None
         self.uvicorn: uvicorn.Server | None = None

@@ -75,8 +75,20 @@ class Settings(BaseModel):
     etcd_port: int = Field(2379, ge=1, le=65535, description="port of etcd")
     leader_lease_ttl: float = Field(15.0, gt=0, description="seconds that a lease of leadership lasts in etcd")
     control_plane_api_url: str | None = Field(None, description="where scale-up requests are sent; off unless set")
+    audit_interval_seconds: float = Field(3600.0, ge=0, description="pause between two audits of the leader; 0: none")
+    dual_write: bool = Field(True, description="keep tasks.occupied_slots, a readable copy of what the ledger says")
+    statement_timeout_seconds: float = Field(
+        30.0, ge=0, description="PostgreSQL ends a statement that takes longer; 0: none"
+    )
     event_retention_hours: float = Field(24.0, gt=0, description="how long the event feed is kept")
     idempotency_retention_hours: float = Field(72.0, gt=0, description="how long answers to idempotency keys are kept")
+    workload_retention_days: float = Field(
+        90.0, gt=0, description="how long ended workloads are kept, with tasks, ledger rows and history"
+    )
+    history_retention_days: float = Field(365.0, gt=0, description="how long the history of living things is kept")
+    record_retention_days: float = Field(730.0, gt=0, description="how long the records of ended workloads are kept")
+    usage_retention_days: float = Field(730.0, gt=0, description="how long daily usage is kept")
+    accounting_interval_seconds: float = Field(300.0, gt=0, description="pause between two counts of what was used")
 
     request_rate: float = Field(500.0, gt=0, description="requests of one user per second; twice as many at once")
     question_rate: float = Field(10.0, gt=0, description="dry runs and explanations of one user per second")

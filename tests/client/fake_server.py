@@ -15,7 +15,8 @@ from uuid import UUID, uuid4
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from mooring.wire import api, sessions
+from mooring.model.accounting import By
+from mooring.wire import accounting, api, sessions
 from mooring.wire.explanation import Explanation
 
 Step = Callable[["FakeWorkload"], None]
@@ -99,6 +100,7 @@ class FakeServer:
         self.prepare: Callable[[FakeWorkload], None] = lambda workload: None
         self.report = api.AuditReport(clean=True, checked={"nodes": 1}, findings=[])
         self.explanation = explanation()
+        self.room = accounting.Room(pools=[], quotas=[])
         self.ready = True
         self.refuse: dict[tuple[str, str], Refusal] = {}
         self.simulated = False
@@ -227,6 +229,9 @@ class FakeServer:
             web.post("/api/nodes/{name}/resume", self._resume),
             web.delete("/api/nodes/{name}", self._remove_node),
             web.get("/api/pools", self._pools),
+            web.get("/api/usage", self._usage),
+            web.get("/api/usage/workloads", self._records),
+            web.get("/api/free", self._free),
             web.post("/api/join-tokens", self._join_token),
             web.get("/health", self._health),
             web.get("/ready", self._ready),
@@ -488,6 +493,18 @@ class FakeServer:
         )
         return _json(api.PoolList(pools=[default, simulation]))
 
+    async def _usage(self, request: web.Request) -> web.Response:
+        line = accounting.UsageLine(name="lab/vision", slot="cpu", amount_seconds=5_400_000, hours="1.500", unit="1")
+        memory = accounting.UsageLine(name="lab/vision", slot="memory", amount_seconds=1, hours="0.000", unit="Gi")
+        by = By(request.query["by"])
+        return _json(accounting.UsageReport(by=by, since=NOW.date(), until=NOW.date(), usage=[line, memory]))
+
+    async def _records(self, request: web.Request) -> web.Response:
+        return _json(accounting.WorkloadRecordList(workloads=[workload_record("job")]))
+
+    async def _free(self, request: web.Request) -> web.Response:
+        return _json(self.room)
+
     async def _join_token(self, request: web.Request) -> web.Response:
         asked = api.JoinTokenRequest.model_validate(request[BODY])
         return _json(api.JoinToken(token="join-1", name=asked.name, pool=asked.pool, expires_at=NOW), 201)
@@ -559,6 +576,33 @@ def workload_view(name: str, **fields: Any) -> api.WorkloadDetail:
         **fields,
     }
     return api.WorkloadDetail(**values)
+
+
+def workload_record(name: str) -> accounting.WorkloadRecord:
+    return accounting.WorkloadRecord(
+        id=UUID(int=1),
+        name=name,
+        kind="session",
+        type="batch",
+        domain="lab",
+        project="vision",
+        user="ada",
+        access_key="key",
+        pool="default",
+        priority=10,
+        tasks=2,
+        attempts=3,
+        requested={"cpu": "1"},
+        peak={"cpu": "2"},
+        nodes=["n1", "n2"],
+        status="FAILED",
+        reason={"code": "exit", "message": "ended with 1"},
+        created_at=NOW,
+        started_at=NOW,
+        ended_at=NOW,
+        wait_seconds=90,
+        run_seconds=7200,
+    )
 
 
 def explanation(**fields: Any) -> Explanation:

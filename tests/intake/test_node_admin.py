@@ -97,5 +97,5 @@ async def test_the_audit_reports_and_repairs(harbour: Harbour):
     report = await auditor.audit()
     assert not report.clean
     assert {finding.rule for finding in report.findings} == {"ledger = counters"}
-    repaired = await auditor.repair()
+    repaired = await auditor.repair(harbour.principal)
     assert (repaired.clean, repaired.repaired) == (True, 2)

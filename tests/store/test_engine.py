@@ -9,10 +9,10 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 from mooring.clock import now
 from mooring.model.errors import InvalidInput
-from mooring.store.engine import Connection, Database, is_taken, is_temporary, retry
+from mooring.store.engine import Connection, Database, is_taken, is_temporary, retry, without_haste
 from mooring.store.ids import new_id
 from mooring.store.tables import domains
-from tests.store.databases import on_sqlite
+from tests.store.databases import on_postgresql, on_sqlite
 
 
 class Failure(Exception):
@@ -163,6 +163,42 @@ async def main(url, times):
 
 asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 """
+
+
+@on_postgresql
+async def test_a_statement_that_takes_too_long_is_ended_and_not_tried_again(migrated_url: str):
+    database = Database(migrated_url, statement_timeout_seconds=0.05)
+    try:
+        with pytest.raises(DBAPIError, match="statement timeout") as ended:
+            await database.write(lambda c: c.execute(text("SELECT pg_sleep(5)")))
+        assert not is_temporary(ended.value)
+
+        async def long(connection: Connection) -> None:
+            await without_haste(connection)
+            await connection.execute(text("SELECT pg_sleep(0.1)"))
+
+        await database.write(long)
+    finally:
+        await database.close()
+
+
+@on_postgresql
+async def test_a_lock_that_is_not_had_in_time_is_tried_for_again(
+    migrated_url: str, database: Database, retried: list[Exception]
+):
+    hasty = Database(migrated_url, statement_timeout_seconds=0.1)
+    lock = text("SELECT pg_advisory_xact_lock(7)")
+    try:
+        async with database.engine.begin() as holder:
+            await holder.execute(lock)
+            waiting = asyncio.create_task(hasty.write(lambda c: c.execute(lock)))
+            for _ in range(1000):
+                await asyncio.sleep(0 if retried else 0.01)
+        await waiting
+    finally:
+        await hasty.close()
+    assert retried
+    assert all("lock timeout" in str(error) for error in retried)
 
 
 @on_sqlite

@@ -4,15 +4,25 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import delete, select, update
 
 from mooring.clock import now
 from mooring.model.devices import DeviceShare
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.pools import Binding
-from mooring.store import ledger
 from mooring.store.changes import Change
-from mooring.store.tables import holds, node_devices, node_resources, resource_allocations, tasks, workloads
+from mooring.store.ledger import Finding
+from mooring.store.repair import repair
+from mooring.store.tables import (
+    events,
+    holds,
+    node_devices,
+    node_resources,
+    resource_allocations,
+    tasks,
+    tenant_resources,
+    workloads,
+)
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour, decision_on
 
@@ -45,14 +55,16 @@ async def test_a_wrong_counter_is_found_and_repaired_from_the_ledger(cluster: Cl
     assert finding.expected == "held 0 reserved 0 used 2000 leaving 0"
     assert finding.found == "held 0 reserved 7 used 2500 leaving 0"
 
-    async def repair() -> int:
-        return await cluster.harbour.database.write(lambda c: ledger.repair_counters(c, now()))
+    async def repair_all() -> list[Finding]:
+        return await cluster.harbour.database.write(lambda c: repair(c, now()))
 
-    assert await repair() == 1
+    assert await repair_all() == [finding]
     assert await cluster.harbour.findings() == []
     assert await cluster.harbour.counters(cluster.node_id) == (0, 0, 2000)
     assert [e.kind for e in await cluster.harbour.feed(cluster.node_id)][-1] == "repaired"
-    assert await repair() == 0
+    events_before = await cluster.harbour.rows(select(events.c.revision))
+    assert await repair_all() == []
+    assert await cluster.harbour.rows(select(events.c.revision)) == events_before
 
 
 @on_sqlite
@@ -63,6 +75,7 @@ async def test_a_wrong_ledger_row_is_found(cluster: Cluster):
     assert await cluster.plant(row.values(used=999)) == [
         "JSON = ledger, occupied",
         "ledger = counters",
+        "ledger = tenants",
         "occupies what it requested",
     ]
 
@@ -70,7 +83,11 @@ async def test_a_wrong_ledger_row_is_found(cluster: Cluster):
 @on_sqlite
 async def test_a_row_that_was_freed_too_early_is_found(cluster: Cluster):
     row = update(resource_allocations).where(resource_allocations.c.task_id == cluster.task_id)
-    assert await cluster.plant(row.values(freed_at=now())) == ["JSON = ledger, occupied", "ledger = counters"]
+    assert await cluster.plant(row.values(freed_at=now())) == [
+        "JSON = ledger, occupied",
+        "ledger = counters",
+        "ledger = tenants",
+    ]
 
 
 @on_sqlite
@@ -81,6 +98,39 @@ async def test_a_row_that_was_freed_too_early_is_found(cluster: Cluster):
 async def test_a_wrong_copy_in_json_is_found(cluster: Cluster, column: str, rule: str):
     task = update(tasks).where(tasks.c.id == cluster.task_id)
     assert await cluster.plant(task.values({column: {"cpu": 1}})) == [rule]
+
+
+async def test_wrong_sums_of_tenants_are_found_and_repaired_from_the_ledger(cluster: Cluster):
+    harbour = cluster.harbour
+    sessions = update(tenant_resources).where(
+        tenant_resources.c.scope == "user", tenant_resources.c.slot_name == "sessions", tenant_resources.c.pool == ""
+    )
+    assert await cluster.plant(sessions.values(used=5)) == ["ledger = tenants"]
+    [finding] = await harbour.findings()
+    assert finding.subject == f"user {harbour.principal.user_id}, sessions"
+    assert (finding.expected, finding.found) == ("reserved 0 used 1", "reserved 0 used 5")
+    assert await cluster.plant(delete(tenant_resources).where(tenant_resources.c.pool == "default")) == [
+        "ledger = tenants"
+    ]
+    assert f"project {harbour.principal.project_id}, cpu in pool default" in {
+        finding.subject for finding in await harbour.findings()
+    }
+    wrong = await harbour.findings()
+    assert await harbour.database.write(lambda c: repair(c, now())) == wrong
+    assert await harbour.findings() == []
+
+
+async def test_wrong_copies_are_repaired_from_the_ledger(cluster: Cluster):
+    harbour = cluster.harbour
+    before = await harbour.task(cluster.task_id)
+    copies = {"requested_slots": {"cpu": 1, "gpu": 7}, "occupied_slots": {}, "devices": {"gpu": [[0, 5]]}}
+    await cluster.plant(update(tasks).where(tasks.c.id == cluster.task_id).values(copies))
+    assert len(await harbour.database.write(lambda c: repair(c, now()))) == 3
+    assert await harbour.findings() == []
+    after = await harbour.task(cluster.task_id)
+    assert after.requested_slots == before.requested_slots
+    assert after.occupied_slots == before.occupied_slots
+    assert after.devices is None
 
 
 @on_sqlite
@@ -139,7 +189,7 @@ async def test_wrong_books_of_devices_holds_and_victims_are_found_and_counters_r
 
     assert await cluster.plant(update(node_resources).values(leaving=7)) == ["ledger = counters"]
     assert await cluster.plant(update(node_devices).values(taken=5)) == ["allocations = devices", "ledger = counters"]
-    assert await harbour.database.write(lambda c: ledger.repair_counters(c, now())) == 5
+    assert len(await harbour.database.write(lambda c: repair(c, now()))) == 5
     assert await harbour.findings() == []
     assert await harbour.leaving(node_id) == 1000
     assert await harbour.taken(node_id) == {0: 1000, 1: 1000}

@@ -8,6 +8,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from mooring.api import (
+    accounting,
     auth,
     batches,
     deployment,
@@ -32,6 +33,7 @@ _TAGS = [
     {"name": "events", "description": "What happened: page by page, or as a stream."},
     {"name": "nodes", "description": "The machines that run tasks."},
     {"name": "pools", "description": "Sets of nodes with one scheduling policy."},
+    {"name": "accounting", "description": "What was used, what is left of ended work, and what would start now."},
     {"name": "auth", "description": "Logging in."},
     {"name": "users", "description": "Users, for admins."},
     {"name": "server", "description": "The server itself."},
@@ -52,7 +54,20 @@ def create_app(services: Services, *more: APIRouter) -> FastAPI:
         responses=errors.problems(429, 500),
     )
     app.state.services = services
-    for module in (batches, workloads, sessions, events, deployment, nodes, join_tokens, pools, auth, users, server):
+    for module in (
+        batches,
+        workloads,
+        sessions,
+        events,
+        deployment,
+        nodes,
+        join_tokens,
+        pools,
+        accounting,
+        auth,
+        users,
+        server,
+    ):
         app.include_router(module.router)
     for router in more:
         app.include_router(router)

@@ -54,6 +54,6 @@ async def audit(services: Served, _admin: Admin) -> AuditReport:
 
 
 @router.post("/api/audit/repair", operation_id="repair", responses=problems(401, 403, 409, 503))
-async def repair(services: Served, _admin: Admin) -> AuditReport:
-    """Set the counters right from the ledger."""
-    return await services.auditor.repair()
+async def repair(services: Served, admin: Admin) -> AuditReport:
+    """Set counters and readable copies right from the ledger; the answer says what was wrong."""
+    return await services.auditor.repair(admin)

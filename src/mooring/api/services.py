@@ -16,6 +16,7 @@ from mooring.api.throttle import LoginThrottle
 from mooring.api.tokens import Tokens
 from mooring.model.tenants import Principal
 from mooring.store.engine import Database
+from mooring.wire.accounting import Room
 from mooring.wire.api import AuditReport, BatchAccepted, NodeRequest, PoolChange, WorkloadAccepted, WorkloadRequest
 from mooring.wire.explanation import Explanation
 from mooring.wire.sessions import ExtendRequest
@@ -51,6 +52,10 @@ class Questions(Protocol):
     async def explain(self, workload_id: UUID) -> Explanation: ...
 
     async def dry_run(self, principal: Principal, request: WorkloadRequest) -> Explanation: ...
+
+    async def free(self, principal: Principal, pool: str | None) -> Room:
+        """How much would start now."""
+        ...
 
 
 class Nodes(Protocol):
@@ -107,7 +112,7 @@ class State(Protocol):
 class Auditor(Protocol):
     async def audit(self) -> AuditReport: ...
 
-    async def repair(self) -> AuditReport: ...
+    async def repair(self, principal: Principal) -> AuditReport: ...
 
 
 @dataclass(frozen=True, slots=True)

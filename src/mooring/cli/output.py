@@ -25,6 +25,7 @@ class Format(StrEnum):
     TABLE = "table"
     WIDE = "wide"
     JSON = "json"
+    CSV = "csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,9 @@ Cell = str | Styled
 
 def show_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], output: Format = Format.TABLE) -> None:
     """Rows under titles, in the format that suits where they go."""
+    if output is Format.CSV:
+        _show_csv(columns, rows)
+        return
     kept = [number for number, column in enumerate(columns) if output is Format.WIDE or not column.wide]
     columns = [columns[number] for number in kept]
     rows = [[row[number] for number in kept] for row in rows]
@@ -111,6 +115,15 @@ def _show_plain(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> No
             for cell, width, column in zip(line, widths, columns, strict=True)
         )
         print("  ".join(cells).rstrip())
+
+
+def _show_csv(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+    """All columns, for other programs."""
+    import csv
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow([column.title.lower().replace(" ", "_") for column in columns])
+    writer.writerows([shown(_text(cell)) for cell in row] for row in rows)
 
 
 def _text(cell: Cell) -> str:

@@ -104,6 +104,10 @@ class AsyncClient:
     change_pool = _sent(operations.change_pool)
     create_join_token = _sent(operations.create_join_token)
 
+    usage = _sent(operations.usage)
+    workload_records = _sent(operations.workload_records)
+    free = _sent(operations.free)
+
     health = _sent(operations.health)
     ready = _sent(operations.ready)
     metrics = _sent(operations.metrics)

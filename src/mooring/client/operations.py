@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
 from pydantic import BaseModel
 
+from mooring.model.accounting import By
 from mooring.model.errors import InvalidInput
-from mooring.wire import api
+from mooring.wire import accounting, api
 from mooring.wire import sessions as sessions_wire
 from mooring.wire.explanation import Explanation
 
@@ -294,6 +296,30 @@ def create_join_token(request: api.JoinTokenRequest) -> Operation[api.JoinToken]
     return Operation("POST", "/api/join-tokens", api.JoinToken, body=request)
 
 
+# --- accounting -----------------------------------------------------------------------------------------------------
+
+
+def usage(
+    by: By = By.PROJECT, *, since: date | None = None, until: date | None = None, pool: str | None = None
+) -> Operation[accounting.UsageReport]:
+    """What was used on these days, in slot hours."""
+    query = _query(by=by, since=since, until=until, pool=pool)
+    return Operation("GET", "/api/usage", accounting.UsageReport, query=query)
+
+
+def workload_records(
+    *, since: date | None = None, until: date | None = None, pool: str | None = None, limit: int | None = None
+) -> Operation[accounting.WorkloadRecordList]:
+    """What is left of workloads that ended on these days, the last first."""
+    query = _query(since=since, until=until, pool=pool, limit=limit)
+    return Operation("GET", "/api/usage/workloads", accounting.WorkloadRecordList, query=query)
+
+
+def free(pool: str | None = None) -> Operation[accounting.Room]:
+    """The largest requests that would start now."""
+    return Operation("GET", "/api/free", accounting.Room, query=_query(pool=pool))
+
+
 # --- the server itself --------------------------------------------------------------------------------------------
 
 
@@ -317,7 +343,7 @@ def audit() -> Operation[api.AuditReport]:
 
 
 def repair() -> Operation[api.AuditReport]:
-    """Audit, and set the counters right from the ledger."""
+    """Audit, and set counters and readable copies right from the ledger."""
     return Operation("POST", "/api/audit/repair", api.AuditReport)
 
 

@@ -9,6 +9,8 @@ import structlog
 
 from mooring import metrics
 from mooring.binding.binder import Binder
+from mooring.controllers.accounting import AccountingLoop
+from mooring.controllers.audit import AuditLoop
 from mooring.controllers.holds import HoldsLoop
 from mooring.controllers.lifecycle import LifecycleLoop
 from mooring.controllers.limits import LimitsLoop
@@ -39,13 +41,18 @@ class Leader:
         reconcile_interval: float,
         node_timeout_seconds: float,
         retention: Retention,
+        accounting_interval_seconds: float = 300.0,
+        audit_interval_seconds: float = 0,
     ) -> None:
         self._signal = signal
         self._reconcile_interval = reconcile_interval
         self._node_check_seconds = min(reconcile_interval, max(0.2, node_timeout_seconds / 5))
         self.office = Office(database, holder)
         self.scheduling = SchedulingLoop(
-            Mirror(database), Binder(database), self.office, reconcile_interval=reconcile_interval
+            Mirror(database, accounting_interval_seconds),
+            Binder(database),
+            self.office,
+            reconcile_interval=reconcile_interval,
         )
         self._lifecycle = LifecycleLoop(database, self.office)
         self._limits = LimitsLoop(database, self.office)
@@ -53,6 +60,10 @@ class Leader:
         self._holds = HoldsLoop(database, self.office)
         self._simulation = SimulationLoop(database, self.office)
         self._retention = RetentionLoop(database, self.office, retention)
+        self._accounting_seconds = accounting_interval_seconds
+        self._accounting = AccountingLoop(database, self.office)
+        self._audit = AuditLoop(database)
+        self._audit_seconds = audit_interval_seconds
         self.loops: list[LoopState] = []
         self.problem: str | None = "not started yet"
 
@@ -108,7 +119,11 @@ class Leader:
                 self._start(group, "limits", self._limits.once, lambda: until_due(longest), _BURST_SECONDS)
                 self._start(group, "simulation", self._simulation.once, lambda: longest, _BURST_SECONDS)
                 self._start(group, "nodes", self._nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
+                counting = self._accounting_seconds
+                self._start(group, "accounting", self._accounting.once, lambda: counting, signalled=False)
                 self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS, signalled=False)
+                if self._audit_seconds:
+                    self._start(group, "audit", self._audit.once, lambda: self._audit_seconds, signalled=False)
         except* LeadershipLost as lost:
             raise lost.exceptions[0] from None
 

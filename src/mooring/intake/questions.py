@@ -11,6 +11,7 @@ from mooring.clock import now
 from mooring.intake.batch import name_taken
 from mooring.intake.circumstances import Surroundings, of_project
 from mooring.intake.dependencies import resolved
+from mooring.intake.room import left_of, room_in
 from mooring.intake.translation import translate
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
@@ -23,13 +24,14 @@ from mooring.model.workloads import Task, Workload
 from mooring.scheduling.explanation import Explanation as Explained
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Scheduler
-from mooring.store import dependencies, pools, workloads
+from mooring.store import dependencies, nodes, pools, workloads
 from mooring.store.engine import Database
 from mooring.store.pools import Pool
 from mooring.store.views import workloads as views
 from mooring.store.views.placed import placed
 from mooring.store.views.workloads import TaskRow, WorkloadRow
 from mooring.store.workloads import NewWorkload
+from mooring.wire.accounting import Room
 from mooring.wire.api import WorkloadRequest
 from mooring.wire.explanation import Explanation, TaskPlace
 
@@ -88,6 +90,17 @@ class Questions:
             scheduler = self._scheduler(pool)
             explained = await self._ask(partial(scheduler.explain, workload, now()))
         return _tried(workload, pool, explained)
+
+    async def free(self, principal: Principal, pool: str | None) -> Room:
+        """What would start now, in each pool or in one."""
+        async with self._database.read() as connection:
+            known = [found for found in await pools.all_pools(connection) if pool in (None, found.name)]
+            if not known and pool is not None:
+                raise NotFound(f"there is no pool {pool!r}")
+            there = await nodes.load(connection)
+            left = await left_of(connection, principal, now())
+        rooms = [room_in(found.name, found.policy, there, principal, left) for found in known]
+        return Room(pools=rooms, quotas=left.shown())
 
     async def _current(self) -> Mirror:
         time = asyncio.get_running_loop().time()

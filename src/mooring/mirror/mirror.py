@@ -11,10 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from uuid import UUID
 
+from mooring.clock import now
+from mooring.mirror.fair_share import factors
 from mooring.mirror.revisions import Revisions
 from mooring.model.constraints import Constraints, HostPort
 from mooring.model.decisions import Decision
 from mooring.model.events import Event
+from mooring.model.fair_share import Factors
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus, is_workload_end
 from mooring.model.pools import PoolPolicy
 from mooring.model.preemption import Budgets
@@ -32,11 +35,14 @@ _STAYS = frozenset({TaskStatus.PREPARING, TaskStatus.RUNNING})
 """A task that comes to one of these is where it was, and occupies what it did."""
 
 _ENDS = frozenset(status for status in WorkloadStatus if is_workload_end(status))
+_BY_USE = frozenset({"fair_share", "multi_factor"})
+"""Sequencers that ask how much tenants used lately."""
 
 
 class Mirror:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, accounting_interval_seconds: float = 300.0) -> None:
         self._database = database
+        self._accounting_seconds = accounting_interval_seconds
         self._position = 0
         self.held_back = False
         """Something was committed that cannot be read yet, and no signal may come when it can."""
@@ -57,13 +63,16 @@ class Mirror:
         """Who is on the nodes, kept while some pool allows preemption."""
         self.budgets = Budgets()
         self._typical_read_at: dict[UUID, float] = {}
+        self.factors: dict[str, Factors] = {}
+        """How much tenants used lately, for the pools that order by it."""
+        self._factors_read_at: dict[str, float] = {}
 
     async def load(self) -> None:
         """Read everything. What is committed meanwhile is read again by the next `follow`."""
         async with self._database.read() as connection:
             self._position = await events.position(connection)
             self.cluster, self.residents, self.pools = Cluster(), Residents(), {}
-            self._constraints, self._typical_read_at = {}, {}
+            self._constraints, self._typical_read_at, self._factors_read_at = {}, {}, {}
             self._assumed, self._unconfirmed = set(), set()
             # Before the tasks: the view then knows at least the placements up to these numbers.
             await self._read_pools(connection)
@@ -72,6 +81,7 @@ class Mirror:
                 self.cluster.upsert(node)
             await self._tell_tasks(connection, None)
             await self._read_typical(connection)
+            await self._read_factors(connection)
             self.queue = {workload.id: workload for workload in await workloads.waiting(connection)}
             self._news = None
 
@@ -91,6 +101,7 @@ class Mirror:
                 await self._read_pools(connection)
             await self._read_load(connection)
             await self._read_typical(connection)
+            await self._read_factors(connection)
             if self._any_preempts:
                 self.budgets = await residents.budgets(connection)
         return bool(news)
@@ -233,6 +244,15 @@ class Mirror:
             typical = [Typical(dict(request), max(1, number * 1000 // total)) for request, number in asked]
             if typical != list(self.cluster.devices.typical.get(pool.name, ())):
                 self.cluster.tell_typical(pool.name, typical)
+
+    async def _read_factors(self, connection: Connection) -> None:
+        """Who used how much lately, as often as it is counted."""
+        time = asyncio.get_running_loop().time()
+        for name, pool in self.pools.items():
+            read_at = self._factors_read_at.get(name, -self._accounting_seconds)
+            if pool.policy.sequencer in _BY_USE and time - read_at >= self._accounting_seconds:
+                self._factors_read_at[name] = time
+                self.factors[name] = await factors(connection, name, pool.policy.fair_share, now())
 
     async def _read_load(self, connection: Connection) -> None:
         time = asyncio.get_running_loop().time()

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from mooring.model.errors import InvalidInput
 
-Noun = Literal["workload", "task", "node", "pool"]
+Noun = Literal["workload", "task", "node", "pool", "tenant"]
 
 CURSOR_PATTERN = r"^[0-9]{1,19}-[0-9]{1,19}$"
 _LARGEST = 2**63 - 1

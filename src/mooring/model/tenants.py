@@ -36,7 +36,11 @@ class Principal:
     access_key: str
     administers: frozenset[UUID] = frozenset()
     """The projects whose admin it is."""
+    projects: frozenset[UUID] = frozenset()
+    """The projects that it is a member of."""
     scope: KeyScope = KeyScope.ALL
+    address: str | None = None
+    """From where it asks, as far as that is known."""
 
     @property
     def is_admin(self) -> bool:

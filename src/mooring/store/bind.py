@@ -25,6 +25,7 @@ from mooring.store.changes import Applied, Change, NewHold
 from mooring.store.guard import Guard, ports_of
 from mooring.store.loading import Loaded, load
 from mooring.store.moves import TooLittleLeft
+from mooring.store.quota_guard import QuotaGuard
 from mooring.store.types import as_uuid
 
 
@@ -102,12 +103,14 @@ async def _commit(connection: AsyncConnection, decisions: Sequence[Decision], te
         (unchanged if _is_unchanged(decision, loaded, known, grown) else result.dropped).append(decision)
     pools = await revisions.lock(connection, {decision.workload.pool for decision in unchanged})
     guard = await Guard.read(connection, unchanged, loaded, verify=verify)
+    quotas = await QuotaGuard.read(connection, unchanged, loaded, terms.now)
     changes: list[Change] = []
     for decision in unchanged:
-        conflict = _outdated(decision, terms, pools) or guard.take(decision)
+        conflict = _outdated(decision, terms, pools) or quotas.conflict(decision) or guard.take(decision)
         if conflict is not None:
             result.conflicts.append((decision, conflict))
             continue
+        quotas.take(decision)
         result.bound.append(decision)
         changes.extend(_placed(decision, terms))
         changes.extend(_displaced(decision, victim, loaded, terms) for victim in decision.victims)

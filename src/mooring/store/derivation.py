@@ -12,7 +12,7 @@ from mooring.model import lifecycle
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.reasons import Reason
 from mooring.model.workloads import Kind
-from mooring.store import events
+from mooring.store import events, records
 from mooring.store.changes import Applied, Change, WorkloadChange
 from mooring.store.history import Journal
 from mooring.store.loading import Loaded, LoadedWorkload
@@ -72,6 +72,7 @@ async def derive_workloads(
     for change, _ in applied.tasks:
         touched[loaded.tasks[change.task_id].workload_id].append(change)
     updates: list[tuple[Any, ...]] = []
+    over: list[UUID] = []
     for workload_id, workload in loaded.workloads.items():
         old = new = workload.status
         seen, desired = tuple(statuses[workload_id]), workload.replicas
@@ -106,11 +107,14 @@ async def derive_workloads(
         updates.append((workload_id, new, workload.version, explained, kept, placed, starts, ends, *lower))
         journal.tell(events.NewEvent("workload", workload_id, workload.version, new, None, workload_id))
         if new is not old:
+            if ended:
+                over.append(workload_id)
             text = reason.message if reason else None
             journal.note("workload", workload_id, workload_id, old, new, text)
             applied.workloads.append(WorkloadChange(workload_id, workload.name, workload.kind, old, new, text))
     if updates:
         await writes.send(_UPDATE, updates, at=journal.now)
+    await records.write(writes, over)
 
 
 def _explain(

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from msgspec import json
 from sqlalchemy import Connection as SyncConnection
-from sqlalchemy import event
+from sqlalchemy import event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -25,6 +25,7 @@ Connection = AsyncConnection
 _RETRIED_STATES = frozenset({"40001", "40P01", "55P03", "57P01", "57P02", "57P03"})
 _ATTEMPTS = 20
 _FIRST_WAIT_SECONDS = 0.02
+_LAST_DOUBLED_SECONDS = 2.56
 _LONGEST_WAIT_SECONDS = 5.0
 _PRAGMAS = (
     "journal_mode=wal",
@@ -45,7 +46,8 @@ class Database:
     `work` accumulates must be made inside it. `read()` gives a connection for questions.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, dual_write: bool = True, statement_timeout_seconds: float = 30.0) -> None:
+        """`dual_write`: keep readable copies of what the ledger says. A statement that takes longer is ended."""
         self.url = make_url(url)
         # Called after every commit of this process; they only wake, so they must be quick and never fail.
         self.on_commit: list[Callable[[], None]] = []
@@ -59,13 +61,20 @@ class Database:
             if self.url.get_driver_name() != "asyncpg":
                 self.url = self.url.set(drivername="postgresql+asyncpg")
             self.engine = create_async_engine(
-                self.url, pool_size=10, max_overflow=10, pool_pre_ping=True, json_deserializer=json.decode
+                self.url,
+                pool_size=10,
+                max_overflow=10,
+                pool_pre_ping=True,
+                json_deserializer=json.decode,
+                connect_args={"server_settings": _timeouts(statement_timeout_seconds)},
             )
             self._reader = self.engine
         else:
             raise InvalidInput(
                 f"database {self.dialect!r} is not supported; use sqlite or postgresql", code="invalid-setting"
             )
+        for engine in {self.engine, self._reader}:
+            engine.sync_engine.update_execution_options(dual_write=dual_write)
 
     async def close(self) -> None:
         await self.engine.dispose()
@@ -88,6 +97,18 @@ class Database:
             yield connection
 
 
+def keeps_copies(connection: AsyncConnection) -> bool:
+    """Whether the copies that only people read are written beside the ledger."""
+    assert connection.sync_connection is not None
+    return bool(connection.sync_connection.get_execution_options().get("dual_write", True))
+
+
+async def without_haste(connection: AsyncConnection) -> None:
+    """No statement of this transaction is ended for taking long: it goes through whole tables."""
+    if connection.dialect.name == "postgresql":
+        await connection.execute(text("SET LOCAL statement_timeout = 0"))
+
+
 async def retry(attempt: Callable[[], Awaitable[R]], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> R:
     """Call until it succeeds, again only after failures that the database calls temporary."""
     wait = _FIRST_WAIT_SECONDS
@@ -97,9 +118,18 @@ async def retry(attempt: Callable[[], Awaitable[R]], sleep: Callable[[float], Aw
         except (DBAPIError, ConnectionError) as error:
             if left == 0 or not is_temporary(error):
                 raise
+        # Up to a fifth less, so that those who were in each other's way do not meet again.
         await sleep(wait * random.uniform(0.8, 1.0))
-        wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
+        wait = wait * 2 if wait < _LAST_DOUBLED_SECONDS else _LONGEST_WAIT_SECONDS
     raise AssertionError("unreachable")
+
+
+def _timeouts(statement_seconds: float) -> dict[str, str]:
+    """What PostgreSQL ends by itself: statements, and before them the wait for a lock, which is tried again."""
+    if not statement_seconds:
+        return {}
+    whole = round(statement_seconds * 1000)
+    return {"statement_timeout": str(whole), "lock_timeout": str(max(whole // 2, 1))}
 
 
 def is_temporary(error: Exception) -> bool:

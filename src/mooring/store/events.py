@@ -20,6 +20,11 @@ PURGED = "purged"
 PLACED = "placed"
 """The kind of a pool's event whose version numbers the commits that placed something in the pool."""
 
+USAGE = "usage"
+"""The kind of a tenant's event when what it uses has changed, which is told to the mirrors alone."""
+QUOTA = "quota"
+"""The kind of a tenant's event when what it may use has changed."""
+
 
 class NewEvent(NamedTuple):
     noun: Noun

@@ -18,7 +18,7 @@ from mooring.store.events import PURGED, position
 from mooring.store.tables import events
 
 
-async def purge(connection: AsyncConnection, before: datetime) -> int:
+async def purge(connection: AsyncConnection, before: datetime, most: int = 10_000) -> int:
     """Forget what every reader has seen long ago: a beginning of the feed, never something from its middle.
 
     The newest that is forgotten stays, marked, so that whoever has not read as far can be told.
@@ -26,7 +26,9 @@ async def purge(connection: AsyncConnection, before: datetime) -> int:
     finished = not_after(connection, await end(connection))
     kept = (await connection.execute(_cursors(connection, finished, events.c.at >= before).limit(1))).first()
     old = finished if kept is None else and_(finished, not_after(connection, Cursor(kept[0] or 0, kept[1] - 1)))
-    newest = (await connection.execute(_cursors(connection, old, newest_first=True).limit(1))).first()
+    newest = (await connection.execute(_cursors(connection, old).offset(most).limit(1))).first()
+    if newest is None:
+        newest = (await connection.execute(_cursors(connection, old, newest_first=True).limit(1))).first()
     if newest is None or newest.kind == PURGED:
         return 0
     marker = Cursor(newest[0] or 0, newest[1])

@@ -34,7 +34,8 @@ _LOCK = Statement(
     SELECT i.ordinal, w.status, w.name, w.kind, w.user_id, w.stopping, w.replicas, w.gang, w.min_tasks, w.single_node,
         w.max_per_node, w.version, w.ended_at, w.removed_at, w.type, w.array IS NOT NULL, w.parallel,
         w.time_limit_seconds, w.max_retries, CAST(w.retry_on AS text), w.priority,
-        coalesce(CAST(p.options ->> 'deprioritise' AS bigint), 0)
+        coalesce(CAST(p.options ->> 'deprioritise' AS bigint), 0),
+        w.access_key, w.project_id, w.domain_id, p.name, w.private
     FROM {rows} i JOIN workloads w ON w.id = i.id JOIN pools p ON p.id = w.pool_id ORDER BY w.id
     """,
     _ID,
@@ -88,6 +89,11 @@ class LoadedWorkload:
     priority: int
     deprioritise: int
     """How much lower it waits again if it cannot be started; 0: it fails."""
+    access_key: str
+    project_id: Any
+    domain_id: Any
+    pool: str
+    private: bool
 
     @property
     def counts_tasks(self) -> bool:

@@ -11,6 +11,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from mooring.store.engine import without_haste
+
 _LOCK = 0x6D6F6F72
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -26,6 +28,8 @@ def _config(connection: Connection | None = None) -> Config:
 async def upgrade(engine: AsyncEngine, revision: str = "head") -> None:
     async with engine.begin() as connection:
         if connection.dialect.name == "postgresql":
+            await without_haste(connection)
+            await connection.execute(text("SET LOCAL lock_timeout = 0"))
             # Servers that start at once upgrade one after the other.
             await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         await connection.run_sync(lambda sync: command.upgrade(_config(sync), revision))

@@ -56,5 +56,8 @@ async def remember(connection: AsyncConnection, given: Sequence[tuple[Key, Answe
         )
 
 
-async def purge(connection: AsyncConnection, before: datetime) -> int:
-    return (await connection.execute(delete(submissions).where(submissions.c.created_at < before))).rowcount
+async def purge(connection: AsyncConnection, before: datetime, most: int) -> int:
+    key = tuple_(*submissions.primary_key.columns)
+    age = submissions.c.created_at
+    oldest = select(*submissions.primary_key.columns).where(age < before).order_by(age).limit(most)
+    return (await connection.execute(delete(submissions).where(key.in_(oldest.correlate(None))))).rowcount

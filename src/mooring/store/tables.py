@@ -42,6 +42,12 @@ def _amount(name: str) -> Column[int]:
     return Column(name, BigInteger, nullable=False, server_default=text("0"))
 
 
+def _ended_index(table: str) -> Index:
+    """Finds what ended when; what is alive has no place in it, and so no cost."""
+    ended = text("ended_at IS NOT NULL")
+    return Index(f"ix_{table}_ended_at", "ended_at", sqlite_where=ended, postgresql_where=ended)
+
+
 # --- tenants ------------------------------------------------------------------------------------------------------
 
 domains = Table(
@@ -394,6 +400,7 @@ workloads = Table(
     ),
     Index("ix_workloads_user_id_created_at", "user_id", "created_at"),
     Index("ix_workloads_status", "status"),
+    _ended_index("workloads"),
 )
 
 dependencies = Table(
@@ -455,6 +462,7 @@ tasks = Table(
         sqlite_where=text("deadline_at IS NOT NULL AND ended_at IS NULL"),
         postgresql_where=text("deadline_at IS NOT NULL AND ended_at IS NULL"),
     ),
+    _ended_index("tasks"),
 )
 
 resource_allocations = Table(
@@ -544,6 +552,13 @@ usage_buckets = Table(
     Column("amount", BigInteger, primary_key=True),
     # So many seconds in all did somebody use this amount.
     Column("seconds", BigInteger, nullable=False),
+)
+
+settled_days = Table(
+    "settled_days",
+    metadata,
+    # Days whose buckets are final: they are never counted again, and the ledger rows behind them may go.
+    Column("starts_at", UtcDateTime, primary_key=True),
 )
 
 workload_records = Table(

@@ -1,7 +1,7 @@
-"""Changes of task statuses: the one writer of statuses, ledger rows, node counters, JSON copies, history and events.
+"""Changes of task statuses: the one writer of statuses, ledger rows, counters, JSON copies, history and events.
 
-`apply` locks the workloads first, then the nodes, each in the order of their ids, so that writers never wait for each
-other in a circle. A change that repeats or is no longer legal is left out, never an error.
+`apply` locks the workloads first, then the nodes, then the counters of tenants, each in the order of their ids, so that
+writers never wait for each other in a circle. A change that repeats or is no longer legal is left out, never an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from mooring.model import lifecycle
 from mooring.model.lifecycle import TaskStatus
 from mooring.store import endings, events
 from mooring.store.changes import Applied, Change
+from mooring.store.charges import Charges
 from mooring.store.derivation import Ends, derive_workloads
+from mooring.store.engine import keeps_copies
 from mooring.store.history import Journal
 from mooring.store.loading import Loaded, LoadedTask, load, load_ended
 from mooring.store.moves import Moves
@@ -108,7 +110,7 @@ async def apply(
     applied = Applied()
     written: dict[UUID, _Written] = {}
     lowered: set[UUID] = set()
-    moves = Moves()
+    moves, charges = Moves(), Charges()
     for change in _with_all_holds(changes, loaded):
         task = loaded.tasks.get(change.task_id)
         if task is None or change.new not in lifecycle.TASK_EDGES[task.status]:
@@ -119,6 +121,7 @@ async def apply(
         row = written.get(task.id)
         if row is None:
             row = written[task.id] = _Written(task)
+            charges.begin(task)
         _change(row, change, old, moves)
         if change.new is TaskStatus.RUNNING and (limit := loaded.workloads[task.workload_id].time_limit_seconds):
             row.deadline = now + timedelta(seconds=limit)
@@ -135,6 +138,7 @@ async def apply(
             await moves.write(writes, now, locked_nodes=loaded.locked_nodes, guarded=guarded)
             await _write(writes, written.values(), now)
         await derive_workloads(writes, loaded, applied, ended or {}, lowered, journal)
+        await charges.write(writes, loaded, journal)
         await journal.write(writes)
     moves.check()
     return applied
@@ -216,7 +220,7 @@ class _Written:
         if self.task.ports or self.task.has_devices:
             self.named, self.ports, self.devices = True, None, None
 
-    def values(self) -> tuple[Any, ...]:
+    def values(self, copies: bool) -> tuple[Any, ...]:
         task = self.task
         return (
             task.id,
@@ -228,7 +232,7 @@ class _Written:
             self.moved,
             self.node_name,
             self.score,
-            self.occupancy,
+            self.occupancy if copies else None,
             self.named,
             self.ports,
             self.devices,
@@ -244,7 +248,8 @@ class _Written:
 
 
 async def _write(writes: Writes, written: Iterable[_Written], now: datetime) -> None:
-    await writes.send(_WRITE_TASKS, [row.values() for row in written], at=now)
+    copies = keeps_copies(writes.connection)
+    await writes.send(_WRITE_TASKS, [row.values(copies) for row in written], at=now)
 
 
 def _change(row: _Written, change: Change, old: TaskStatus, moves: Moves) -> None:

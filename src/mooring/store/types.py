@@ -15,6 +15,12 @@ from sqlalchemy.types import TypeDecorator
 AnyRow = Row[*tuple[Any, ...]]
 """A row whose columns are read by name."""
 
+EPOCH = {
+    "postgresql": "floor(extract(epoch FROM {}))::bigint",
+    "sqlite": "unixepoch(substr({}, 1, 19))",
+}
+"""SQL for the whole seconds of an instant, by dialect."""
+
 
 def as_uuid(value: Any) -> UUID:
     """An id as the driver gave it: SQLite keeps its digits as text."""

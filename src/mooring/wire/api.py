@@ -319,7 +319,7 @@ class EventView(Answer):
     """Its place in the feed; a reader that has it goes on with `since`."""
     revision: int
     """Unique; grows in the order in which changes were written, which is not always that of their commits."""
-    noun: Literal["workload", "task", "node", "pool"]
+    noun: Literal["workload", "task", "node", "pool", "tenant"]
     id: UUID
     version: int
     kind: str
@@ -589,3 +589,5 @@ class AuditReport(Answer):
     checked: dict[str, int]
     findings: list[AuditFinding]
     repaired: int = 0
+    repairs: list[AuditFinding] = []
+    """What a repair found wrong and set right."""

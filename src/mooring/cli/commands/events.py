@@ -58,6 +58,7 @@ def _line(event: EventView) -> list[Cell]:
         "task": f"{event.workload}/{event.task_index}",
         "node": event.node,
         "pool": event.pool,
+        "tenant": None,
     }[event.noun]
     where = f" on {event.node}" if event.noun == "task" and event.node else ""
     return [

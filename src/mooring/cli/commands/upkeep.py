@@ -19,7 +19,7 @@ _PROBE_SECONDS = 2.0
 
 @app.command(rich_help_panel=SERVER)
 def audit(
-    repair: Annotated[bool, typer.Option("--repair", help="Set the counters right from the ledger.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Set counters and copies right from the ledger.")] = False,
     output: OutputOption = Format.TABLE,
     server: ServerOption = None,
 ) -> None:
@@ -32,14 +32,15 @@ def audit(
     if output is Format.JSON:
         show_json(found)
     else:
-        if found.findings:
+        shown = [*found.repairs, *found.findings]
+        if shown:
             columns = [Column(title) for title in ("RULE", "SUBJECT", "EXPECTED", "FOUND")]
-            show_table(columns, [[f.rule, f.subject, f.expected, f.found] for f in found.findings], output)
+            show_table(columns, [[f.rule, f.subject, f.expected, f.found] for f in shown], output)
         checked = ", ".join(f"{count} {what}" for what, count in found.checked.items()) or "nothing"
         repaired = f", {found.repaired} repaired" if repair else ""
         show_line(f"checked {checked}: {plural(len(found.findings), 'finding')}{repaired}")
         if found.findings and not repair:
-            show_line("hint: `mooring audit --repair` sets the counters right from the ledger")
+            show_line("hint: `mooring audit --repair` sets counters and copies right from the ledger")
     if not clean:
         raise typer.Exit(ExitCode.FAILURE)
 

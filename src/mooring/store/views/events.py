@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.events import Cursor
 from mooring.store import feed
-from mooring.store.events import PURGED
+from mooring.store.events import PURGED, USAGE
 from mooring.store.tables import events, nodes, pools, tasks, workloads
 
 
@@ -62,7 +62,7 @@ class Page:
 async def page(connection: AsyncConnection, since: Cursor | None, *, sight: Sight, limit: int) -> Page:
     """The first events after the cursor, or of all that are kept; EventsPurged where some of them are forgotten."""
     end = await feed.end(connection)
-    query = _events().where(feed.not_after(connection, end), events.c.kind != PURGED)
+    query = _events().where(feed.not_after(connection, end), events.c.kind.not_in((PURGED, USAGE)))
     if since is not None:
         query = query.where(feed.after(connection, since))
     if sight.user_id is not None:

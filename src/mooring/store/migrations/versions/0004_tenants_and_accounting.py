@@ -187,6 +187,11 @@ def upgrade() -> None:
             "starts_at", "pool", "project_id", "user_id", "slot_name", "amount", name=op.f("pk_usage_buckets")
         ),
     )
+    op.create_table(
+        "settled_days",
+        sa.Column("starts_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("starts_at", name=op.f("pk_settled_days")),
+    )
     _append_only()
     op.execute(
         "INSERT INTO memberships (user_id, project_id, role, created_at)"
@@ -210,9 +215,51 @@ def upgrade() -> None:
         )
         batch_op.add_column(sa.Column("singleton", sa.String(length=63), nullable=True))
         batch_op.add_column(sa.Column("admission", _json, nullable=True))
+    _charge()
+
+
+def _charge() -> None:
+    """Tenants are charged with what is placed already."""
+    postgresql = op.get_bind().dialect.name == "postgresql"
+    occupying = "'RESERVED', 'SCHEDULED', 'PREPARING', 'RUNNING', 'TERMINATING'"
+    parts = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+
+    def written(column: str) -> str:
+        if postgresql:
+            return f"CAST({column} AS text)"
+        return " || '-' || ".join(f"substr({column}, {start}, {length})" for start, length in parts)
+
+    for scope, tenant_id, pools in (
+        ("keypair", "w.access_key", ("''",)),
+        ("user", written("w.user_id"), ("''", "p.name")),
+        ("project", written("w.project_id"), ("''", "p.name")),
+        ("domain", written("w.domain_id"), ("''",)),
+    ):
+        for pool in pools:
+            op.execute(
+                f"""
+                INSERT INTO tenant_resources (scope, tenant_id, pool, slot_name, reserved, used)
+                SELECT '{scope}', {tenant_id}, {pool}, a.slot_name,
+                    sum(CASE WHEN a.used_at IS NULL THEN a.held + a.reserved ELSE 0 END), sum(a.used)
+                FROM tasks t JOIN workloads w ON w.id = t.workload_id JOIN pools p ON p.id = w.pool_id
+                JOIN resource_allocations a ON a.task_id = t.id
+                WHERE t.status IN ({occupying}) GROUP BY 2, 3, 4
+                UNION ALL
+                SELECT '{scope}', {tenant_id}, {pool}, 'sessions', 0, count(DISTINCT w.id)
+                FROM tasks t JOIN workloads w ON w.id = t.workload_id JOIN pools p ON p.id = w.pool_id
+                WHERE t.status IN ({occupying}) GROUP BY 2, 3
+                """
+            )
+
+    ended = sa.text("ended_at IS NOT NULL")
+    for table in ("tasks", "workloads"):
+        op.create_index(f"ix_{table}_ended_at", table, ["ended_at"], sqlite_where=ended, postgresql_where=ended)
 
 
 def downgrade() -> None:
+    for table in ("tasks", "workloads"):
+        op.drop_index(f"ix_{table}_ended_at", table)
+    op.drop_table("settled_days")
     with op.batch_alter_table("workloads", schema=None) as batch_op:
         batch_op.drop_column("admission")
         batch_op.drop_column("singleton")

@@ -1,0 +1,199 @@
+"""What tenants are charged with: the sums of what their tasks occupy, moved in the transaction that moves the tasks.
+
+A tenant is charged with what a task requested from the moment that a node is kept for it until it has ended: `used`
+once it ran, `reserved` before. A lost task is charged to its node alone. Private work counts by its number only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.lifecycle import OCCUPYING
+from mooring.model.quotas import PRIVATE_SESSIONS, SESSIONS, Scope, Tenant
+from mooring.store import events
+from mooring.store.history import Journal
+from mooring.store.loading import Loaded, LoadedTask, LoadedWorkload
+from mooring.store.sets import Statement, Writes
+from mooring.store.types import as_uuid
+
+_KEY = {"scope": "text", "tenant_id": "text", "pool": "text", "slot_name": "text"}
+_SAME = "r.scope = i.scope AND r.tenant_id = i.tenant_id AND r.pool = i.pool AND r.slot_name = i.slot_name"
+_DELTAS = _KEY | {"reserved": "bigint", "used": "bigint"}
+# Rows are locked in the order in which they are written: that of their keys, which the sets are sorted by.
+_ADD = Statement(
+    """
+    INSERT INTO tenant_resources (scope, tenant_id, pool, slot_name, reserved, used)
+    SELECT i.scope, i.tenant_id, i.pool, i.slot_name, i.reserved, i.used FROM {rows} i WHERE true ORDER BY i.ordinal
+    ON CONFLICT (scope, tenant_id, pool, slot_name)
+    DO UPDATE SET reserved = tenant_resources.reserved + excluded.reserved, used = tenant_resources.used + excluded.used
+    """,
+    _DELTAS,
+)
+_MOVE = Statement(
+    f"""
+    UPDATE tenant_resources AS r SET reserved = r.reserved + i.reserved, used = r.used + i.used
+    FROM {{rows}} i WHERE {_SAME}
+    """,
+    _DELTAS,
+)
+_LOCK = Statement(
+    f"SELECT 1 FROM {{rows}} i JOIN tenant_resources r ON {_SAME} ORDER BY i.ordinal",
+    _KEY,
+    lock="FOR NO KEY UPDATE OF r",
+)
+_LOCK_OR_MAKE = Statement(
+    """
+    INSERT INTO tenant_resources (scope, tenant_id, pool, slot_name)
+    SELECT i.scope, i.tenant_id, i.pool, i.slot_name FROM {rows} i WHERE true ORDER BY i.ordinal
+    ON CONFLICT (scope, tenant_id, pool, slot_name) DO UPDATE SET used = tenant_resources.used
+    RETURNING scope, tenant_id, pool, slot_name, reserved, used
+    """,
+    _KEY,
+)
+
+ALL_POOLS = ""
+
+Row = tuple[str, str, str, str]
+"""The key of a counter: scope, tenant, pool ("" for all together), slot."""
+
+
+class Owner(NamedTuple):
+    """Everybody who is charged with a workload, and the pool that it runs in; ids as the database gave them."""
+
+    access_key: str
+    user_id: Any
+    project_id: Any
+    domain_id: Any
+    pool: str
+
+
+def owner_of(workload: LoadedWorkload) -> Owner:
+    return Owner(workload.access_key, workload.user_id, workload.project_id, workload.domain_id, workload.pool)
+
+
+@lru_cache(maxsize=10_000)
+def tenants_of(owner: Owner) -> tuple[Tenant, ...]:
+    """The innermost first."""
+    return (
+        Tenant(Scope.KEYPAIR, owner.access_key),
+        Tenant(Scope.USER, str(as_uuid(owner.user_id))),
+        Tenant(Scope.PROJECT, str(as_uuid(owner.project_id))),
+        Tenant(Scope.DOMAIN, str(as_uuid(owner.domain_id))),
+    )
+
+
+@lru_cache(maxsize=10_000)
+def _counters_of(owner: Owner) -> tuple[tuple[str, str, str], ...]:
+    """Where the owner's charges are counted: limits hold over all pools, fairness and guarantees are about one."""
+    keypair, user, project, domain = ((tenant.scope.value, tenant.id) for tenant in tenants_of(owner))
+    return (
+        (*keypair, ALL_POOLS),
+        (*user, ALL_POOLS),
+        (*user, owner.pool),
+        (*project, ALL_POOLS),
+        (*project, owner.pool),
+        (*domain, ALL_POOLS),
+    )
+
+
+def sessions_slot(workload: LoadedWorkload) -> str:
+    return PRIVATE_SESSIONS if workload.private else SESSIONS
+
+
+async def lock(connection: AsyncConnection, charged: Iterable[tuple[Owner, str]]) -> dict[Row, tuple[int, int]]:
+    """Every counter of these owners and slots, locked in order until the transaction ends: (reserved, used).
+
+    Whoever reads counters to decide on a charge locks all that the charge will move: nodes come before, nothing after.
+    """
+    rows = {(*counter, slot) for owner, slot in charged for counter in _counters_of(owner)}
+    if not rows:
+        return {}
+    found = await _LOCK_OR_MAKE.read(connection, sorted(rows))
+    return {(row[0], row[1], row[2], row[3]): (row[4], row[5]) for row in found}
+
+
+@dataclass(slots=True)
+class Charges:
+    """The charges of one transaction: told of each task before it changes, written when all have."""
+
+    _before: list[tuple[LoadedTask, str | None]] = field(default_factory=list)
+
+    def begin(self, task: LoadedTask) -> None:
+        """The task is about to change; its charge is still what it was."""
+        self._before.append((task, _column(task)))
+
+    async def write(self, writes: Writes, loaded: Loaded, journal: Journal) -> None:
+        """One statement for all tenants (more only where sums shrink), the last that locks."""
+        by_owner = self._by_owner(loaded)
+        deltas: dict[Row, list[int]] = {}
+        for owner, slots in by_owner.items():
+            for slot, (reserved, used) in slots.items():
+                if reserved or used:
+                    for counter in _counters_of(owner):
+                        delta = deltas.setdefault((*counter, slot), [0, 0])
+                        delta[0] += reserved
+                        delta[1] += used
+        rows = sorted((*key, *delta) for key, delta in deltas.items() if any(delta))
+        if rows:
+            await _write(writes, rows)
+            self._tell(journal, by_owner)
+
+    def _by_owner(self, loaded: Loaded) -> dict[Owner, dict[str, list[int]]]:
+        """What comes to (reserved, used) by owner and slot."""
+        found: dict[Owner, dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+        occupying: Counter[Any] = Counter()
+        for task, before in self._before:
+            after = _column(task)
+            if after == before:
+                continue
+            workload = loaded.workloads[task.workload_id]
+            occupying[task.workload_id] += (after is not None) - (before is not None)
+            if workload.private:
+                continue
+            slots = found[owner_of(workload)]
+            for slot, amount in task.request.items():
+                delta = slots[slot]
+                if before is not None:
+                    delta[before == "used"] -= amount
+                if after is not None:
+                    delta[after == "used"] += amount
+        changed = {workload_id: number for workload_id, number in occupying.items() if number}
+        if changed:
+            present = Counter(task.workload_id for task in loaded.tasks.values() if task.status in OCCUPYING)
+            for workload_id, number in changed.items():
+                after_all = present[workload_id]
+                sessions = (after_all > 0) - (after_all - number > 0)
+                workload = loaded.workloads[workload_id]
+                found[owner_of(workload)][sessions_slot(workload)][1] += sessions
+        return found
+
+    def _tell(self, journal: Journal, owners: Iterable[Owner]) -> None:
+        """Who follows what tenants use reads it again."""
+        ids = {id for owner in owners for id in (owner.user_id, owner.project_id, owner.domain_id)}
+        for id in sorted(map(as_uuid, ids)):
+            journal.tell(events.NewEvent("tenant", id, 0, events.USAGE))
+
+
+async def _write(writes: Writes, rows: Sequence[tuple[Any, ...]]) -> None:
+    # No row may be inserted with less than nothing; one that shrinks is there already.
+    shrinking = [row for row in rows if row[4] < 0 or row[5] < 0]
+    growing = [row for row in rows if row[4] >= 0 and row[5] >= 0]
+    if shrinking:
+        if writes.connection.dialect.name == "postgresql":
+            await _LOCK.read(writes.connection, [row[:4] for row in rows])
+        await writes.send(_MOVE, shrinking)
+    if growing:
+        await writes.send(_ADD, growing)
+
+
+def _column(task: LoadedTask) -> str | None:
+    """Where its tenants are charged with a task: what a node keeps for it counts as reserved."""
+    if task.status not in OCCUPYING:
+        return None
+    return "used" if task.column == "used" else "reserved"

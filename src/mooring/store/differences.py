@@ -1,0 +1,225 @@
+"""What is kept twice and does not agree: the ledger against counters and readable copies, each in one statement.
+
+The database compares and answers with the differences alone, so that a million rows cost no memory here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.lifecycle import OCCUPYING
+from mooring.model.quotas import PRIVATE_SESSIONS, SESSIONS
+from mooring.store.types import as_uuid
+
+OCCUPYING_LIST = ", ".join(f"'{status}'" for status in sorted(OCCUPYING))
+_IS_LIVE = "a.freed_at IS NULL AND t.node_id IS NOT NULL AND t.status <> 'PENDING'"
+
+
+class NodeDifference(NamedTuple):
+    """A counter of a node; (held, reserved, used, leaving) each. `node`: its name, None if there is no such row."""
+
+    node_id: UUID
+    slot: str
+    node: str | None
+    expected: tuple[int, ...]
+    found: tuple[int, ...]
+
+
+class TenantDifference(NamedTuple):
+    """A counter of a tenant; (reserved, used) each."""
+
+    scope: str
+    tenant_id: str
+    pool: str
+    slot: str
+    expected: tuple[int, int]
+    found: tuple[int, int]
+
+
+class DeviceDifference(NamedTuple):
+    node_id: UUID
+    slot: str
+    device: int
+    node: str | None
+    expected: int
+    found: int
+
+
+class CopyDifference(NamedTuple):
+    """What a task's readable copy has otherwise than the ledger, slot by slot."""
+
+    task_id: UUID
+    status: str
+    expected: dict[str, Any]
+    found: dict[str, Any]
+
+
+async def of_nodes(connection: AsyncConnection) -> list[NodeDifference]:
+    rows = await connection.execute(text(_NODES))
+    return [
+        NodeDifference(as_uuid(row[0]), row[1], row[2], tuple(map(int, row[3:7])), tuple(map(int, row[7:11])))
+        for row in rows
+    ]
+
+
+async def of_tenants(connection: AsyncConnection) -> list[TenantDifference]:
+    """In the order of their keys, which is that of locks."""
+    ids = {f"{name}_text": _as_text(connection, f"{name}_id") for name in ("user", "project", "domain")}
+    rows = await connection.execute(text(_TENANTS.format(**ids)))
+    return [
+        TenantDifference(row[0], row[1], row[2], row[3], (int(row[4]), int(row[5])), (int(row[6]), int(row[7])))
+        for row in sorted(rows, key=tuple)
+    ]
+
+
+async def of_devices(connection: AsyncConnection) -> list[DeviceDifference]:
+    rows = await connection.execute(text(_DEVICES))
+    return [DeviceDifference(as_uuid(row[0]), row[1], row[2], row[3], int(row[4]), int(row[5])) for row in rows]
+
+
+async def of_requested(connection: AsyncConnection) -> list[CopyDifference]:
+    """Of `tasks.requested_slots`."""
+    truth = "SELECT a.task_id, a.slot_name, a.requested FROM resource_allocations a"
+    return await _copies(connection, truth, _unfolded(connection, "requested_slots"))
+
+
+async def of_occupied(connection: AsyncConnection) -> list[CopyDifference]:
+    """Of `tasks.occupied_slots`: what the ledger's live rows have."""
+    truth = f"""
+        SELECT a.task_id, a.slot_name, a.held + a.reserved + a.used
+        FROM resource_allocations a JOIN tasks t ON t.id = a.task_id WHERE {_IS_LIVE} AND t.freed_at IS NULL
+    """
+    return await _copies(connection, truth, _unfolded(connection, "occupied_slots"))
+
+
+async def of_device_copies(connection: AsyncConnection) -> list[CopyDifference]:
+    """Of `tasks.devices`: slot and index to the amount."""
+    if connection.dialect.name == "postgresql":
+        each = "jsonb_each(t.devices) AS s, jsonb_array_elements(s.value) AS e"
+    else:
+        each = "json_each(t.devices) AS s, json_each(s.value) AS e"
+    truth = """
+        SELECT a.task_id, a.slot_name || ' ' || a.device_index, a.amount FROM device_allocations a
+        WHERE a.freed_at IS NULL
+    """
+    copy = f"""
+        SELECT t.id, s.key || ' ' || (e.value ->> 0), CAST(e.value ->> 1 AS bigint)
+        FROM tasks t, {each} WHERE t.devices IS NOT NULL
+    """
+    return await _copies(connection, truth, copy)
+
+
+async def _copies(connection: AsyncConnection, truth: str, copy: str) -> list[CopyDifference]:
+    """Both as (task, name, amount)."""
+    rows = await connection.execute(
+        text(
+            f"""
+            WITH truth (task_id, name, amount) AS ({truth}), copy (task_id, name, amount) AS ({copy}),
+            wrong (task_id, name, amount, is_truth) AS (
+                SELECT task_id, name, amount, 1 FROM (SELECT * FROM truth EXCEPT SELECT * FROM copy) AS missing
+                UNION ALL
+                SELECT task_id, name, amount, 0 FROM (SELECT * FROM copy EXCEPT SELECT * FROM truth) AS surplus
+            )
+            SELECT wrong.task_id, t.status, wrong.name, wrong.amount, wrong.is_truth
+            FROM wrong JOIN tasks t ON t.id = wrong.task_id ORDER BY wrong.task_id, wrong.name
+            """
+        )
+    )
+    found: dict[tuple[UUID, str], tuple[dict[str, Any], dict[str, Any]]] = defaultdict(lambda: ({}, {}))
+    for task_id, status, name, amount, is_truth in rows:
+        expected, copied = found[as_uuid(task_id), status]
+        (expected if is_truth else copied)[name] = amount
+    return [CopyDifference(*task, *sides) for task, sides in found.items()]
+
+
+def _unfolded(connection: AsyncConnection, column: str) -> str:
+    """A copy as rows: JSON objects compare by their contents, whatever the order of their keys."""
+    each = "jsonb_each_text" if connection.dialect.name == "postgresql" else "json_each"
+    return f"SELECT t.id, s.key, CAST(s.value AS bigint) FROM tasks t, {each}(t.{column}) AS s"
+
+
+def _as_text(connection: AsyncConnection, column: str) -> str:
+    """An id as the key of a tenant's counter has it; SQLite keeps ids as their digits alone."""
+    if connection.dialect.name == "postgresql":
+        return f"CAST({column} AS text)"
+    parts = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+    return " || '-' || ".join(f"substr({column}, {start}, {length})" for start, length in parts)
+
+
+_NODES = f"""
+    SELECT c.node_id, c.slot_name, max(c.node),
+        sum(c.held), sum(c.reserved), sum(c.used), sum(c.leaving),
+        sum(c.counted_held), sum(c.counted_reserved), sum(c.counted_used), sum(c.counted_leaving)
+    FROM (
+        SELECT t.node_id, a.slot_name, NULL AS node,
+            sum(a.held) AS held, sum(a.reserved) AS reserved, sum(a.used) AS used,
+            sum(CASE WHEN t.preempted_by IS NULL THEN 0 ELSE a.held + a.reserved + a.used END) AS leaving,
+            0 AS counted_held, 0 AS counted_reserved, 0 AS counted_used, 0 AS counted_leaving
+        FROM resource_allocations a JOIN tasks t ON t.id = a.task_id
+        WHERE {_IS_LIVE} GROUP BY t.node_id, a.slot_name
+        UNION ALL
+        SELECT r.node_id, r.slot_name, n.name, 0, 0, 0, 0, r.held, r.reserved, r.used, r.leaving
+        FROM node_resources r JOIN nodes n ON n.id = r.node_id
+    ) AS c
+    GROUP BY c.node_id, c.slot_name
+    HAVING sum(c.held) <> sum(c.counted_held) OR sum(c.reserved) <> sum(c.counted_reserved)
+        OR sum(c.used) <> sum(c.counted_used) OR sum(c.leaving) <> sum(c.counted_leaving)
+    ORDER BY max(c.node), c.slot_name
+"""
+
+# First everything by owner and pool, which leaves few rows; then for each that is charged with it.
+_TENANTS = f"""
+    WITH occupying AS (
+        SELECT w.id, w.access_key, w.user_id, w.project_id, w.domain_id, w.private, p.name AS pool, t.id AS task_id
+        FROM tasks t JOIN workloads w ON w.id = t.workload_id JOIN pools p ON p.id = w.pool_id
+        WHERE t.status IN ({OCCUPYING_LIST})
+    ),
+    charged AS (
+        SELECT o.access_key, o.user_id, o.project_id, o.domain_id, o.pool, a.slot_name,
+            sum(CASE WHEN a.used_at IS NULL THEN a.held + a.reserved ELSE 0 END) AS reserved, sum(a.used) AS used
+        FROM occupying o JOIN resource_allocations a ON a.task_id = o.task_id
+        WHERE NOT o.private AND a.freed_at IS NULL
+        GROUP BY o.access_key, o.user_id, o.project_id, o.domain_id, o.pool, a.slot_name
+        UNION ALL
+        SELECT o.access_key, o.user_id, o.project_id, o.domain_id, o.pool,
+            CASE WHEN o.private THEN '{PRIVATE_SESSIONS}' ELSE '{SESSIONS}' END, 0, count(DISTINCT o.id)
+        FROM occupying o GROUP BY o.access_key, o.user_id, o.project_id, o.domain_id, o.pool, o.private
+    ),
+    expected AS (
+        SELECT 'keypair' AS scope, access_key AS tenant_id, '' AS pool, slot_name, reserved, used FROM charged
+        UNION ALL SELECT 'user', {{user_text}}, '', slot_name, reserved, used FROM charged
+        UNION ALL SELECT 'user', {{user_text}}, pool, slot_name, reserved, used FROM charged
+        UNION ALL SELECT 'project', {{project_text}}, '', slot_name, reserved, used FROM charged
+        UNION ALL SELECT 'project', {{project_text}}, pool, slot_name, reserved, used FROM charged
+        UNION ALL SELECT 'domain', {{domain_text}}, '', slot_name, reserved, used FROM charged
+    )
+    SELECT c.scope, c.tenant_id, c.pool, c.slot_name,
+        sum(c.reserved), sum(c.used), sum(c.counted_reserved), sum(c.counted_used)
+    FROM (
+        SELECT scope, tenant_id, pool, slot_name, reserved, used, 0 AS counted_reserved, 0 AS counted_used
+        FROM expected
+        UNION ALL
+        SELECT scope, tenant_id, pool, slot_name, 0, 0, reserved, used FROM tenant_resources
+    ) AS c
+    GROUP BY c.scope, c.tenant_id, c.pool, c.slot_name
+    HAVING sum(c.reserved) <> sum(c.counted_reserved) OR sum(c.used) <> sum(c.counted_used)
+"""
+
+_DEVICES = """
+    SELECT c.node_id, c.slot_name, c.device_index, max(c.node), sum(c.given), sum(c.taken)
+    FROM (
+        SELECT a.node_id, a.slot_name, a.device_index, NULL AS node, sum(a.amount) AS given, 0 AS taken
+        FROM device_allocations a WHERE a.freed_at IS NULL GROUP BY a.node_id, a.slot_name, a.device_index
+        UNION ALL
+        SELECT d.node_id, d.slot_name, d.device_index, n.name, 0, d.taken
+        FROM node_devices d JOIN nodes n ON n.id = d.node_id
+    ) AS c
+    GROUP BY c.node_id, c.slot_name, c.device_index
+    HAVING sum(c.given) <> sum(c.taken)
+    ORDER BY max(c.node), c.slot_name, c.device_index
+"""

@@ -1,0 +1,305 @@
+"""Quotas: how much tenants may use over all pools together and what they use; what a project has for sure in a pool."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import ColumnElement, Select, Table, null, or_, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.access import Target, not_there
+from mooring.model.errors import InvalidInput, NotFound
+from mooring.model.policies import NO_POLICY, Policy, Unspecified, parse_policy
+from mooring.model.quotas import PRIVATE_SESSIONS, SESSIONS, Scope, Tenant
+from mooring.model.slots import slot_type
+from mooring.store import events
+from mooring.store.charges import ALL_POOLS
+from mooring.store.sets import Statement
+from mooring.store.tables import (
+    domains,
+    keypairs,
+    node_resources,
+    pools,
+    projects,
+    slot_types,
+    tenant_resources,
+    users,
+)
+
+_ID = {"scope": "text", "tenant_id": "text", "id": "uuid"}
+_CARRIES = "LEFT JOIN policies p ON p.id = t.policy_id"
+_CARRIED = Statement(
+    f"""
+    SELECT i.ordinal, t.access_key, CAST(p.rules AS text) FROM {{rows}} i
+    JOIN keypairs t ON i.scope = 'keypair' AND t.access_key = i.tenant_id {_CARRIES}
+    UNION ALL
+    SELECT i.ordinal, t.name, CAST(p.rules AS text) FROM {{rows}} i
+    JOIN users t ON i.scope = 'user' AND t.id = i.id {_CARRIES}
+    UNION ALL
+    SELECT i.ordinal, t.name, CAST(p.rules AS text) FROM {{rows}} i
+    JOIN projects t ON i.scope = 'project' AND t.id = i.id {_CARRIES}
+    UNION ALL
+    SELECT i.ordinal, t.name, CAST(p.rules AS text) FROM {{rows}} i
+    JOIN domains t ON i.scope = 'domain' AND t.id = i.id {_CARRIES}
+    """,
+    _ID,
+)
+_SET = Statement(
+    """
+    SELECT i.ordinal, r.slot_name, CASE WHEN r.override_until > {now} THEN r.override_limit ELSE r."limit" END
+    FROM {rows} i JOIN tenant_resources r ON r.scope = i.scope AND r.tenant_id = i.tenant_id AND r.pool = ''
+    WHERE r."limit" IS NOT NULL OR r.override_until > {now}
+    """,
+    _ID,
+    now="timestamptz",
+)
+_USED = Statement(
+    """
+    SELECT i.ordinal, r.pool, r.slot_name, r.reserved, r.used
+    FROM {rows} i JOIN tenant_resources r ON r.scope = i.scope AND r.tenant_id = i.tenant_id
+    """,
+    _ID,
+)
+_COUNTED = frozenset({SESSIONS, PRIVATE_SESSIONS})
+_LARGEST = 2**63 - 1
+_rows = tenant_resources.c
+
+
+@dataclass(slots=True)
+class Limits:
+    """What people call a tenant, and its limits by slot."""
+
+    name: str
+    amounts: dict[str, int] = field(default_factory=dict)
+
+
+async def limits(connection: AsyncConnection, tenants: Iterable[Tenant], now: datetime) -> dict[Tenant, dict[str, int]]:
+    """By slot how much each tenant may use at once; a slot that is not there is not limited."""
+    return {tenant: found.amounts for tenant, found in (await limits_of(connection, tenants, now)).items()}
+
+
+async def limits_of(connection: AsyncConnection, tenants: Iterable[Tenant], now: datetime) -> dict[Tenant, Limits]:
+    """As `limits`, with the names of the tenants; one that does not exist is not among them."""
+    asked = list(dict.fromkeys(tenants))
+    if not asked:
+        return {}
+    rows = [_row(tenant) for tenant in asked]
+    carried = {ordinal: (name, _policy(rules)) for ordinal, name, rules in await _CARRIED.read(connection, rows)}
+    strict = any(policy.unspecified is Unspecified.LIMITED for _, policy in carried.values())
+    every = await _every_slot(connection) if strict else ()
+    found = {asked[ordinal]: Limits(name, _by_policy(policy, every)) for ordinal, (name, policy) in carried.items()}
+    for ordinal, slot, limit in await _SET.read(connection, rows, now=now):
+        if limit is not None and asked[ordinal] in found:
+            found[asked[ordinal]].amounts[slot] = limit
+    return found
+
+
+class Amount(NamedTuple):
+    reserved: int = 0
+    used: int = 0
+
+
+Usage = dict[tuple[Tenant, str], dict[str, Amount]]
+"""By tenant and pool ("" for all together), then by slot."""
+
+
+async def usage(connection: AsyncConnection, tenants: Iterable[Tenant]) -> Usage:
+    """What these tenants are charged with."""
+    asked = list(dict.fromkeys(tenants))
+    found: Usage = defaultdict(dict)
+    if asked:
+        for ordinal, pool, slot, reserved, used in await _USED.read(connection, [_row(tenant) for tenant in asked]):
+            if reserved or used:
+                found[asked[ordinal], pool][slot] = Amount(reserved, used)
+    return dict(found)
+
+
+async def guarantees(connection: AsyncConnection) -> dict[str, dict[str, dict[str, int]]]:
+    """What projects have for sure: by pool, then by the project's id as text, then by slot."""
+    rows = await connection.execute(
+        select(_rows.tenant_id, _rows.pool, _rows.slot_name, _rows.guaranteed).where(_rows.guaranteed > 0)
+    )
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for project_id, pool, slot, amount in rows:
+        found.setdefault(pool, {}).setdefault(project_id, {})[slot] = amount
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A tenant that somebody named, with what it belongs to."""
+
+    tenant: Tenant
+    name: str
+    target: Target
+
+
+async def find(connection: AsyncConnection, scope: Scope, ref: str) -> Found:
+    """A keypair by its access key, another tenant by its id or its name."""
+    rows = list(await connection.execute(_named(scope, ref)))
+    if not rows:
+        raise not_there(f"{scope} {ref[:63]!r}")
+    if len(rows) > 1:
+        raise InvalidInput(f"several domains have a {scope} {ref[:63]!r}: name it by its id", code="ambiguous-name")
+    id, name, domain_id, project_id, user_id = rows[0]
+    return Found(Tenant(scope, str(id)), name, Target(domain_id, project_id, user_id))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaChange:
+    """What is to hold from now on; what is not named stays as it is. None takes a limit or a guarantee away."""
+
+    limits: Mapping[str, int | None] = field(default_factory=dict)
+    until: datetime | None = None
+    """The limits stand in place of the tenant's others until then."""
+    guaranteed: Mapping[str, int | None] = field(default_factory=dict)
+    pool: str = ALL_POOLS
+    """Where the guarantees hold."""
+
+
+State = dict[str, Any]
+
+
+async def set_quota(
+    connection: AsyncConnection, found: Found, change: QuotaChange, now: datetime
+) -> tuple[State, State]:
+    """Change what a tenant may use, and what it has for sure: the quota before and after. What runs is left alone."""
+    await _check(connection, found.tenant, change, now)
+    before = await state(connection, found.tenant)
+    for slot, limit in sorted(change.limits.items()):
+        if change.until is not None:
+            values = {"override_limit": limit, "override_until": change.until}
+        elif limit is not None:
+            values = {"limit": limit}
+        else:
+            values = {"limit": None, "override_limit": None, "override_until": None}
+        await _put(connection, found.tenant, ALL_POOLS, slot, values)
+    for slot, amount in sorted(change.guaranteed.items()):
+        await _put(connection, found.tenant, change.pool, slot, {"guaranteed": amount or 0})
+    after = await state(connection, found.tenant)
+    if after != before:
+        told = found.target.user_id or found.target.project_id or found.target.domain_id
+        assert told is not None
+        await events.append(connection, [events.NewEvent("tenant", told, 0, events.QUOTA)], now)
+    return before, after
+
+
+async def state(connection: AsyncConnection, tenant: Tenant) -> State:
+    """What was set for a tenant, as people write it."""
+    rows = await connection.execute(
+        select(tenant_resources)
+        .where(
+            _rows.scope == tenant.scope,
+            _rows.tenant_id == tenant.id,
+            or_(_rows.limit.is_not(None), _rows.override_until.is_not(None), _rows.guaranteed > 0),
+        )
+        .order_by(_rows.pool, _rows.slot_name)
+    )
+    found: State = {"limits": {}, "overrides": {}, "guaranteed": {}}
+    for row in rows:
+        written = slot_type(row.slot_name).format
+        if row.limit is not None:
+            found["limits"][row.slot_name] = written(row.limit)
+        if row.override_until is not None:
+            until = row.override_until.isoformat()
+            found["overrides"][row.slot_name] = {"limit": written(row.override_limit), "until": until}
+        if row.guaranteed:
+            found["guaranteed"].setdefault(row.pool, {})[row.slot_name] = written(row.guaranteed)
+    return found
+
+
+async def _check(connection: AsyncConnection, tenant: Tenant, change: QuotaChange, now: datetime) -> None:
+    if not change.limits and not change.guaranteed:
+        raise _refused("name at least one slot with a limit or a guarantee")
+    for slot, amount in (*change.limits.items(), *change.guaranteed.items()):
+        slot_type(slot)
+        if amount is not None and not 0 <= amount <= _LARGEST:
+            raise _refused(f"{slot}: an amount is between 0 and 2^63 - 1 units")
+    if change.until is not None:
+        if change.until <= now:
+            raise _refused(f"an override until {change.until.isoformat()} would be over already")
+        if not change.limits or None in change.limits.values():
+            raise _refused("an override needs a limit; take away a slot's limit to end its override, too")
+    if not change.guaranteed:
+        return
+    if tenant.scope is not Scope.PROJECT:
+        raise _refused(f"only a project has something guaranteed, not a {tenant.scope}")
+    if not _COUNTED.isdisjoint(change.guaranteed):
+        raise _refused("sessions cannot be guaranteed")
+    known = select(pools.c.id).where(pools.c.name == change.pool)
+    if (await connection.execute(known)).first() is None:
+        raise NotFound(f"there is no pool {change.pool[:63]!r}: a guarantee holds in one pool")
+
+
+def _refused(problem: str) -> InvalidInput:
+    return InvalidInput(problem, code="invalid-quota")
+
+
+async def _put(connection: AsyncConnection, tenant: Tenant, pool: str, slot: str, values: Mapping[str, Any]) -> None:
+    key = {"scope": tenant.scope.value, "tenant_id": tenant.id, "pool": pool, "slot_name": slot}
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    await connection.execute(
+        insert(tenant_resources).values(**key, **values).on_conflict_do_update(index_elements=list(key), set_=values)
+    )
+
+
+def _named(scope: Scope, ref: str) -> Select[Any]:
+    """Who is meant, with the ids of what it belongs to: domain, project, user."""
+    nobody = null()
+    if scope is Scope.KEYPAIR:
+        key = keypairs.c
+        return (
+            select(key.access_key.label("id"), key.access_key, users.c.domain_id, key.project_id, key.user_id)
+            .join(users, users.c.id == key.user_id)
+            .where(key.access_key == ref)
+        )
+    if scope is Scope.USER:
+        user = users.c
+        return select(user.id, user.name, user.domain_id, nobody, user.id.label("user_id")).where(_is(users, ref))
+    if scope is Scope.PROJECT:
+        project = projects.c
+        return select(project.id, project.name, project.domain_id, project.id.label("project_id"), nobody).where(
+            _is(projects, ref)
+        )
+    domain = domains.c
+    return select(domain.id, domain.name, domain.id.label("domain_id"), nobody, nobody).where(_is(domains, ref))
+
+
+def _is(table: Table, ref: str) -> ColumnElement[bool]:
+    try:
+        return or_(table.c.name == ref, table.c.id == UUID(ref))
+    except ValueError:
+        return table.c.name == ref
+
+
+def _row(tenant: Tenant) -> tuple[str, str, UUID | None]:
+    return tenant.scope.value, tenant.id, None if tenant.scope is Scope.KEYPAIR else UUID(tenant.id)
+
+
+@lru_cache(maxsize=1000)
+def _policy(rules: str | None) -> Policy:
+    """Every commit reads the same few again."""
+    return NO_POLICY if rules is None else parse_policy(msgspec.json.decode(rules))
+
+
+def _by_policy(policy: Policy, every: Collection[str]) -> dict[str, int]:
+    """`every`: the slots that there are, of which a policy may allow only those that it names."""
+    found = dict.fromkeys(every, 0) if policy.unspecified is Unspecified.LIMITED else {}
+    found |= policy.limits
+    for slot, most in ((SESSIONS, policy.max_sessions), (PRIVATE_SESSIONS, policy.max_private_sessions)):
+        if policy is not NO_POLICY and most is not None and most > 0:
+            found[slot] = most
+    return found
+
+
+async def _every_slot(connection: AsyncConnection) -> list[str]:
+    known = select(slot_types.c.name).union(select(node_resources.c.slot_name))
+    return [name for (name,) in await connection.execute(known)]

@@ -1,0 +1,129 @@
+"""Reports: what was used in some days and by whom, and the records of workloads that ended in them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, func, or_, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.access import Sight
+from mooring.model.accounting import By
+from mooring.store.tables import domains, projects, usage_buckets, users, workload_records
+
+_bucket = usage_buckets.c
+_record = workload_records.c
+_NAMES: Mapping[By, ColumnElement[str]] = {
+    By.DOMAIN: domains.c.name,
+    By.PROJECT: domains.c.name + "/" + projects.c.name,
+    By.USER: users.c.name,
+    By.POOL: _bucket.pool,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    name: str
+    """A project with its domain before it."""
+    slot: str
+    amount_seconds: int
+    """Base units times seconds, exact."""
+
+
+async def usage(
+    connection: AsyncConnection, by: By, since: datetime, until: datetime, *, sight: Sight, pool: str | None = None
+) -> list[UsageRow]:
+    """What was used on the days that begin in [since, until]."""
+    name = _NAMES[by].label("name")
+    query = (
+        select(name, _bucket.slot_name, _bucket.amount, func.sum(_bucket.seconds))
+        .join(projects, projects.c.id == _bucket.project_id)
+        .join(domains, domains.c.id == projects.c.domain_id)
+        .join(users, users.c.id == _bucket.user_id)
+        .where(_bucket.starts_at >= since, _bucket.starts_at <= until, *_seen(sight))
+        .group_by(name, _bucket.slot_name, _bucket.amount)
+    )
+    if pool is not None:
+        query = query.where(_bucket.pool == pool)
+    # Multiplied here: the product may be larger than the numbers of a database.
+    sums: dict[tuple[str, str], int] = defaultdict(int)
+    for found, slot, amount, seconds in await connection.execute(query):
+        sums[found, slot] += amount * int(seconds)
+    return [UsageRow(*key, total) for key, total in sorted(sums.items())]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRow:
+    workload_id: UUID
+    name: str
+    kind: str
+    type: str
+    domain: str
+    project: str
+    username: str
+    access_key: str
+    pool: str
+    priority: int
+    tasks: int
+    attempts: int
+    requested_slots: Mapping[str, int]
+    peak_slots: Mapping[str, int]
+    nodes: Sequence[str]
+    status: str
+    reason: Mapping[str, Any] | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime
+    wait_seconds: int
+    run_seconds: int
+
+
+async def records(
+    connection: AsyncConnection,
+    since: datetime,
+    until: datetime,
+    *,
+    sight: Sight,
+    username: str,
+    limit: int,
+    pool: str | None = None,
+) -> list[RecordRow]:
+    """Workloads that ended in [since, until], the last first. `username`: of the one who looks."""
+    query = (
+        select(workload_records)
+        .where(_record.ended_at >= since, _record.ended_at <= until, *_seen_records(sight, username))
+        .order_by(_record.ended_at.desc(), _record.workload_id.desc())
+        .limit(limit)
+    )
+    if pool is not None:
+        query = query.where(_record.pool == pool)
+    return [RecordRow(**row._mapping) for row in await connection.execute(query)]
+
+
+def _seen(sight: Sight) -> list[ColumnElement[bool]]:
+    if sight.everything:
+        return []
+    shown = [_bucket.project_id.in_(sight.project_ids), _bucket.user_id == sight.user_id]
+    if sight.domain_id is not None:
+        shown.append(projects.c.domain_id == sight.domain_id)
+    return [or_(*shown)]
+
+
+def _seen_records(sight: Sight, username: str) -> list[ColumnElement[bool]]:
+    """Records know their tenants by name: they outlive them."""
+    if sight.everything:
+        return []
+    administered = (
+        select(domains.c.name, projects.c.name)
+        .join(projects, projects.c.domain_id == domains.c.id)
+        .where(projects.c.id.in_(sight.project_ids))
+    )
+    shown = [tuple_(_record.domain, _record.project).in_(administered), _record.username == username]
+    if sight.domain_id is not None:
+        shown.append(_record.domain.in_(select(domains.c.name).where(domains.c.id == sight.domain_id)))
+    return [or_(*shown)]

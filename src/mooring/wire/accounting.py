@@ -1,0 +1,87 @@
+"""Schemas of accounting: what was used, what is left of ended work, and what would start now."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Any
+from uuid import UUID
+
+from mooring.model.accounting import By
+from mooring.wire.fields import Answer
+
+MAX_RECORDS = 1000
+
+
+class UsageLine(Answer):
+    name: str
+    """A project with its domain before it: `lab/vision`."""
+    slot: str
+    amount_seconds: int
+    """Base units times seconds, exact."""
+    hours: str
+    """Slot hours, rounded to thousandths."""
+    unit: str
+    """What an hour is one of: `Gi` for slots that count bytes, otherwise `1`."""
+
+
+class UsageReport(Answer):
+    by: By
+    since: date
+    until: date
+    """The last day that is counted."""
+    usage: list[UsageLine]
+
+
+class WorkloadRecord(Answer):
+    id: UUID
+    name: str
+    kind: str
+    type: str
+    domain: str
+    project: str
+    user: str
+    access_key: str
+    pool: str
+    priority: int
+    tasks: int
+    attempts: int
+    requested: dict[str, str]
+    """By each task."""
+    peak: dict[str, str]
+    """The most that all its tasks had at the same time."""
+    nodes: list[str]
+    status: str
+    reason: dict[str, Any] | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime
+    wait_seconds: int
+    run_seconds: int
+
+
+class WorkloadRecordList(Answer):
+    workloads: list[WorkloadRecord]
+
+
+class PoolRoom(Answer):
+    pool: str
+    nodes: int
+    """That take new tasks of whoever asks."""
+    free: dict[str, str]
+    """On all of them together."""
+    largest: dict[str, str]
+    """The most of each slot that one task could get, if it asked for nothing else."""
+    boxes: list[dict[str, str]]
+    """The largest requests of one task that would start now; none of them is a part of another."""
+
+
+class QuotaLeft(Answer):
+    scope: str
+    name: str
+    left: dict[str, str]
+    """Of what is limited."""
+
+
+class Room(Answer):
+    pools: list[PoolRoom]
+    quotas: list[QuotaLeft]
