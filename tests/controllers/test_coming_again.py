@@ -24,6 +24,7 @@ from mooring.store.tables import (
     port_allocations,
     resource_allocations,
     tasks,
+    tenant_resources,
     workloads,
 )
 from mooring.store.types import AnyRow
@@ -162,6 +163,17 @@ async def test_tasks_that_work_together_start_again_together(harbour: Harbour):
     await fail(harbour, again)
     await harbour.replace_ended()
     assert (await harbour.workload(job)).status == "TERMINATING"
+    assert await harbour.findings() == []
+
+
+@on_sqlite
+async def test_nothing_comes_again_of_a_session_that_fails_already(harbour: Harbour):
+    await harbour.node("n1")
+    job = await session(harbour, tasks=2)
+    first, second = await harbour.run(job)
+    await fail(harbour, first)
+    await lose(harbour, second)
+    assert (await harbour.workload(job)).status == "FAILED"
     assert await harbour.findings() == []
 
 
@@ -355,6 +367,8 @@ async def test_force_ends_at_once_and_the_node_stays_charged_until_nothing_is_le
         assert await harbour.statuses(job) == ["LOST", "LOST", "CANCELLED"]
         assert (await harbour.workload(job)).status == "CANCELLED"
         assert await harbour.counters(node_id) == (0, 1000, 1000)
+        # Its owner has it back at once.
+        assert {(row.reserved, row.used) for row in await harbour.rows(select(tenant_resources))} == {(0, 0)}
         assert await harbour.findings() == []
     # The agent comes back, is told to end them, and says so, more than once.
     for _ in range(2):
@@ -398,6 +412,7 @@ async def test_38_full_cycles_end_at_zero_everywhere(harbour: Harbour):
     left = [live, devices, charged]
     left += [select(func.count()).select_from(table) for table in (holds, port_allocations)]
     counted = (node_resources.c.held, node_resources.c.reserved, node_resources.c.used, node_resources.c.leaving)
-    left += [select(func.sum(column)) for column in (*counted, node_devices.c.taken)]
+    charged_to_tenants = (tenant_resources.c.reserved, tenant_resources.c.used)
+    left += [select(func.sum(column)) for column in (*counted, node_devices.c.taken, *charged_to_tenants)]
     left.append(select(func.count()).select_from(workloads).where(workloads.c.ended_at.is_(None)))
     assert [(await harbour.rows(query))[0][0] for query in left] == [0] * len(left)

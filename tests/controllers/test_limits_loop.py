@@ -148,6 +148,18 @@ async def test_a_deadline_that_was_moved_counts_as_it_is_now(harbour: Harbour, l
 
 
 @on_sqlite
+async def test_a_replica_that_reached_its_limit_is_replaced(harbour: Harbour, loop: LimitsLoop, clock: Clock):
+    await harbour.node("n1")
+    service = await harbour.set(await harbour.submit("web"), time_limit_seconds=1)
+    [task] = await harbour.run(service)
+    clock.at = task.deadline_at
+    await loop.once()
+    await harbour.move(task, T.CANCELLED)
+    await harbour.replace_ended()
+    assert [(t.attempt, t.status) for t in await harbour.tasks(service)] == [(2, "PENDING")]
+
+
+@on_sqlite
 async def test_each_index_of_an_array_has_its_own_deadline(harbour: Harbour, loop: LimitsLoop, clock: Clock):
     await harbour.node("n1")
     array = await harbour.submit("array", kind=Kind.SESSION, replicas=2)

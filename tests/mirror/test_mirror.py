@@ -47,7 +47,7 @@ async def test_every_kind_of_change_reaches_the_mirror(harbour: Harbour, mirror:
     first, second = await harbour.node("n1", cpu=4, slots={"gpu": 1}), await harbour.node("n2", cpu=2)
     await followed()
     service = await harbour.submit("web", replicas=3, max_per_node=2)
-    job = await harbour.submit("job", kind=Kind.SESSION, slots={"gpu": 1})
+    job = await harbour.submit("job", kind=Kind.SESSION, type="interactive", slots={"gpu": 1})
     await followed()
     await harbour.place()
     await followed()

@@ -69,6 +69,7 @@ def test_the_groups_of_statuses_agree_with_the_edges():
 
 
 JOB = {"service": False, "stopping": False}
+ARRAY = {"service": False, "stopping": False, "array": True}
 SERVICE = {"service": True, "stopping": False}
 
 
@@ -108,6 +109,14 @@ SERVICE = {"service": True, "stopping": False}
         pytest.param(
             W.TERMINATING, [T.CANCELLED, T.FAILED], {**SERVICE, "stopping": True}, W.CANCELLED, id="stopped service"
         ),
+        pytest.param(W.RUNNING, [T.FAILED, T.PENDING], ARRAY, W.PENDING, id="array with a failed index goes on"),
+        pytest.param(W.PENDING, [T.RUNNING, T.PENDING], ARRAY, W.RUNNING, id="array of which something runs"),
+        pytest.param(W.RUNNING, [T.LOST, T.TERMINATING], ARRAY, W.TERMINATING, id="array whose last index leaves"),
+        pytest.param(W.RUNNING, [T.SUCCEEDED, T.SUCCEEDED], ARRAY, W.SUCCEEDED, id="array done"),
+        pytest.param(W.RUNNING, [T.SUCCEEDED, T.FAILED], ARRAY, W.FAILED, id="array with a failed index ended"),
+        pytest.param(
+            W.RUNNING, [T.RUNNING, T.CANCELLED], {**ARRAY, "stopping": True}, W.TERMINATING, id="stopping array"
+        ),
     ],
 )  # fmt: skip
 def test_a_workload_is_what_its_tasks_make_it(current: WorkloadStatus, tasks, options, expected: WorkloadStatus):
@@ -131,6 +140,18 @@ def test_deriving_again_changes_nothing(
 ):
     once = derive(current, tasks, desired=len(tasks), service=service, stopping=stopping)
     assert derive(once, tasks, desired=len(tasks), service=service, stopping=stopping) is once
+
+
+@given(
+    st.sampled_from([status for status in W if not is_workload_end(status)]),
+    st.lists(st.sampled_from(T), min_size=1, max_size=6),
+    st.booleans(),
+)
+def test_of_an_array_it_matters_which_statuses_there_are_not_how_many(
+    current: WorkloadStatus, tasks: list[TaskStatus], stopping: bool
+):
+    counted = derive(current, tasks, desired=len(tasks), service=False, stopping=stopping, array=True)
+    assert derive(current, set(tasks), desired=1, service=False, stopping=stopping, array=True) is counted
 
 
 @given(st.lists(st.sampled_from(T), min_size=1, max_size=4), st.booleans(), st.booleans())

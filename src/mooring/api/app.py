@@ -72,7 +72,6 @@ def create_app(services: Services, *more: APIRouter) -> FastAPI:
         pools.router,
         accounting.router,
         quotas.router,
-        accounting.router,
         auth.router,
         domains.router,
         projects.router,

@@ -70,10 +70,15 @@ async def get_session(services: Served, principal: User, ref: str) -> WorkloadDe
 
 
 @router.delete("/{ref}", status_code=202, operation_id="cancel_session", responses=problems(404, 409))
-async def cancel(services: Served, principal: User, ref: str) -> WorkloadView:
+async def cancel(
+    services: Served,
+    principal: User,
+    ref: str,
+    force: Annotated[bool, Query(description="Do not wait for nodes that do not answer")] = False,
+) -> WorkloadView:
     """Stop a session and take it off the list: at once if it has no node yet. Its history stays."""
     row = await find_workload(services, principal, ref, action=Action.CHANGE_WORK, kind=Kind.SESSION)
-    await services.intake.remove(principal, row.id)
+    await services.intake.remove(principal, row.id, force=force)
     return workload_view(await find_workload(services, principal, str(row.id)))
 
 

@@ -141,4 +141,7 @@ PolicyOption = Annotated[str | None, typer.Option(metavar="POLICY", help='The po
 ProjectOption = Annotated[
     str | None, typer.Option(metavar="PROJECT", help="A project that you are a member of; else your default project.")
 ]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Do not wait for nodes that do not answer; they stay charged until they do.")
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -196,9 +196,9 @@ def session(ref: str) -> Operation[api.WorkloadDetail]:
     return Operation("GET", f"/api/sessions/{segment(ref)}", api.WorkloadDetail)
 
 
-def cancel_session(ref: str) -> Operation[api.WorkloadView]:
-    """Stop a session and take it off the list; its history stays."""
-    return Operation("DELETE", f"/api/sessions/{segment(ref)}", api.WorkloadView)
+def cancel_session(ref: str, *, force: bool = False) -> Operation[api.WorkloadView]:
+    """Stop a session and take it off the list; its history stays. With `force` without waiting for its nodes."""
+    return Operation("DELETE", f"/api/sessions/{segment(ref)}", api.WorkloadView, query=given(force=force or None))
 
 
 # --- events -------------------------------------------------------------------------------------------------------

@@ -33,7 +33,6 @@ from mooring.store.engine import Connection, Database
 _LOAD_SECONDS = 5.0
 _TYPICAL_SECONDS = 600.0
 _CONSTRAINTS_KEPT = 100_000
-_ENDS = frozenset(status for status in WorkloadStatus if is_workload_end(status))
 _STAYS = frozenset({TaskStatus.PREPARING, TaskStatus.RUNNING})
 """A task that comes to one of these is where it was, and occupies what it did."""
 

@@ -15,6 +15,7 @@ from mooring.model.attempts import START_LIMITS, Attempt, AttemptLimits, Attempt
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
+from mooring.model.retries import is_loss
 from mooring.model.workloads import Kind
 from mooring.store.changes import Applied
 from mooring.store.chunks import chunks
@@ -59,10 +60,10 @@ async def record_starts(connection: AsyncConnection, applied: Applied, now: date
     for row in rows:
         before = last.get((row.workload_id, row.task_index))
         if row.id in failed:
-            retried = row.requeue and row.failures < row.max_retries
-            limits = AttemptLimits(max_attempts=None) if retried else START_LIMITS[Kind(row.kind)]
-            result = judge(before and before[1], Phase.START, limits, now)
             reason = failed[row.id] or Reason("start-failed", "the task did not start")
+            again = row.requeue and (row.failures < row.max_retries or is_loss(TaskStatus.FAILED, reason.code))
+            limits = AttemptLimits(max_attempts=None) if again else START_LIMITS[Kind(row.kind)]
+            result = judge(before and before[1], Phase.START, limits, now)
             new.append(
                 Attempt(row.workload_id, Phase.START, result, reason.code, reason.message, row.id, row.task_index)
             )

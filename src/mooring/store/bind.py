@@ -87,7 +87,11 @@ async def _commit(connection: AsyncConnection, decisions: Sequence[Decision], te
     """`verify`: look whether each decision fits; otherwise the write of all of them says whether they do."""
     result = Bound()
     victims = {victim.workload_id for decision in decisions for victim in decision.victims}
-    loaded = await load(connection, workload_ids={*(decision.workload.id for decision in decisions), *victims})
+    named = [placement.task_id for decision in decisions for placement in decision.placements]
+    named += [victim.task_id for decision in decisions for victim in decision.victims]
+    loaded = await load(
+        connection, workload_ids={*(decision.workload.id for decision in decisions), *victims}, naming=named
+    )
     known = {task.id: task.version for decision in decisions for task in decision.workload.tasks}
     grown = {
         task.workload_id

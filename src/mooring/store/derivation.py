@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Any
@@ -75,23 +75,29 @@ async def derive_workloads(
     over: list[UUID] = []
     for workload_id, workload in loaded.workloads.items():
         old = new = workload.status
+        seen, desired = tuple(statuses[workload_id]), workload.replicas
+        count: Counter[TaskStatus] = Counter()
+        if workload.array:
+            # How many of its tasks are in a status changes nothing before all have ended.
+            count = loaded.others.get(workload_id, count) + Counter(seen)
+            seen, desired = tuple(sorted(count)), 1
         if not lifecycle.is_workload_end(old):
             new = _derive(
                 old,
-                tuple(statuses[workload_id]),
-                desired=workload.replicas,
+                seen,
+                desired=desired,
                 service=workload.kind == Kind.DEPLOYMENT,
                 stopping=workload.stopping,
                 array=workload.array,
             )
             # What still lives of it decides otherwise: a replica runs, or one was added since.
-            if workload_id in ended and all(map(lifecycle.is_end, statuses[workload_id])):
+            if workload_id in ended and all(map(lifecycle.is_end, seen)):
                 new = ended[workload_id][0]
         own = touched.get(workload_id, ())
         if new is old and not own:
             continue
         placed = any(change.new is TaskStatus.SCHEDULED for change in own)
-        reason = ended[workload_id][1] if workload_id in ended else _explain(new, own, workload, statuses[workload_id])
+        reason = ended[workload_id][1] if workload_id in ended else _explain(new, own, workload, count)
         kept = None if reason is None or new in _GOES_WELL else reason.as_dict()
         explained = reason is not None or placed or new in _GOES_WELL
         starts, ends = new is WorkloadStatus.RUNNING, lifecycle.is_workload_end(new)
@@ -112,14 +118,14 @@ async def derive_workloads(
 
 
 def _explain(
-    new: WorkloadStatus, own: Sequence[Change], workload: LoadedWorkload, tasks: Sequence[TaskStatus]
+    new: WorkloadStatus, own: Sequence[Change], workload: LoadedWorkload, count: Counter[TaskStatus]
 ) -> Reason | None:
     """Why the workload is in its new status, in the words that its history keeps."""
     if new is WorkloadStatus.CANCELLED and workload.stopping:
         return Reason("cancelled", "Stopped as asked", "user")
     if new is WorkloadStatus.FAILED and workload.array:
-        failed = sum(status is not TaskStatus.SUCCEEDED for status in tasks)
-        return Reason("tasks-failed", f"{failed} of {len(tasks)} tasks failed", "lifecycle", "never")
+        failed = count.total() - count[TaskStatus.SUCCEEDED]
+        return Reason("tasks-failed", f"{failed} of {count.total()} tasks failed", "lifecycle", "never")
     if new in _EXPLAINED:
         return _explained(new, workload.replicas, workload.kind)
     return next((change.reason for change in reversed(own) if change.reason is not None), None)

@@ -111,7 +111,7 @@ async def end_waiting(
     connection: AsyncConnection, ends: Ends, *, actor: str, now: datetime, term: int | None
 ) -> Applied:
     """End these workloads as a whole, but for those that got something on a node meanwhile."""
-    loaded = await load(connection, workload_ids=ends)
+    loaded = await load(connection, workload_ids=ends, whole=True)
     placed = {task.workload_id for task in loaded.tasks.values() if not _has_no_node(task.status)}
     over = {id for id, w in loaded.workloads.items() if w.stopping or w.ended_at is not None}
     left = {workload_id: how for workload_id, how in ends.items() if workload_id not in placed | over}

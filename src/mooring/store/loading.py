@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -46,6 +47,17 @@ _LOCK_NODES = Statement(
 _OWNERS = Statement("SELECT DISTINCT t.workload_id FROM {rows} i JOIN tasks t ON t.id = i.id", _ID)
 _LIVING = Statement(
     f"SELECT {_TASK} FROM {{rows}} i JOIN tasks t ON t.workload_id = i.id WHERE t.current OR t.status IN ({_living})",
+    _ID,
+)
+_occupying = ", ".join(f"'{status}'" for status in sorted(lifecycle.OCCUPYING))
+_PLACED = Statement(
+    f"SELECT {_TASK} FROM {{rows}} i JOIN tasks t ON t.workload_id = i.id WHERE t.status IN ({_occupying})", _ID
+)
+_COUNTS = Statement(
+    """
+    SELECT i.ordinal, t.status, t.requeue, count(*) FROM {rows} i JOIN tasks t ON t.workload_id = i.id
+    WHERE t.current GROUP BY i.ordinal, t.status, t.requeue
+    """,
     _ID,
 )
 _THESE = Statement(f"SELECT {_TASK}, t.workload_id FROM {{rows}} i JOIN tasks t ON t.id = i.id", _ID)
@@ -125,25 +137,62 @@ class Loaded:
     workloads: dict[UUID, LoadedWorkload]
     """Locked until the transaction ends."""
     tasks: dict[UUID, LoadedTask]
-    """Those that are current or alive, to be changed."""
+    """Those that are current or alive, to be changed; of an array those that are named or on a node."""
+    others: dict[UUID, Counter[TaskStatus]] = field(default_factory=dict)
+    """Of an array: how the other current tasks count for it."""
     locked_nodes: set[UUID] = field(default_factory=set)
     """Nodes whose rows the caller has locked as well."""
 
     def pending(self, workload_id: UUID) -> int:
         """How many tasks of a workload wait for a node."""
         waiting = TaskStatus.PENDING
-        return sum(t.current and t.status is waiting for t in self.tasks.values() if t.workload_id == workload_id)
+        own = sum(t.current and t.status is waiting for t in self.tasks.values() if t.workload_id == workload_id)
+        return own + self.others.get(workload_id, Counter())[waiting]
 
 
 async def load(
-    connection: AsyncConnection, *, tasks_of: Sequence[UUID] = (), workload_ids: Iterable[UUID] = ()
+    connection: AsyncConnection,
+    *,
+    tasks_of: Sequence[UUID] = (),
+    workload_ids: Iterable[UUID] = (),
+    naming: Sequence[UUID] = (),
+    whole: bool = False,
 ) -> Loaded:
-    """The workloads of these tasks, and these workloads, with their tasks."""
+    """The workloads of these tasks, and these workloads, with their tasks.
+
+    An array may have very many, which mostly wait or have ended: of it only tasks on nodes are read, and those of
+    `tasks_of` and `naming`, unless it is wanted as a `whole`.
+    """
     locked = await lock_workloads(connection, {*await _owners(connection, tasks_of), *workload_ids})
-    ids = list(locked)
+    arrays = [id for id, workload in locked.items() if workload.array and not whole]
+    ids = [id for id in locked if id not in arrays]
     rows = await _LIVING.read(connection, [(id,) for id in ids]) if ids else ()
-    found = [_task(ids[row[0]], row) for row in rows]
-    return Loaded(locked, {task.id: task for task in found})
+    loaded = Loaded(locked, {(task := _task(ids[row[0]], row)).id: task for row in rows})
+    if arrays:
+        await _load_arrays(connection, loaded, arrays, {*tasks_of, *naming})
+    return loaded
+
+
+async def _load_arrays(connection: AsyncConnection, loaded: Loaded, arrays: list[UUID], named: set[UUID]) -> None:
+    of_arrays = [(id,) for id in arrays]
+    found = [_task(arrays[row[0]], row) for row in await _PLACED.read(connection, of_arrays)]
+    if named:
+        found += [_task(as_uuid(row[-1]), row) for row in await _THESE.read(connection, [(id,) for id in named])]
+    for task in found:
+        if task.workload_id in arrays:
+            loaded.tasks[task.id] = task
+    for ordinal, status, requeue, number in await _COUNTS.read(connection, of_arrays):
+        workload = loaded.workloads[arrays[ordinal]]
+        counted = loaded.others.setdefault(workload.id, Counter())
+        counted[_as_derived(_TASK_STATUS[status], requeue, workload)] += number
+    for task in loaded.tasks.values():
+        if task.current and task.workload_id in loaded.others:
+            workload = loaded.workloads[task.workload_id]
+            loaded.others[workload.id][_as_derived(task.status, task.requeue, workload)] -= 1
+
+
+def _as_derived(status: TaskStatus, requeue: bool, workload: LoadedWorkload) -> TaskStatus:
+    return lifecycle.as_derived(status, requeue=requeue, stopping=workload.stopping)
 
 
 async def lock_workloads(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, LoadedWorkload]:

@@ -16,6 +16,7 @@ from mooring.cli.options import (
     ArrayOption,
     CpuOption,
     EnvironmentOption,
+    ForceOption,
     GpuOption,
     ImageOption,
     KeepWaitingOption,
@@ -176,11 +177,11 @@ def show(
 
 
 @session_app.command()
-def cancel(names: WorkloadsArgument, server: ServerOption = None) -> None:
+def cancel(names: WorkloadsArgument, force: ForceOption = False, server: ServerOption = None) -> None:
     """Cancel sessions: at once those that have no node yet."""
     from mooring.cli.commands.workloads import end_each
     from mooring.cli.connection import connect
 
     with connect(server) as client:
-        worst = end_each(names, client.cancel_session)
+        worst = end_each(names, lambda name: client.cancel_session(name, force=force))
     raise typer.Exit(worst)

@@ -11,6 +11,7 @@ import typer
 from mooring.cli.exits import ExitCode, report
 from mooring.cli.options import (
     WORK,
+    ForceOption,
     OutputOption,
     ServerOption,
     WorkloadArgument,
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
     from mooring.wire.api import WorkloadView
 
 app = typer.Typer()
-
-ForceOption = Annotated[
-    bool, typer.Option("--force", help="Do not wait for nodes that do not answer; they stay charged until they do.")
-]
 
 
 @app.command(rich_help_panel=WORK)

@@ -1,0 +1,59 @@
+"""Which tasks of a session come again, and which of their ends use up a retry."""
+
+import pytest
+
+from mooring.model.lifecycle import TaskStatus, is_end
+from mooring.model.retries import comes_again_after_loss, is_loss, is_retried
+
+T = TaskStatus
+LIVING = [status for status in T if not is_end(status)]
+ON_A_NODE = {T.SCHEDULED, T.PREPARING, T.RUNNING}
+
+
+@pytest.mark.parametrize("old", LIVING)
+def test_only_what_was_on_a_node_and_was_not_to_leave_comes_again(old: TaskStatus):
+    assert comes_again_after_loss(old, T.LOST, "node-lost", type="batch") is (old in ON_A_NODE)
+    assert is_retried(old, T.FAILED, 1, failures=0, max_retries=1, retry_on=None) is (old in ON_A_NODE)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        pytest.param(T.LOST, "node-lost", True, id="the node fell silent"),
+        pytest.param(T.LOST, None, True, id="lost, nobody says why"),
+        pytest.param(T.FAILED, "node-rebooted", True, id="the node was restarted"),
+        pytest.param(T.FAILED, "record-lost", True, id="the node forgot it"),
+        pytest.param(T.FAILED, "exited", False, id="failed by itself"),
+        pytest.param(T.FAILED, "agent-stopped", False, id="stopped with its agent"),
+        pytest.param(T.CANCELLED, "node-rebooted", False, id="cancelled"),
+        pytest.param(T.SUCCEEDED, None, False, id="succeeded"),
+    ],
+)
+def test_a_loss_is_the_doing_of_a_node(status: TaskStatus, code: str | None, expected: bool):
+    assert is_loss(status, code) is expected
+    assert comes_again_after_loss(T.RUNNING, status, code, type="batch") is expected
+    assert not comes_again_after_loss(T.RUNNING, status, code, type="interactive")
+
+
+@pytest.mark.parametrize(
+    ("failures", "exit_code", "retry_on", "expected"),
+    [
+        pytest.param(0, 1, None, True, id="any code"),
+        pytest.param(1, 1, None, True, id="the last retry"),
+        pytest.param(2, 1, None, False, id="none left"),
+        pytest.param(0, 75, [75], True, id="a code that was named"),
+        pytest.param(0, 1, [75], False, id="another code"),
+        pytest.param(0, None, [75], False, id="no code at all"),
+        pytest.param(0, 1, [], False, id="no code is good for one"),
+    ],
+)
+def test_retries_are_counted_and_meant_for_exit_codes(
+    failures: int, exit_code: int | None, retry_on: list[int] | None, expected: bool
+):
+    found = is_retried(T.RUNNING, T.FAILED, exit_code, failures=failures, max_retries=2, retry_on=retry_on)
+    assert found is expected
+
+
+@pytest.mark.parametrize("new", [T.SUCCEEDED, T.CANCELLED, T.LOST])
+def test_only_a_failure_is_retried(new: TaskStatus):
+    assert not is_retried(T.RUNNING, new, 1, failures=0, max_retries=1, retry_on=None)

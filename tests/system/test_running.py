@@ -1,0 +1,45 @@
+"""Real jobs: one is warned and ended in time, one fails and is tried again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mooring.client import Client
+from mooring.wire.api import WorkloadDetail, WorkloadRequest
+from tests.system.conftest import Servers
+from tests.system.servers import eventually
+
+PATIENT = "trap 'echo warned' USR1; trap '' TERM; echo ready; while :; do sleep 0.05 2>/dev/null; done"
+FAILING = 'echo "attempt $MOORING_ATTEMPT"; test "$MOORING_ATTEMPT" = 2'
+
+
+def test_a_job_is_warned_and_ended_in_time_and_a_failing_one_tried_again(servers: Servers) -> None:
+    server = servers.start("--node-name", "here")
+    with server.client() as client:
+        _submit(client, "patient", PATIENT, time=2, signal="USR1@1")
+        _submit(client, "failing", FAILING, retries=1)
+        patient = _ended(client, "patient")
+        assert patient.reason is not None
+        assert (patient.status, patient.reason["code"]) == ("FAILED", "time-limit")
+        assert _output(client, "patient").split().count("warned") == 1
+        failing = _ended(client, "failing")
+        assert [(task.attempt, task.status) for task in failing.tasks] == [(1, "FAILED"), (2, "SUCCEEDED")]
+        assert failing.status == "SUCCEEDED"
+        assert _output(client, "failing") == "attempt 2\n"
+        server.assert_books_agree()
+
+
+def _submit(client: Client, name: str, script: str, **terms: Any) -> None:
+    container = {"command": ["sh", "-c", script], "resources": {"cpu": "100m"}}
+    request = {"name": name, "containers": [container], "stop_grace_seconds": 0, **terms}
+    client.submit(WorkloadRequest.model_validate(request))
+
+
+def _ended(client: Client, name: str) -> WorkloadDetail:
+    """The workload, once it has ended."""
+    eventually(lambda: client.workload(name).ended_at is not None)
+    return client.workload(name)
+
+
+def _output(client: Client, name: str) -> str:
+    return b"".join(client.logs(name)).decode()
