@@ -69,51 +69,45 @@ def statement(dialect: str) -> str:
 # A task occupies what it requested until it is known what it uses.
 _AMOUNT = "CASE WHEN a.used_at IS NULL THEN a.requested ELSE a.used END"
 _IS_LIVE = "a.freed_at IS NULL AND t.node_id IS NOT NULL AND t.status <> 'PENDING'"
-# First by workload and by node, which leaves few rows. Lost tasks are charged to their nodes alone, and so is private
-# work.
+# Lost tasks are charged to their nodes alone, and so is private work.
 _CHARGED = f"CASE WHEN t.status IN ({OCCUPYING_LIST}) THEN {_AMOUNT} ELSE 0 END"
 _SUMS = f"a.slot_name, sum({_AMOUNT}) AS amount, sum({_CHARGED}) AS charged"
 _LIVE = f"FROM resource_allocations a JOIN tasks t ON t.id = a.task_id WHERE {_IS_LIVE}"
-_OCCUPIED = """
-    SELECT w.access_key, w.user_id, w.project_id, w.domain_id, o.node_id, p.name AS pool, o.slot_name, o.amount,
-        CASE WHEN w.private THEN 0 ELSE o.charged END AS charged
-    FROM sums o LEFT JOIN workloads w ON w.id = o.workload_id
-    LEFT JOIN nodes n ON n.id = o.node_id LEFT JOIN pools p ON p.id = n.pool_id
-"""
-_BY_GROUPING_SETS = f"""
-    WITH sums AS (
-        SELECT t.workload_id, t.node_id, {_SUMS} {_LIVE}
-        GROUP BY GROUPING SETS ((t.workload_id, a.slot_name), (t.node_id, a.slot_name))
+# First by workload and by node, which leaves few rows and which PostgreSQL does in parallel.
+_OCCUPIED = f"""
+    WITH by_workload AS (SELECT t.workload_id, {_SUMS} {_LIVE} GROUP BY t.workload_id, a.slot_name),
+    by_node AS (SELECT t.node_id, {_SUMS} {_LIVE} GROUP BY t.node_id, a.slot_name),
+    occupied AS (
+        SELECT w.access_key, w.user_id, w.project_id, w.domain_id, NULL AS node_id, NULL AS pool, s.slot_name,
+            0 AS amount, CASE WHEN w.private THEN 0 ELSE s.charged END AS charged
+        FROM by_workload s JOIN workloads w ON w.id = s.workload_id
+        UNION ALL
+        SELECT NULL, NULL, NULL, NULL, s.node_id, p.name, s.slot_name, s.amount, 0
+        FROM by_node s JOIN nodes n ON n.id = s.node_id JOIN pools p ON p.id = n.pool_id
     )
-    SELECT access_key, user_id, project_id, domain_id, node_id, pool, slot_name, sum(amount), sum(charged)
-    FROM ({_OCCUPIED}) AS occupied
+"""
+_KEYS = ("access_key", "user_id", "project_id", "domain_id", "node_id")
+_BY_GROUPING_SETS = f"""
+    {_OCCUPIED.replace("NULL AS node_id", "CAST(NULL AS uuid) AS node_id")}
+    SELECT {", ".join(_KEYS)}, pool, slot_name, sum(amount), sum(charged) FROM occupied
     GROUP BY GROUPING SETS (
         (access_key, slot_name), (user_id, slot_name), (project_id, slot_name), (domain_id, slot_name),
         (node_id, pool, slot_name)
     )
-    HAVING coalesce(access_key, CAST(coalesce(user_id, project_id, domain_id, node_id) AS text)) IS NOT NULL
+    HAVING access_key IS NOT NULL OR coalesce(user_id, project_id, domain_id, node_id) IS NOT NULL
 """
-_KEYS = ("access_key", "user_id", "project_id", "domain_id", "node_id")
 
 
 def _axis(own: str) -> str:
     """The sums by one of the keys, with null in place of the others."""
     keys = ", ".join(key if key == own else "NULL" for key in _KEYS)
-    pool = "pool" if own == "node_id" else "NULL"
     return (
-        f"SELECT {keys}, {pool}, slot_name, sum(amount), sum(charged) FROM occupied"
-        f" WHERE {own} IS NOT NULL GROUP BY {own}, {pool}, slot_name"
+        f"SELECT {keys}, pool, slot_name, sum(amount), sum(charged) FROM occupied"
+        f" WHERE {own} IS NOT NULL GROUP BY {own}, pool, slot_name"
     )
 
 
-_BY_UNION = f"""
-    WITH sums AS (
-        SELECT t.workload_id, NULL AS node_id, {_SUMS} {_LIVE} GROUP BY t.workload_id, a.slot_name
-        UNION ALL SELECT NULL, t.node_id, {_SUMS} {_LIVE} GROUP BY t.node_id, a.slot_name
-    ),
-    occupied AS ({_OCCUPIED})
-    {" UNION ALL ".join(map(_axis, _KEYS))}
-"""
+_BY_UNION = f"{_OCCUPIED} {' UNION ALL '.join(map(_axis, _KEYS))}"
 _OF_NODE = Statement(
     f"""
     SELECT a.slot_name, sum({_AMOUNT}) FROM {{rows}} i JOIN tasks t ON t.node_id = i.id
