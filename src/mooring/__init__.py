@@ -35,7 +35,17 @@ if TYPE_CHECKING:
     from mooring.scheduling import Cluster, Pass, Profile, Registry, Scheduler
     from mooring.scheduling.explanation import Explanation
     from mooring.scheduling.inspection import Inspection, Verdict
-    from mooring.scheduling.plugins import Binder, Candidates, Filter, Rejection, Scorer, Selector, Sequencer
+    from mooring.scheduling.plugins import (
+        Binder,
+        Candidates,
+        Filter,
+        Offer,
+        Rejection,
+        Scorer,
+        Selector,
+        Sequencer,
+        Situation,
+    )
     from mooring.scheduling.residents import Residents
     from mooring.scheduling.selectors import HighestScore
     from mooring.scheduling.typical import Typical
@@ -61,6 +71,7 @@ __all__ = [
     "MachineImage",
     "Node",
     "NodeTerm",
+    "Offer",
     "Operator",
     "Outcome",
     "Pass",
@@ -80,6 +91,7 @@ __all__ = [
     "Scorer",
     "Selector",
     "Sequencer",
+    "Situation",
     "Spread",
     "Taint",
     "Task",
@@ -139,10 +151,12 @@ _HOMES = {
     "Binder": "mooring.scheduling.plugins:Binder",
     "Candidates": "mooring.scheduling.plugins:Candidates",
     "Filter": "mooring.scheduling.plugins:Filter",
+    "Offer": "mooring.scheduling.plugins:Offer",
     "Rejection": "mooring.scheduling.plugins:Rejection",
     "Scorer": "mooring.scheduling.plugins:Scorer",
     "Selector": "mooring.scheduling.plugins:Selector",
     "Sequencer": "mooring.scheduling.plugins:Sequencer",
+    "Situation": "mooring.scheduling.plugins:Situation",
     "Residents": "mooring.scheduling.residents:Residents",
     "HighestScore": "mooring.scheduling.selectors:HighestScore",
     "Typical": "mooring.scheduling.typical:Typical",

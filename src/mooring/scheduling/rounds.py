@@ -93,13 +93,12 @@ class Round:
             again = self._kept_out_by_refunded()
             if not again:
                 break
-            waiting = {id(rejection) for rejection in again}
-            self.refused = [rejection for rejection in self.refused if id(rejection) not in waiting]
+            self.refused = [rejection for rejection in self.refused if rejection.workload.id not in again]
             self._refunded = set()
-            self._try([rejection.workload for rejection in again], stop=False)
-        for rejection in self._kept_out_by_refunded():
-            soon = replace(rejection, awaits=replace(rejection.awaits, until=self._now))
-            self.refused[self.refused.index(rejection)] = soon
+            self._try([rejection.workload for rejection in again.values()], stop=False)
+        left = self._kept_out_by_refunded()
+        if left:
+            self.refused = [_again_soon(each, self._now) if each.workload.id in left else each for each in self.refused]
         if self._pieces_of is not None:
             self._say_why_rest_waits()
         if self._plan is not None and self._stops is None:
@@ -234,14 +233,15 @@ class Round:
         self._admission.refund(workload, tasks)
         self._refunded.update(tenants_of(workload))
 
-    def _kept_out_by_refunded(self) -> list[Rejection]:
+    def _kept_out_by_refunded(self) -> dict[UUID, Rejection]:
+        """By workload, in their turn."""
         if not self._refunded:
-            return []
-        return [
-            rejection
+            return {}
+        return {
+            rejection.workload.id: rejection
             for rejection in self.refused
-            if not self._refunded.isdisjoint(rejection.awaits.tenants) and rejection.workload.pool not in self._blockers
-        ]
+            if rejection.workload.pool not in self._blockers and not self._refunded.isdisjoint(rejection.awaits.tenants)
+        }
 
     def _blocked(self, workload: Workload) -> Decision:
         blocker = self._blockers[workload.pool]
@@ -250,6 +250,10 @@ class Round:
 
 def kept_out(rejection: Rejection) -> Decision:
     return Decision(rejection.workload, Outcome.WAITING, reason=rejection.reason, checked=rejection.checked)
+
+
+def _again_soon(rejection: Rejection, now: datetime) -> Rejection:
+    return replace(rejection, awaits=replace(rejection.awaits, until=now))
 
 
 def behind(blocker: Workload) -> Reason:

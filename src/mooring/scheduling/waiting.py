@@ -199,8 +199,10 @@ class WaitingRoom:
         others = [w for group in self._groups.values() for w in group.members.values() if w.id not in self._out]
         others += [w for blocked in self._blocked.values() for w in blocked.values()]
         others += [workload for workload, _ in self._refused.values()]
-        self._by_timer = {workload.id for workload in others}
-        self._out |= self._by_timer
+        self._out |= {workload.id for workload in others}
+        # Who was refused without a word about what to wait for is found by the timer alone.
+        untold = {workload.id for workload, awaits in self._refused.values() if awaits == NOTHING}
+        self._by_timer = {workload.id for workload in others} - untold
         for group in self._groups.values():
             if group.said_at != self._cluster.changes.revision:
                 self._unexplained[group] = None
