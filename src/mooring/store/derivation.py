@@ -47,7 +47,7 @@ _GOES_WELL = frozenset(
 )
 
 
-async def derive_workloads(
+def derive_workloads(
     writes: Writes, loaded: Loaded, applied: Applied, failed: Mapping[UUID, Reason], journal: Journal
 ) -> None:
     """Bring the workloads in line with their tasks; `failed` end as a whole unless some task of theirs is alive."""
@@ -93,7 +93,7 @@ async def derive_workloads(
             journal.note("workload", workload_id, workload_id, old, new, text)
             applied.workloads.append(WorkloadChange(workload_id, workload.name, workload.kind, old, new, text))
     if updates:
-        await writes.send(_UPDATE, updates, at=journal.now)
+        writes.add(_UPDATE, updates, at=journal.now)
 
 
 def _explain(new: WorkloadStatus, own: Sequence[Change], workload: LoadedWorkload) -> Reason | None:

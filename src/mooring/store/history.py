@@ -54,7 +54,7 @@ class Journal:
     def tell(self, event: events.NewEvent) -> None:
         self._events.append(event)
 
-    async def write(self, writes: Writes) -> None:
+    def write(self, writes: Writes) -> None:
         if self._history:
-            await writes.send(_INSERT, self._history, at=self.now, term=self.term)
-        await events.tell(writes, self._events, self.now, self.term)
+            writes.add(_INSERT, self._history, at=self.now, term=self.term)
+        events.tell(writes, self._events, self.now, self.term)

@@ -27,17 +27,15 @@ _TASK = """
     t.devices IS NOT NULL
 """
 _ID = {"id": "uuid"}
-_LOCK = Statement(
-    """
+_WORKLOADS = """
     SELECT i.ordinal, w.status, w.name, w.kind, w.user_id, w.stopping, w.replicas, w.gang, w.min_tasks, w.single_node,
         w.max_per_node, w.version, w.ended_at, w.removed_at
-    FROM {rows} i JOIN workloads w ON w.id = i.id ORDER BY w.id
-    """,
-    _ID,
-    lock="FOR UPDATE OF w",
-)
-_LOCK_NODES = Statement(
-    "SELECT 1 FROM {rows} i JOIN nodes n ON n.id = i.id ORDER BY n.id", _ID, lock="FOR NO KEY UPDATE OF n"
+    FROM {rows} i JOIN workloads w ON w.id = i.id ORDER BY w.id {lock}
+"""
+_READ = Statement(_WORKLOADS, _ID)
+_LOCK = Statement(_WORKLOADS, _ID, lock="FOR UPDATE OF w")
+LOCK_NODES = Statement(
+    "SELECT 1 FROM {rows} i JOIN nodes n ON n.id = i.id ORDER BY n.id {lock}", _ID, lock="FOR NO KEY UPDATE OF n"
 )
 _OWNERS = Statement("SELECT DISTINCT t.workload_id FROM {rows} i JOIN tasks t ON t.id = i.id", _ID)
 _LIVING = Statement(
@@ -94,7 +92,7 @@ class LoadedTask:
 @dataclass(frozen=True, slots=True)
 class Loaded:
     workloads: dict[UUID, LoadedWorkload]
-    """Locked until the transaction ends."""
+    """Locked until the transaction ends, unless it was a `glance`."""
     tasks: dict[UUID, LoadedTask]
     """Those that are current or alive, to be changed."""
     locked_nodes: set[UUID] = field(default_factory=set)
@@ -110,19 +108,35 @@ async def load(
     connection: AsyncConnection, *, tasks_of: Sequence[UUID] = (), workload_ids: Iterable[UUID] = ()
 ) -> Loaded:
     """The workloads of these tasks, and these workloads, with their tasks."""
-    locked = await lock_workloads(connection, {*await _owners(connection, tasks_of), *workload_ids})
-    ids = list(locked)
+    return await _with_tasks(
+        connection, await lock_workloads(connection, {*await _owners(connection, tasks_of), *workload_ids})
+    )
+
+
+async def glance(connection: AsyncConnection, workload_ids: Iterable[UUID]) -> Loaded:
+    """As `load`, without locks: a change that comes later is to be seen by the versions of the workloads."""
+    return await _with_tasks(connection, await _workloads(connection, _READ, workload_ids))
+
+
+async def _with_tasks(connection: AsyncConnection, found: dict[UUID, LoadedWorkload]) -> Loaded:
+    ids = list(found)
     rows = await _LIVING.read(connection, [(id,) for id in ids]) if ids else ()
-    found = [_task(ids[row[0]], row) for row in rows]
-    return Loaded(locked, {task.id: task for task in found})
+    tasks = [_task(ids[row[0]], row) for row in rows]
+    return Loaded(found, {task.id: task for task in tasks})
 
 
 async def lock_workloads(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, LoadedWorkload]:
     """The workloads' rows, locked in the order of their ids until the transaction ends."""
+    return await _workloads(connection, _LOCK, ids)
+
+
+async def _workloads(
+    connection: AsyncConnection, statement: Statement, ids: Iterable[UUID]
+) -> dict[UUID, LoadedWorkload]:
     wanted = list(dict.fromkeys(ids))
     if not wanted:
         return {}
-    rows = await _LOCK.read(connection, [(id,) for id in wanted])
+    rows = await statement.read(connection, [(id,) for id in wanted])
     return {
         (id := wanted[ordinal]): LoadedWorkload(id, _WORKLOAD_STATUS[status], *values)
         for ordinal, status, *values in rows
@@ -138,7 +152,7 @@ async def lock_nodes(connection: AsyncConnection, ids: Iterable[UUID]) -> None:
     """Whoever moves the counters of nodes holds the nodes' rows, taken in the order of their ids."""
     rows = [(id,) for id in ids]
     if rows and connection.dialect.name == "postgresql":
-        await _LOCK_NODES.read(connection, rows)
+        await LOCK_NODES.read(connection, rows)
 
 
 async def load_ended(connection: AsyncConnection, task_ids: Sequence[UUID]) -> list[LoadedTask]:

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import aiosqlite
@@ -44,16 +44,16 @@ class Statement:
     """SQL with `{rows}`, and `{name}` for a value; `rows` and `values` give PostgreSQL's types by name."""
 
     def __init__(self, sql: str, rows: Mapping[str, str], *, lock: str = "", **values: str) -> None:
-        """`lock`: what PostgreSQL is told at the end; on SQLite one writer at a time needs no locks."""
+        """`lock`: what stands for `{lock}` on PostgreSQL; on SQLite one writer at a time needs no locks."""
         values = {name: kind for name, kind in values.items() if f"{{{name}}}" in sql}
         self._values = tuple(values)
         self._postgresql = sql.format(
             rows=_unnest(rows),
+            lock=lock,
             **{name: f"${number}::{kind}" for number, (name, kind) in enumerate(values.items(), start=len(rows) + 1)},
         )
-        self._postgresql += f" {lock}"
         self._sqlite = sql.format(
-            rows=_json_each(rows), **{name: f"?{number}" for number, name in enumerate(values, start=2)}
+            rows=_json_each(rows), lock="", **{name: f"?{number}" for number, name in enumerate(values, start=2)}
         )
         self._json = [number for number, kind in enumerate(rows.values()) if kind == "jsonb"]
         self._instants = [number for number, kind in enumerate(rows.values()) if kind == "timestamptz"]
@@ -128,46 +128,71 @@ def among(connection: AsyncConnection, column: ColumnElement[UUID], ids: Collect
     return column.in_(select(given.c.value))
 
 
-class Writes:
-    """The writes of one transaction, in order: `async with` ends when all of them are made.
+class NotAsExpected(Exception):
+    """Some row is not as a write expected it; what was written with it has to be rolled back."""
 
-    SQLite makes them in its connection's thread while Python prepares the next ones.
+
+class _Prepared(NamedTuple):
+    sql: str
+    parameters: tuple[Any, ...]
+    expected: int | None
+    """So many rows must be written, or found."""
+    counts: bool
+    """It is a question, whose answer is how many rows it found."""
+
+
+class Writes:
+    """The writes of one transaction, in order: put together first, then made at one go.
+
+    SQLite makes them in its connection's thread without a word to Python in between.
     """
 
-    def __init__(self, connection: AsyncConnection) -> None:
-        self.connection = connection
-        self._dialect = connection.dialect.name
-        self._sent: list[asyncio.Future[int]] = []
+    def __init__(self, dialect: str) -> None:
+        self.dialect = dialect
+        self._prepared: list[_Prepared] = []
 
-    async def __aenter__(self) -> Self:
-        return self
+    def add(
+        self, statement: Statement | Update, rows: Sequence[tuple[Any, ...]], *, whole: bool = False, **values: Any
+    ) -> None:
+        """A statement, once for all rows, of which there must be some; `whole`: all are written or NotAsExpected."""
+        sql, parameters = statement.prepared(self.dialect, rows, values)
+        self._prepared.append(_Prepared(sql, parameters, len(rows) if whole else None, counts=False))
 
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        outcomes = await asyncio.gather(*self._sent, return_exceptions=True)
-        refused = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
-        if refused is not None and error is None:
-            raise refused
+    def expect(self, count: Statement, rows: Sequence[tuple[Any, ...]]) -> None:
+        """NotAsExpected unless the statement counts as many rows as it is given."""
+        sql, parameters = count.prepared(self.dialect, rows, {})
+        self._prepared.append(_Prepared(sql, parameters, len(rows), counts=True))
 
-    async def send(
-        self, statement: Statement | Update, rows: Sequence[tuple[Any, ...]], **values: Any
-    ) -> asyncio.Future[int]:
-        """Execute it once for all rows, of which there must be some; to be known later: how many were written."""
-        sql, parameters = statement.prepared(self._dialect, rows, values)
-        written = asyncio.ensure_future(self._execute(sql, parameters))
-        self._sent.append(written)
-        if self._dialect == "postgresql":
-            await written
-        else:
-            await asyncio.sleep(0)
-        return written
+    def extend(self, others: Writes) -> None:
+        self._prepared += others._prepared
 
-    async def _execute(self, sql: str, parameters: tuple[Any, ...]) -> int:
-        if self._dialect == "postgresql":
-            return (await self.connection.exec_driver_sql(sql, parameters)).rowcount
-        try:
-            return (await driver(self.connection).execute(sql, parameters)).rowcount
-        except sqlite3.Error as error:
-            raise DBAPIError.instance(sql, None, error, sqlite3.Error) from error
+    async def make(self, connection: AsyncConnection) -> None:
+        if self.dialect == "postgresql":
+            for one in self._prepared:
+                result = await connection.exec_driver_sql(one.sql, one.parameters)
+                _check(one, result.scalar_one() if one.counts else result.rowcount)
+            return
+        outcomes = await asyncio.gather(
+            *(_execute(driver(connection), one) for one in self._prepared), return_exceptions=True
+        )
+        for one, outcome in zip(self._prepared, outcomes, strict=True):
+            if isinstance(outcome, sqlite3.Error):
+                raise DBAPIError.instance(one.sql, None, outcome, sqlite3.Error) from outcome
+            if isinstance(outcome, BaseException):
+                raise outcome
+            _check(one, outcome)
+
+
+async def _execute(connection: aiosqlite.Connection, one: _Prepared) -> int:
+    if one.counts:
+        [[found]] = await connection.execute_fetchall(one.sql, one.parameters)
+        return int(found)
+    return (await connection.execute(one.sql, one.parameters)).rowcount
+
+
+def _check(one: _Prepared, number: int) -> None:
+    if one.expected is not None and number != one.expected:
+        raise NotAsExpected
 
 
 def driver(connection: AsyncConnection) -> aiosqlite.Connection:
@@ -178,10 +203,10 @@ def driver(connection: AsyncConnection) -> aiosqlite.Connection:
     return found
 
 
-async def insert(writes: Writes, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+def insert(writes: Writes, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows that all name the same columns; there may be none."""
     if rows:
-        await writes.send(_insertion(table, tuple(rows[0])), [tuple(row.values()) for row in rows])
+        writes.add(_insertion(table, tuple(rows[0])), [tuple(row.values()) for row in rows])
 
 
 @lru_cache(maxsize=100)

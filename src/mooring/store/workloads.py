@@ -106,31 +106,28 @@ async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) 
 
 async def submit(connection: AsyncConnection, new: Sequence[NewWorkload], now: datetime) -> None:
     """Write workloads with their tasks PENDING, their ledger rows, history and events: a statement per table."""
-    async with sets.Writes(connection) as writes:
-        await _submit(writes, new, now)
-
-
-async def _submit(writes: sets.Writes, new: Sequence[NewWorkload], now: datetime) -> None:
-    await sets.insert(writes, workloads, [_workload_row(w, now) for w in new])
+    writes = sets.Writes(connection.dialect.name)
+    sets.insert(writes, workloads, [_workload_row(w, now) for w in new])
     wanted = [
         (w.id, task_id, index, 1, None, w.template.request) for w in new for index, task_id in enumerate(w.task_ids)
     ]
-    await _insert_tasks(writes, wanted, now)
+    _insert_tasks(writes, wanted, now)
     journal = Journal("", now)
     for w in new:
         journal.actor = str(w.principal.user_id)
         created = f"{w.kind.value.capitalize()} created by user"
         journal.note("workload", w.id, w.id, "none", WorkloadStatus.PENDING, created)
         journal.tell(events.NewEvent("workload", w.id, 1, WorkloadStatus.PENDING, None, w.id))
-    await journal.write(writes)
+    journal.write(writes)
+    await writes.make(connection)
 
 
-async def _insert_tasks(
+def _insert_tasks(
     writes: sets.Writes,
     wanted: Sequence[tuple[UUID, UUID, int, int, datetime | None, Mapping[str, int]]],
     now: datetime,
 ) -> None:
-    await sets.insert(
+    sets.insert(
         writes,
         tasks,
         [
@@ -154,7 +151,7 @@ async def _insert_tasks(
         for _, task_id, _, _, _, request in wanted
         for slot, amount in request.items()
     ]
-    await sets.insert(writes, resource_allocations, ledger)
+    sets.insert(writes, resource_allocations, ledger)
 
 
 def _workload_row(w: NewWorkload, now: datetime) -> dict[str, Any]:
@@ -366,9 +363,10 @@ async def scale(connection: AsyncConnection, workload_id: UUID, replicas: int, *
         indexes = range(row.next_index, row.next_index + missing)
         added = [(workload_id, new_id(), index, 1, None, row.requested_slots) for index in indexes]
         scaled = events.NewEvent("workload", workload_id, row.version + 1, "scaled", None, workload_id)
-        async with sets.Writes(connection) as writes:
-            await _insert_tasks(writes, added, now)
-            await events.tell(writes, [scaled], now)
+        writes = sets.Writes(connection.dialect.name)
+        _insert_tasks(writes, added, now)
+        events.tell(writes, [scaled], now)
+        await writes.make(connection)
     elif missing < 0:
         reason = Reason("scaled-down", f"Scaled down to {replicas}", "user")
         # One that ended and was not replaced yet waits as well.
@@ -456,13 +454,18 @@ async def succeed(
             superseded.append(row.id)
     for part in chunks(superseded):
         await connection.execute(update(tasks).where(tasks.c.id.in_(part)).values(current=False))
-    async with sets.Writes(connection) as writes:
-        await _insert_tasks(writes, new, now)
+    writes = sets.Writes(connection.dialect.name)
+    _insert_tasks(writes, new, now)
+    await writes.make(connection)
     affected = {workload_id for workload_id, *_ in new}
+    for part in chunks(sorted(affected)):
+        await connection.execute(
+            update(workloads).where(workloads.c.id.in_(part)).values(version=workloads.c.version + 1)
+        )
     await transitions.apply(connection, [], actor=actor, now=now, term=term, also=affected)
     await events.append(
         connection,
-        [events.NewEvent("workload", w, locked[w].version, "replaced", None, w) for w in sorted(affected)],
+        [events.NewEvent("workload", w, locked[w].version + 1, "replaced", None, w) for w in sorted(affected)],
         now,
     )
     return len(new)
