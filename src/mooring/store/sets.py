@@ -37,6 +37,8 @@ from sqlalchemy.types import TypeEngine
 
 from mooring.store.types import UtcDateTime
 
+_LARGE = 50
+"""Rows from which on a text of its own is worth it for a statement."""
 _encode = msgspec.json.Encoder(uuid_format="hex").encode
 
 
@@ -45,18 +47,13 @@ class Statement:
 
     def __init__(self, sql: str, rows: Mapping[str, str], *, lock: str = "", **values: str) -> None:
         """`lock`: what stands for `{lock}` on PostgreSQL; on SQLite one writer at a time needs no locks."""
-        values = {name: kind for name, kind in values.items() if f"{{{name}}}" in sql}
-        self._values = tuple(values)
-        self._postgresql = sql.format(
-            rows=_unnest(rows),
-            lock=lock,
-            **{name: f"${number}::{kind}" for number, (name, kind) in enumerate(values.items(), start=len(rows) + 1)},
-        )
-        self._sqlite = sql.format(
-            rows=_json_each(rows), lock="", **{name: f"?{number}" for number, name in enumerate(values, start=2)}
-        )
+        self._sql, self._lock = sql, lock
+        self._rows = tuple(rows.items())
+        self._values = {name: kind for name, kind in values.items() if f"{{{name}}}" in sql}
         self._json = [number for number, kind in enumerate(rows.values()) if kind == "jsonb"]
         self._instants = [number for number, kind in enumerate(rows.values()) if kind == "timestamptz"]
+        self._plain = [number for number in range(1, len(rows)) if number not in {*self._json, *self._instants}]
+        self._texts: dict[tuple[str, tuple[int, ...]], str] = {}
 
     async def read(
         self, connection: AsyncConnection, rows: Sequence[tuple[Any, ...]], **values: Any
@@ -71,19 +68,42 @@ class Statement:
         self, dialect: str, rows: Sequence[tuple[Any, ...]], values: Mapping[str, Any]
     ) -> tuple[str, tuple[Any, ...]]:
         """What the driver is given for these rows."""
-        given = [values[name] for name in self._values]
-        columns: list[Sequence[Any]]
+        return self.of_columns(dialect, list(zip(*rows, strict=True)), values)
+
+    def of_columns(
+        self, dialect: str, columns: list[tuple[Any, ...]], values: Mapping[str, Any]
+    ) -> tuple[str, tuple[Any, ...]]:
+        """As `prepared`; a column that is the same in all rows of a large set travels as one value."""
+        number_of_rows = len(columns[0])
+        same = (
+            tuple(n for n in self._plain if columns[n].count(columns[n][0]) == number_of_rows)
+            if number_of_rows >= _LARGE
+            else ()
+        )
+        given = [*(columns[number][0] for number in same), *(values[name] for name in self._values)]
+        for number in self._json if dialect == "postgresql" else ():
+            columns[number] = tuple(None if value is None else _encode(value).decode() for value in columns[number])
+        for number in self._instants if dialect == "sqlite" else ():
+            columns[number] = tuple(None if value is None else _instant(value) for value in columns[number])
+        varying = [column for number, column in enumerate(columns) if number not in same] if same else columns
+        text = self._texts.get((dialect, same)) or self._text(dialect, same)
         if dialect == "postgresql":
-            columns = list(zip(*rows, strict=True))
-            for number in self._json:
-                columns[number] = [None if value is None else _encode(value).decode() for value in columns[number]]
-            return self._postgresql, (*columns, *given)
-        if self._instants:
-            columns = list(zip(*rows, strict=True))
-            for number in self._instants:
-                columns[number] = [None if value is None else _instant(value) for value in columns[number]]
-            rows = list(zip(*columns, strict=True))
-        return self._sqlite, (_encode(rows).decode(), *map(_sqlite_value, given))
+            return text, (*varying, *given)
+        return text, (_encode(list(zip(*varying, strict=True))).decode(), *map(_sqlite_value, given))
+
+    def _text(self, dialect: str, same: tuple[int, ...]) -> str:
+        varying = dict(row for number, row in enumerate(self._rows) if number not in same)
+        once = dict(self._rows[number] for number in same)
+        if dialect == "postgresql":
+            kinds = enumerate((once | self._values).items(), start=len(varying) + 1)
+            places = {name: f"${number}::{kind}" for number, (name, kind) in kinds}
+        else:
+            places = {name: f"?{number}" for number, name in enumerate((*once, *self._values), start=2)}
+        table = (_unnest if dialect == "postgresql" else _json_each)(varying, {name: places[name] for name in once})
+        lock = self._lock if dialect == "postgresql" else ""
+        found = self._sql.format(rows=table, lock=lock, **{name: places[name] for name in self._values})
+        self._texts[dialect, same] = found
+        return found
 
 
 class Update:
@@ -109,7 +129,7 @@ class Update:
         if changed not in self._variants:
             self._variants[changed] = self._variant(changed)
         statement, places = self._variants[changed]
-        return statement.prepared(dialect, list(zip(*(columns[place] for place in places), strict=True)), values)
+        return statement.of_columns(dialect, [columns[place] for place in places], values)
 
     def _variant(self, changed: tuple[str, ...]) -> tuple[Statement, list[int]]:
         """The statement for batches that change these, and the columns that it needs."""
@@ -234,18 +254,23 @@ _KINDS: dict[str, tuple[type[Any], ...]] = {
 }
 
 
-def _unnest(rows: Mapping[str, str]) -> str:
+def _unnest(rows: Mapping[str, str], once: Mapping[str, str]) -> str:
     arrays = ", ".join(
         f"${number}::{'text' if kind == 'jsonb' else kind}[]" for number, kind in enumerate(rows.values(), start=1)
     )
-    taken = ", ".join(f"{name}::jsonb AS {name}" if kind == "jsonb" else name for name, kind in rows.items())
+    taken = [f"{name}::jsonb AS {name}" if kind == "jsonb" else name for name, kind in rows.items()]
+    selected = ", ".join(["ordinality - 1 AS ordinal", *taken, *_as(once)])
     names = ", ".join([*rows, "ordinality"])
-    return f"(SELECT ordinality - 1 AS ordinal, {taken} FROM unnest({arrays}) WITH ORDINALITY AS given({names}))"
+    return f"(SELECT {selected} FROM unnest({arrays}) WITH ORDINALITY AS given({names}))"
 
 
-def _json_each(rows: Mapping[str, str]) -> str:
-    taken = ", ".join(f"value ->> {number} AS {name}" for number, name in enumerate(rows))
-    return f"(SELECT key AS ordinal, {taken} FROM json_each(?1))"
+def _json_each(rows: Mapping[str, str], once: Mapping[str, str]) -> str:
+    taken = [f"value ->> {number} AS {name}" for number, name in enumerate(rows)]
+    return f"(SELECT {', '.join(['key AS ordinal', *taken, *_as(once)])} FROM json_each(?1))"
+
+
+def _as(once: Mapping[str, str]) -> list[str]:
+    return [f"{place} AS {name}" for name, place in once.items()]
 
 
 def _sqlite_value(value: Any) -> Any:
