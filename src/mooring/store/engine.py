@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+import aiosqlite
 from msgspec import json
 from sqlalchemy import Connection as SyncConnection
 from sqlalchemy import event
@@ -26,6 +27,7 @@ _RETRIED_STATES = frozenset({"40001", "40P01", "55P03", "57P01", "57P02", "57P03
 _ATTEMPTS = 20
 _FIRST_WAIT_SECONDS = 0.02
 _LONGEST_WAIT_SECONDS = 5.0
+_CHANGES_PER_COPY = 20_000
 _PRAGMAS = (
     "journal_mode=wal",
     "synchronous=full",
@@ -55,6 +57,7 @@ class Database:
             self._reader = create_async_engine(url, pool_size=4, max_overflow=0, json_deserializer=json.decode)
             _sqlite_transactions(self.engine, "BEGIN IMMEDIATE")
             _sqlite_transactions(self._reader, "BEGIN")
+            self._copying = _Copying(self._reader)
         elif self.dialect == "postgresql":
             if self.url.get_driver_name() != "asyncpg":
                 self.url = self.url.set(drivername="postgresql+asyncpg")
@@ -62,12 +65,15 @@ class Database:
                 self.url, pool_size=10, max_overflow=10, pool_pre_ping=True, json_deserializer=json.decode
             )
             self._reader = self.engine
+            self._copying = None
         else:
             raise InvalidInput(
                 f"database {self.dialect!r} is not supported; use sqlite or postgresql", code="invalid-setting"
             )
 
     async def close(self) -> None:
+        if self._copying is not None:
+            await self._copying.end()
         await self.engine.dispose()
         if self._reader is not self.engine:
             await self._reader.dispose()
@@ -75,9 +81,14 @@ class Database:
     async def write(self, work: Callable[[AsyncConnection], Awaitable[R]]) -> R:
         async def attempt() -> R:
             async with self.engine.begin() as connection:
-                return await work(connection)
+                result = await work(connection)
+                if self._copying is not None:
+                    await self._copying.count(connection)
+            return result
 
         result = await retry(attempt)
+        if self._copying is not None:
+            self._copying.start_if_due()
         for committed in self.on_commit:
             committed()
         return result
@@ -86,6 +97,39 @@ class Database:
     async def read(self) -> AsyncIterator[AsyncConnection]:
         async with self._reader.connect() as connection:
             yield connection
+
+
+class _Copying:
+    """SQLite's log is copied into the file beside the writer, which would do so within some commit otherwise."""
+
+    def __init__(self, reader: AsyncEngine) -> None:
+        self._reader = reader
+        self._changes = self._copied = 0
+        self._running: asyncio.Task[None] | None = None
+
+    async def count(self, writer: AsyncConnection) -> None:
+        """How many rows the writer has changed since it was opened."""
+        self._changes = (await _driver(writer)).total_changes
+
+    def start_if_due(self) -> None:
+        idle = self._running is None or self._running.done()
+        if idle and not 0 <= self._changes - self._copied < _CHANGES_PER_COPY:
+            self._copied = self._changes
+            self._running = asyncio.create_task(self._copy())
+
+    async def end(self) -> None:
+        if self._running is not None:
+            await asyncio.wait([self._running])
+
+    async def _copy(self) -> None:
+        async with self._reader.connect() as connection:
+            await (await _driver(connection)).execute_fetchall("pragma wal_checkpoint(passive)")
+
+
+async def _driver(connection: AsyncConnection) -> aiosqlite.Connection:
+    found = (await connection.get_raw_connection()).driver_connection
+    assert isinstance(found, aiosqlite.Connection)
+    return found
 
 
 async def retry(attempt: Callable[[], Awaitable[R]], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> R:
