@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 from uuid import UUID
 
+from mooring import interpreter
 from mooring.binding.binder import Binder
 from mooring.clock import now
 from mooring.model.constraints import Constraints
@@ -46,6 +47,7 @@ R = TypeVar("R")
 
 
 def run() -> dict[str, float]:
+    interpreter.tune()
     figures: dict[str, float] = {}
     for name, database in (("postgresql", _postgresql), ("sqlite", _sqlite)):
         for mode in (Binding.OPTIMISTIC, Binding.PESSIMISTIC):

@@ -40,7 +40,6 @@ _UPDATE = Update(
     },
     at="timestamptz",
 )
-_derive = lru_cache(maxsize=1000)(lifecycle.derive)
 # A workload in one of these has nothing to explain.
 _GOES_WELL = frozenset(
     {WorkloadStatus.SCHEDULED, WorkloadStatus.PREPARING, WorkloadStatus.RUNNING, WorkloadStatus.SUCCEEDED}
@@ -66,13 +65,7 @@ def derive_workloads(
     for workload_id, workload in loaded.workloads.items():
         old = new = workload.status
         if not lifecycle.is_workload_end(old):
-            new = _derive(
-                old,
-                tuple(statuses[workload_id]),
-                desired=workload.replicas,
-                service=workload.kind == Kind.DEPLOYMENT,
-                stopping=workload.stopping,
-            )
+            new = _derive(old, tuple(statuses[workload_id]), workload.replicas, workload.kind, workload.stopping)
             # What still lives of it decides otherwise: a replica runs, or one was added since.
             if workload_id in failed and all(map(lifecycle.is_end, statuses[workload_id])):
                 new = WorkloadStatus.FAILED
@@ -94,6 +87,13 @@ def derive_workloads(
             applied.workloads.append(WorkloadChange(workload_id, workload.name, workload.kind, old, new, text))
     if updates:
         writes.add(_UPDATE, updates, at=journal.now)
+
+
+@lru_cache(maxsize=1000)
+def _derive(
+    old: WorkloadStatus, tasks: tuple[TaskStatus, ...], desired: int, kind: str, stopping: bool
+) -> WorkloadStatus:
+    return lifecycle.derive(old, tasks, desired=desired, service=kind == Kind.DEPLOYMENT, stopping=stopping)
 
 
 def _explain(new: WorkloadStatus, own: Sequence[Change], workload: LoadedWorkload) -> Reason | None:

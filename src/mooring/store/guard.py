@@ -172,8 +172,10 @@ class Guard:
 
     def take(self, decision: Decision) -> str | None:
         """Count the decision in, wholly or not at all; what stands in the way, if anything does."""
-        share = _Share()
         workload = self._loaded.workloads[decision.workload.id]
+        if self._counters is None and not workload.counts_tasks:
+            return next(filter(None, map(self._changed, decision.placements)), None)
+        share = _Share()
         conflict = self._displace(decision, share)
         for placement in decision.placements if conflict is None else ():
             conflict = self._place(decision, placement, workload, share)
@@ -201,12 +203,11 @@ class Guard:
         return None
 
     def _place(self, decision: Decision, placement: Placement, workload: LoadedWorkload, share: _Share) -> str | None:
+        changed = self._changed(placement)
+        if changed is not None:
+            return changed
         id = placement.node_id
-        node = self.nodes.get(id)
-        if node is None:
-            return f"node {placement.node_name} was removed"
-        if node.generation != placement.node_generation or node.status != NodeStatus.READY or not node.schedulable:
-            return f"node {node.name} changed"
+        node = self.nodes[id]
         if node.max_tasks is not None or workload.counts_tasks:
             _add(share.tasks, id, 1)
         # Only a place that is kept until victims have left may count on their leaving.
@@ -232,6 +233,14 @@ class Guard:
             if taken + _add(share.devices, device, amount) - leaving > capacity:
                 return f"device {index} of node {node.name} has too little {slot} left"
         return None if self._counters is None else self._fit(self._counters, decision, placement, share)
+
+    def _changed(self, placement: Placement) -> str | None:
+        node = self.nodes.get(placement.node_id)
+        if node is None:
+            return f"node {placement.node_name} was removed"
+        if node.generation != placement.node_generation or node.status != NodeStatus.READY or not node.schedulable:
+            return f"node {node.name} changed"
+        return None
 
     def _fit(
         self, counters: Mapping[Slot, _Counter], decision: Decision, placement: Placement, share: _Share
