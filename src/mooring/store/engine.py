@@ -52,6 +52,7 @@ class Database:
         # Called after every commit of this process; they only wake, so they must be quick and never fail.
         self.on_commit: list[Callable[[], None]] = []
         self.dialect = self.url.get_backend_name()
+        self._copying: _Copying | None = None
         if self.dialect == "sqlite":
             self.engine = create_async_engine(url, pool_size=1, max_overflow=0, json_deserializer=json.decode)
             self._reader = create_async_engine(url, pool_size=4, max_overflow=0, json_deserializer=json.decode)
@@ -65,7 +66,6 @@ class Database:
                 self.url, pool_size=10, max_overflow=10, pool_pre_ping=True, json_deserializer=json.decode
             )
             self._reader = self.engine
-            self._copying = None
         else:
             raise InvalidInput(
                 f"database {self.dialect!r} is not supported; use sqlite or postgresql", code="invalid-setting"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -32,7 +34,7 @@ def downgrade() -> None:
     )
 
 
-def _replace_history(key: sa.Column[object], copy: str) -> None:
+def _replace_history(key: sa.Column[Any], copy: str) -> None:
     view = None
     if _on_postgresql():
         view = op.get_bind().execute(sa.text(f"SELECT pg_get_viewdef('{_VIEW}'::regclass)")).scalar_one()
@@ -61,7 +63,7 @@ def _replace_history(key: sa.Column[object], copy: str) -> None:
         op.execute(f"CREATE VIEW {_VIEW} AS {view}")
 
 
-def _replace_index(table: str, columns: list[str], **conditions: sa.TextClause) -> None:
+def _replace_index(table: str, columns: list[str], **conditions: Any) -> None:
     name = f"ix_{table}_{'_'.join(columns)}"
     op.drop_index(name, table)
     op.create_index(name, table, columns, **conditions)
