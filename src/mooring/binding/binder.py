@@ -19,7 +19,7 @@ from mooring.model.reasons import Reason
 from mooring.store import attempts, bind, leadership, pools, transitions, workloads
 from mooring.store.bind import Bound, Draft
 from mooring.store.changes import Change
-from mooring.store.engine import Connection, Database, is_refused
+from mooring.store.engine import Connection, Database, is_refused, retry
 from mooring.store.loading import lock_workloads
 from mooring.store.pools import Pool
 
@@ -62,10 +62,11 @@ class Binder:
         drafted = await self._draft(*batches[0]) if batches else None
         for number, (terms, batch) in enumerate(batches, start=1):
             # While the database writes one batch, the next one is put together.
-            result, drafted = await asyncio.gather(
-                self._commit(batch, terms, drafted),
-                self._draft(*batches[number]) if number < len(batches) else _nothing(),
-            )
+            following = asyncio.create_task(self._draft(*batches[number])) if number < len(batches) else None
+            try:
+                result = await self._commit(batch, terms, drafted)
+            finally:
+                drafted = None if following is None else await following
             _follow(known, result.revisions)
             _add(total, result)
         return total
@@ -74,8 +75,12 @@ class Binder:
         placed = [decision for decision in decisions if decision.placements]
         if not placed or terms.policy.binding is not Binding.OPTIMISTIC:
             return None
-        async with self._database.read() as connection:
-            return await bind.draft(connection, placed, now=now(), term=terms.term)
+
+        async def attempt() -> Draft | None:
+            async with self._database.read() as connection:
+                return await bind.draft(connection, placed, now=now(), term=terms.term)
+
+        return await retry(attempt)
 
     async def _commit(self, decisions: Sequence[Decision], terms: _Terms, drafted: Draft | None = None) -> Bound:
         """One transaction, or several smaller ones where the database refuses a row: the others are not held up."""
@@ -108,10 +113,6 @@ class _Terms:
     policy: PoolPolicy
     expected: dict[str, int]
     turns: Mapping[str, int]
-
-
-async def _nothing() -> None:
-    pass
 
 
 async def _in_one_transaction(
