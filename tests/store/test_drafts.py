@@ -103,20 +103,19 @@ async def test_tasks_that_others_placed_after_the_pass_are_noticed_at_the_commit
 
 
 @on_sqlite
-async def test_a_status_follows_from_a_successor_that_came_after_the_draft(harbour: Harbour):
-    """Of two replicas one runs, one is to be placed, and one more ended before and is replaced meanwhile."""
+async def test_a_gang_that_grew_after_the_draft_is_dropped(harbour: Harbour):
+    """The successor of one task is to be placed when the other one is replaced as well."""
     node_id = await harbour.node("n1")
-    service = await harbour.submit("service", replicas=3)
-    await harbour.commit(await decision_on(harbour, service, [node_id, node_id]))
-    running, failed, _ = await harbour.tasks(service)
-    await harbour.move(running, TaskStatus.RUNNING)
-    await harbour.move(failed, TaskStatus.FAILED)
-    decision = await decision_on(harbour, service, [node_id])
+    gang = await harbour.submit("gang", replicas=2, gang=True)
+    await harbour.commit(await decision_on(harbour, gang, [node_id, node_id]))
+    first, second = await harbour.tasks(gang)
+    await harbour.move(first, TaskStatus.FAILED)
+    await harbour.replace_ended()
+    await harbour.move(second, TaskStatus.FAILED)
+    decision = await decision_on(harbour, gang, [node_id])
     draft = await drafted(harbour, decision)
     await harbour.replace_ended()
-    result = await commit(harbour, draft, decision)
-    assert names(result.bound) == ["service"]
-    assert await harbour.findings() == []
+    assert names((await commit(harbour, draft, decision)).dropped) == ["gang"]
 
 
 @on_sqlite
