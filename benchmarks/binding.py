@@ -1,7 +1,8 @@
 """Durable binding: decisions into committed placements, then RUNNING, then their end, on PostgreSQL and SQLite.
 
-5,000 nodes, tasks of 5 slots, 1,000 decisions of one task each in a transaction, with ledger, counters, history, events
-and fsync; nodes are drawn at random, as a scheduler that evens out the load chooses them. The audit must find nothing.
+5,000 nodes, tasks of 5 slots, 10,000 decisions of one task each, which the binder commits 1,000 in a transaction, with
+ledger, counters, history, events and fsync; nodes are drawn at random, as a scheduler that evens out the load chooses
+them. The audit must find nothing.
 """
 
 from __future__ import annotations

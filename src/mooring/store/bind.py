@@ -1,7 +1,8 @@
 """The guarded commit of placements: the one fit rule, checked under the locks of the nodes that it is about.
 
-*Optimistic* lets the write itself say whether everything fits, and looks closer only if it does not; *pessimistic* and
-*two_phase* read the counters and verify each decision. All of them accept and refuse the same.
+*Optimistic* drafts what it writes without locks, lets the write itself say whether all of it still holds and fits, and
+looks closer only if it does not; *pessimistic* and *two_phase* read the counters and verify each decision. All of them
+accept and refuse the same.
 """
 
 from __future__ import annotations
