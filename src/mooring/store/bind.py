@@ -158,7 +158,9 @@ async def _commit_draft(connection: AsyncConnection, drafted: Draft, terms: _Ter
     increased = revisions.increase(writes, list(pools.values()), terms.now, terms.term)
     writes.extend(drafted.writes)
     await writes.make(connection)
-    return Bound(list(drafted.bound), list(drafted.conflicts), list(drafted.dropped), drafted.applied, increased)
+    # Copies: what a transaction adds to them is gone if it has to be tried again.
+    applied = Applied([*drafted.applied.tasks], [*drafted.applied.workloads])
+    return Bound([*drafted.bound], [*drafted.conflicts], [*drafted.dropped], applied, increased)
 
 
 async def _commit(connection: AsyncConnection, decisions: Sequence[Decision], terms: _Terms) -> Bound:
