@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from sqlalchemy import inspect
+from sqlalchemy import insert, inspect
 
+from mooring.clock import now
 from mooring.store import schema
 from mooring.store.engine import Database
-from mooring.store.tables import metadata
+from mooring.store.ids import new_id
+from mooring.store.tables import metadata, status_history
 
 
 async def tables(database: Database) -> set[str]:
@@ -51,6 +53,21 @@ async def test_a_table_that_no_migration_knows_is_noticed(own_database: Database
         await connection.exec_driver_sql("ALTER TABLE holds ADD COLUMN surprise INTEGER")
     with pytest.raises(Exception, match="surprise"):
         await schema.check(own_database.engine)
+
+
+async def test_the_history_keeps_its_rows_and_their_order_when_it_is_numbered(own_database: Database):
+    async def told() -> list[str]:
+        async with own_database.engine.connect() as connection:
+            return list((await connection.exec_driver_sql("SELECT reason FROM status_history ORDER BY id")).scalars())
+
+    reasons = [f"reason {number}" for number in range(300)]
+    line = {"noun": "node", "object_id": new_id(), "old_status": "a", "new_status": "b", "actor": "test", "at": now()}
+    async with own_database.engine.begin() as connection:
+        await connection.execute(insert(status_history), [line | {"reason": reason} for reason in reasons])
+    await schema.downgrade(own_database.engine, "0004")
+    assert await told() == reasons
+    await schema.upgrade(own_database.engine)
+    assert await told() == reasons
 
 
 async def test_servers_that_start_at_once_upgrade_one_after_the_other(postgres_url: str):
