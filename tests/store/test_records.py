@@ -90,8 +90,9 @@ async def test_a_record_is_written_once(harbour: Harbour):
     await apply(harbour, minutes(7), Change(task, TaskStatus.CANCELLED))
 
     async def again(connection: Connection) -> None:
-        async with Writes(connection) as writes:
-            await records.write(writes, [workload_id])
+        writes = Writes.on(connection)
+        records.write(writes, [workload_id])
+        await writes.make(connection)
 
     before = await record(harbour, workload_id)
     await harbour.database.write(again)

@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from sqlalchemy import inspect
+from sqlalchemy import insert, inspect
 
+from mooring.clock import now
 from mooring.store import schema
 from mooring.store.engine import Database
+from mooring.store.ids import new_id
 from mooring.store.sets import driver
-from mooring.store.tables import metadata
+from mooring.store.tables import metadata, status_history
 from tests.store.harbour import Harbour
 
 
@@ -69,6 +71,21 @@ async def test_tenants_are_charged_with_what_ran_before_the_upgrade(own_database
     await schema.downgrade(own_database.engine, "0003")
     await schema.upgrade(own_database.engine)
     assert await harbour.findings() == []
+
+
+async def test_the_history_keeps_its_rows_and_their_order_when_it_is_numbered(own_database: Database):
+    async def told() -> list[str]:
+        async with own_database.engine.connect() as connection:
+            return list((await connection.exec_driver_sql("SELECT reason FROM status_history ORDER BY id")).scalars())
+
+    reasons = [f"reason {number}" for number in range(300)]
+    line = {"noun": "node", "object_id": new_id(), "old_status": "a", "new_status": "b", "actor": "test", "at": now()}
+    async with own_database.engine.begin() as connection:
+        await connection.execute(insert(status_history), [line | {"reason": reason} for reason in reasons])
+    await schema.downgrade(own_database.engine, "0004")
+    assert await told() == reasons
+    await schema.upgrade(own_database.engine)
+    assert await told() == reasons
 
 
 async def test_servers_that_start_at_once_upgrade_one_after_the_other(postgres_url: str):

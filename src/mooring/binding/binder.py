@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +14,12 @@ import structlog
 from mooring.clock import now
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
-from mooring.model.pools import PoolPolicy
+from mooring.model.pools import Binding, PoolPolicy
 from mooring.model.reasons import Reason
 from mooring.store import attempts, bind, leadership, pools, transitions, workloads
-from mooring.store.bind import Bound
+from mooring.store.bind import Bound, Draft
 from mooring.store.changes import Change
-from mooring.store.engine import Connection, Database, is_refused
+from mooring.store.engine import Connection, Database, is_refused, retry
 from mooring.store.loading import lock_workloads
 from mooring.store.pools import Pool
 
@@ -52,19 +53,39 @@ class Binder:
             by_policy[_DEFAULT if pool is None else pool.policy].append(decision)
         total = Bound()
         known = dict(expected or {})
+        batches: list[tuple[_Terms, Sequence[Decision]]] = []
         for policy, own in by_policy.items():
             # As the pass went: who makes room counts on what the others left, not the other way round.
             own.sort(key=lambda decision: decision.outcome is Outcome.RESERVED)
-            for start in range(0, len(own), _BATCH):
-                result = await self._commit(own[start : start + _BATCH], _Terms(term, policy, known, turns or {}))
-                _follow(known, result.revisions)
-                _add(total, result)
+            terms = _Terms(term, policy, known, turns or {})
+            batches += [(terms, own[start : start + _BATCH]) for start in range(0, len(own), _BATCH)]
+        drafted = await self._draft(*batches[0]) if batches else None
+        for number, (terms, batch) in enumerate(batches, start=1):
+            # While the database writes one batch, the next one is put together.
+            following = asyncio.create_task(self._draft(*batches[number])) if number < len(batches) else None
+            try:
+                result = await self._commit(batch, terms, drafted)
+            finally:
+                drafted = None if following is None else await following
+            _follow(known, result.revisions)
+            _add(total, result)
         return total
 
-    async def _commit(self, decisions: Sequence[Decision], terms: _Terms) -> Bound:
+    async def _draft(self, terms: _Terms, decisions: Sequence[Decision]) -> Draft | None:
+        placed = [decision for decision in decisions if decision.placements]
+        if not placed or terms.policy.binding is not Binding.OPTIMISTIC:
+            return None
+
+        async def attempt() -> Draft | None:
+            async with self._database.read() as connection:
+                return await bind.draft(connection, placed, now=now(), term=terms.term)
+
+        return await retry(attempt)
+
+    async def _commit(self, decisions: Sequence[Decision], terms: _Terms, drafted: Draft | None = None) -> Bound:
         """One transaction, or several smaller ones where the database refuses a row: the others are not held up."""
         try:
-            return await self._database.write(partial(_in_one_transaction, decisions, terms))
+            return await self._database.write(partial(_in_one_transaction, decisions, terms, drafted))
         except Exception as error:
             if not is_refused(error):
                 raise
@@ -81,7 +102,7 @@ class Binder:
         _log.error(f"Workload {decision.workload.id} cannot be bound: {error}")
         reason = Reason("bind-failed", "its placement cannot be stored; the server's log says why", "binding", "never")
         failed = Decision(decision.workload, Outcome.ERROR, reason=reason)
-        return await self._database.write(partial(_in_one_transaction, [failed], terms))
+        return await self._database.write(partial(_in_one_transaction, [failed], terms, None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +115,26 @@ class _Terms:
     turns: Mapping[str, int]
 
 
-async def _in_one_transaction(decisions: Sequence[Decision], terms: _Terms, connection: Connection) -> Bound:
+async def _in_one_transaction(
+    decisions: Sequence[Decision], terms: _Terms, drafted: Draft | None, connection: Connection
+) -> Bound:
     await leadership.check_term(connection, terms.term)
-    # All workloads before any node, as everywhere: the reasons are written after the counters.
-    victims = [victim.workload_id for decision in decisions for victim in decision.victims]
-    await lock_workloads(connection, [*(decision.workload.id for decision in decisions), *victims])
+    placed = [decision for decision in decisions if decision.placements]
+    if len(placed) < len(decisions):
+        # All workloads before any node, as everywhere: the reasons are written after the counters.
+        victims = [victim.workload_id for decision in decisions for victim in decision.victims]
+        await lock_workloads(connection, [*(decision.workload.id for decision in decisions), *victims])
     at = now()
     result = await bind.bind(
         connection,
-        [decision for decision in decisions if decision.placements],
+        placed,
         now=at,
         term=terms.term,
         mode=terms.policy.binding,
         hold_seconds=terms.policy.hold_seconds,
         preemption=terms.policy.preemption,
         expected=terms.expected,
+        drafted=drafted,
     )
     failed = [d for d in decisions if d.outcome in (Outcome.IMPOSSIBLE, Outcome.ERROR) and not d.placements]
     if failed:

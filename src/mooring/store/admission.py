@@ -13,7 +13,7 @@ _KEY = {"access_key": "text"}
 _waits = f"t.current AND t.status = '{TaskStatus.PENDING}'"
 _occupying = ", ".join(f"'{status}'" for status in sorted(OCCUPYING))
 _LOCK = Statement(
-    "SELECT 1 FROM {rows} i JOIN keypairs k ON k.access_key = i.access_key ORDER BY k.access_key",
+    "SELECT 1 FROM {rows} i JOIN keypairs k ON k.access_key = i.access_key ORDER BY k.access_key {lock}",
     _KEY,
     lock="FOR NO KEY UPDATE OF k",
 )

@@ -1,7 +1,8 @@
 """The guarded commit of placements: the one fit rule, checked under the locks of the nodes that it is about.
 
-*Optimistic* lets the write itself say whether everything fits, and looks closer only if it does not; *pessimistic* and
-*two_phase* read the counters and verify each decision. All of them accept and refuse the same.
+*Optimistic* drafts what it writes without locks, lets the write itself say whether all of it still holds and fits, and
+looks closer only if it does not; *pessimistic* and *two_phase* read the counters and verify each decision. All of them
+accept and refuse the same.
 """
 
 from __future__ import annotations
@@ -23,10 +24,31 @@ from mooring.model.workloads import Workload
 from mooring.store import revisions, transitions
 from mooring.store.changes import Applied, Change, NewHold
 from mooring.store.guard import Guard, ports_of
-from mooring.store.loading import Loaded, load
-from mooring.store.moves import TooLittleLeft
-from mooring.store.quota_guard import QuotaGuard
+from mooring.store.history import Journal
+from mooring.store.loading import Loaded, glance, load
+from mooring.store.quota_guard import QuotaGuard, any_limits
+from mooring.store.sets import NotAsExpected, Statement, Writes
 from mooring.store.types import as_uuid
+
+_SAME_WORKLOADS = Statement(
+    """
+    SELECT count(*) FROM (
+        SELECT 1 FROM {rows} i JOIN workloads w ON w.id = i.id
+        WHERE w.version = i.version AND w.stopping = i.stopping ORDER BY w.id {lock}
+    ) AS same
+    """,
+    {"id": "uuid", "version": "bigint", "stopping": "boolean"},
+    lock="FOR UPDATE OF w",
+)
+_SAME_NODES = Statement(
+    """
+    SELECT count(*) FROM (
+        SELECT 1 FROM {rows} i JOIN nodes n ON n.id = i.id WHERE n.generation = i.generation ORDER BY n.id {lock}
+    ) AS same
+    """,
+    {"id": "uuid", "generation": "bigint"},
+    lock="FOR NO KEY UPDATE OF n",
+)
 
 
 @dataclass(slots=True)
@@ -42,6 +64,21 @@ class Bound:
     applied: Applied = field(default_factory=Applied)
     revisions: dict[str, int] = field(default_factory=dict)
     """The new placement revision of each pool that something was placed in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a batch will write, put together before its transaction from what could be read without locks.
+
+    It is good for as long as nobody has changed its workloads, its tasks and its nodes.
+    """
+
+    bound: tuple[Decision, ...]
+    conflicts: tuple[tuple[Decision, str], ...]
+    dropped: tuple[Decision, ...]
+    applied: Applied
+    locks: Writes
+    writes: Writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,27 +101,71 @@ async def bind(
     hold_seconds: int = 60,
     preemption: Preemption | None = None,
     expected: Mapping[str, int] | None = None,
+    drafted: Draft | None = None,
 ) -> Bound:
     """Commit what fits in one transaction; a workload that does not fit any more hurts nobody else.
 
     `expected`: the placement revision that the pass saw of each pool; constraints between tasks demand that it is the
     present one. `preemption`: what the pool allows now; without it, a decision that counts on victims conflicts.
+    `drafted`: what `draft` made of the same decisions.
     """
     if not decisions:
         return Bound()
     terms = _Terms(now, term, mode, hold_seconds, preemption, expected or {})
-    if mode is Binding.OPTIMISTIC and not any(decision.outcome is Outcome.RESERVED for decision in decisions):
-        try:
-            async with connection.begin_nested():
-                return await _commit(connection, decisions, terms, verify=False)
-        except TooLittleLeft:
-            # Somebody was quicker on some node: each decision is looked at by itself.
-            pass
-    return await _commit(connection, decisions, terms, verify=True)
+    if mode is Binding.OPTIMISTIC:
+        drafted = drafted or await draft(connection, decisions, now=now, term=term)
+        if drafted is not None:
+            try:
+                async with connection.begin_nested():
+                    return await _commit_draft(connection, drafted, terms)
+            except NotAsExpected:
+                # Somebody was quicker: each decision is looked at by itself.
+                pass
+    return await _commit(connection, decisions, terms)
 
 
-async def _commit(connection: AsyncConnection, decisions: Sequence[Decision], terms: _Terms, *, verify: bool) -> Bound:
-    """`verify`: look whether each decision fits; otherwise the write of all of them says whether they do."""
+async def draft(
+    connection: AsyncConnection, decisions: Sequence[Decision], *, now: datetime, term: int
+) -> Draft | None:
+    """What an optimistic `bind` of these decisions will write; None where only locks can tell."""
+    named = [placement.task_id for decision in decisions for placement in decision.placements]
+    loaded = await glance(connection, [decision.workload.id for decision in decisions], naming=named)
+    guard = await Guard.glance(connection, decisions, loaded)
+    if guard is None or await any_limits(connection, loaded, now):
+        return None
+    locks, writes = Writes.on(connection), Writes.on(connection)
+    if loaded.workloads:
+        locks.expect(_SAME_WORKLOADS, [(w.id, w.version, w.stopping) for w in loaded.workloads.values()])
+    if guard.nodes:
+        writes.expect(_SAME_NODES, [(id, node.generation) for id, node in guard.nodes.items()])
+    loaded.locked_nodes.update(guard.nodes)
+    terms = _Terms(now, term, Binding.OPTIMISTIC, 0, None, {})
+    unchanged, dropped = _unchanged(decisions, loaded)
+    taken = [(decision, guard.take(decision)) for decision in unchanged]
+    bound = tuple(decision for decision, conflict in taken if conflict is None)
+    conflicts = tuple((decision, conflict) for decision, conflict in taken if conflict is not None)
+    changes = [change for decision in bound for change in _placed(decision, terms)]
+    applied = transitions.plan(writes, changes, loaded, Journal("scheduler", now, term), guarded=True)
+    return Draft(bound, conflicts, tuple(dropped), applied, locks, writes)
+
+
+async def _commit_draft(connection: AsyncConnection, drafted: Draft, terms: _Terms) -> Bound:
+    """NotAsExpected if anything of it is outdated."""
+    pools = await revisions.read(connection, {decision.workload.pool for decision in drafted.bound})
+    if any(_outdated(decision, terms, pools) for decision in drafted.bound):
+        raise NotAsExpected
+    # Workloads are locked first, then pools, then nodes.
+    writes = Writes.on(connection)
+    writes.extend(drafted.locks)
+    increased = revisions.increase(writes, list(pools.values()), terms.now, terms.term)
+    writes.extend(drafted.writes)
+    await writes.make(connection)
+    # Copies: what a transaction adds to them is gone if it has to be tried again.
+    applied = Applied([*drafted.applied.tasks], [*drafted.applied.workloads])
+    return Bound([*drafted.bound], [*drafted.conflicts], [*drafted.dropped], applied, increased)
+
+
+async def _commit(connection: AsyncConnection, decisions: Sequence[Decision], terms: _Terms) -> Bound:
     result = Bound()
     victims = {victim.workload_id for decision in decisions for victim in decision.victims}
     named = [placement.task_id for decision in decisions for placement in decision.placements]
@@ -92,17 +173,9 @@ async def _commit(connection: AsyncConnection, decisions: Sequence[Decision], te
     loaded = await load(
         connection, workload_ids={*(decision.workload.id for decision in decisions), *victims}, naming=named
     )
-    known = {task.id: task.version for decision in decisions for task in decision.workload.tasks}
-    grown = {
-        task.workload_id
-        for task in loaded.tasks.values()
-        if task.status is TaskStatus.PENDING and task.current and task.id not in known
-    }
-    unchanged: list[Decision] = []
-    for decision in decisions:
-        (unchanged if _is_unchanged(decision, loaded, known, grown) else result.dropped).append(decision)
+    unchanged, result.dropped = _unchanged(decisions, loaded)
     pools = await revisions.lock(connection, {decision.workload.pool for decision in unchanged})
-    guard = await Guard.read(connection, unchanged, loaded, verify=verify)
+    guard = await Guard.read(connection, unchanged, loaded)
     quotas = await QuotaGuard.read(connection, unchanged, loaded, terms.now)
     changes: list[Change] = []
     for decision in unchanged:
@@ -115,14 +188,28 @@ async def _commit(connection: AsyncConnection, decisions: Sequence[Decision], te
         changes.extend(_placed(decision, terms))
         changes.extend(_displaced(decision, victim, loaded, terms) for victim in decision.victims)
     loaded.locked_nodes.update(guard.nodes)
-    result.applied = await transitions.apply(
-        connection, changes, actor="scheduler", now=terms.now, term=terms.term, loaded=loaded, guarded=not verify
-    )
+    writes = Writes.on(connection)
+    result.applied = transitions.plan(writes, changes, loaded, Journal("scheduler", terms.now, terms.term))
     placed_in = {decision.workload.pool for decision in result.bound}
-    result.revisions = await revisions.increase(
-        connection, [pool for name, pool in pools.items() if name in placed_in], terms.now, terms.term
-    )
+    increased = [pool for name, pool in pools.items() if name in placed_in]
+    result.revisions = revisions.increase(writes, increased, terms.now, terms.term)
+    await writes.make(connection)
     return result
+
+
+def _unchanged(decisions: Sequence[Decision], loaded: Loaded) -> tuple[list[Decision], list[Decision]]:
+    """The decisions whose workloads are as the pass saw them, and those that are dropped."""
+    known = {task.id: task.version for decision in decisions for task in decision.workload.tasks}
+    grown = {
+        task.workload_id
+        for task in loaded.tasks.values()
+        if task.status is TaskStatus.PENDING and task.current and task.id not in known
+    }
+    unchanged: list[Decision] = []
+    dropped: list[Decision] = []
+    for decision in decisions:
+        (unchanged if _is_unchanged(decision, loaded, known, grown) else dropped).append(decision)
+    return unchanged, dropped
 
 
 def _is_unchanged(decision: Decision, loaded: Loaded, known: Mapping[UUID, int], grown: Set[UUID]) -> bool:

@@ -43,7 +43,7 @@ _MOVE = Statement(
     _DELTAS,
 )
 _LOCK = Statement(
-    f"SELECT 1 FROM {{rows}} i JOIN tenant_resources r ON {_SAME} ORDER BY i.ordinal",
+    f"SELECT 1 FROM {{rows}} i JOIN tenant_resources r ON {_SAME} ORDER BY i.ordinal {{lock}}",
     _KEY,
     lock="FOR NO KEY UPDATE OF r",
 )
@@ -128,7 +128,7 @@ class Charges:
         """The task is about to change; its charge is still what it was."""
         self._before.append((task, _column(task)))
 
-    async def write(self, writes: Writes, loaded: Loaded, journal: Journal) -> None:
+    def write(self, writes: Writes, loaded: Loaded, journal: Journal) -> None:
         """One statement for all tenants (more only where sums shrink), the last that locks."""
         by_owner = self._by_owner(loaded)
         deltas: dict[Row, list[int]] = {}
@@ -141,7 +141,7 @@ class Charges:
                         delta[1] += used
         rows = sorted((*key, *delta) for key, delta in deltas.items() if any(delta))
         if rows:
-            await _write(writes, rows)
+            _write(writes, rows)
             self._tell(journal, by_owner)
 
     def _by_owner(self, loaded: Loaded) -> dict[Owner, dict[str, list[int]]]:
@@ -180,16 +180,16 @@ class Charges:
             journal.tell(events.NewEvent("tenant", id, 0, events.USAGE))
 
 
-async def _write(writes: Writes, rows: Sequence[tuple[Any, ...]]) -> None:
+def _write(writes: Writes, rows: Sequence[tuple[Any, ...]]) -> None:
     # No row may be inserted with less than nothing; one that shrinks is there already.
     shrinking = [row for row in rows if row[4] < 0 or row[5] < 0]
     growing = [row for row in rows if row[4] >= 0 and row[5] >= 0]
     if shrinking:
-        if writes.connection.dialect.name == "postgresql":
-            await _LOCK.read(writes.connection, [row[:4] for row in rows])
-        await writes.send(_MOVE, shrinking)
+        if writes.dialect == "postgresql":
+            writes.add(_LOCK, [row[:4] for row in rows])
+        writes.add(_MOVE, shrinking)
     if growing:
-        await writes.send(_ADD, growing)
+        writes.add(_ADD, growing)
 
 
 def _column(task: LoadedTask) -> str | None:

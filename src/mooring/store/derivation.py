@@ -45,14 +45,13 @@ _UPDATE = Update(
 )
 Ends = Mapping[UUID, tuple[WorkloadStatus, Reason]]
 """Workloads that end as a whole: how, and why."""
-_derive = lru_cache(maxsize=1000)(lifecycle.derive)
 # A workload in one of these has nothing to explain.
 _GOES_WELL = frozenset(
     {WorkloadStatus.SCHEDULED, WorkloadStatus.PREPARING, WorkloadStatus.RUNNING, WorkloadStatus.SUCCEEDED}
 )
 
 
-async def derive_workloads(
+def derive_workloads(
     writes: Writes, loaded: Loaded, applied: Applied, ended: Ends, lowered: Set[UUID], journal: Journal
 ) -> None:
     """Bring the workloads in line with their tasks.
@@ -82,14 +81,7 @@ async def derive_workloads(
             count = loaded.others.get(workload_id, count) + Counter(seen)
             seen, desired = tuple(sorted(count)), 1
         if not lifecycle.is_workload_end(old):
-            new = _derive(
-                old,
-                seen,
-                desired=desired,
-                service=workload.kind == Kind.DEPLOYMENT,
-                stopping=workload.stopping,
-                array=workload.array,
-            )
+            new = _derive(old, seen, desired, workload.kind, workload.stopping, workload.array)
             # What still lives of it decides otherwise: a replica runs, or one was added since.
             if workload_id in ended and all(map(lifecycle.is_end, seen)):
                 new = ended[workload_id][0]
@@ -113,8 +105,16 @@ async def derive_workloads(
             journal.note("workload", workload_id, workload_id, old, new, text)
             applied.workloads.append(WorkloadChange(workload_id, workload.name, workload.kind, old, new, text))
     if updates:
-        await writes.send(_UPDATE, updates, at=journal.now)
-    await records.write(writes, over)
+        writes.add(_UPDATE, updates, at=journal.now)
+    records.write(writes, over)
+
+
+@lru_cache(maxsize=1000)
+def _derive(
+    old: WorkloadStatus, tasks: tuple[TaskStatus, ...], desired: int, kind: str, stopping: bool, array: bool
+) -> WorkloadStatus:
+    service = kind == Kind.DEPLOYMENT
+    return lifecycle.derive(old, tasks, desired=desired, service=service, stopping=stopping, array=array)
 
 
 def _explain(

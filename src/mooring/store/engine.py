@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+import aiosqlite
 from msgspec import json
 from sqlalchemy import Connection as SyncConnection
 from sqlalchemy import event, func, select
@@ -27,14 +28,20 @@ _ATTEMPTS = 20
 _FIRST_WAIT_SECONDS = 0.02
 _LAST_DOUBLED_SECONDS = 2.56
 _LONGEST_WAIT_SECONDS = 5.0
+_CHANGES_PER_COPY = 20_000
+"""Rows that SQLite writes before its log is copied into the file: a few large batches."""
+# What a batch is about lies in memory or on flash: a thousand rows are looked up, not searched for.
+_COSTS = {"random_page_cost": "1.1"}
 _PRAGMAS = (
+    # Of a new file: a batch touches most pages of some tables, and half as many are half the work at its commit.
+    "page_size=8192",
     "journal_mode=wal",
     "synchronous=full",
     "foreign_keys=on",
     "busy_timeout=5000",
     # Megabytes that a batch touches stay in memory, and are copied into the file once for many batches.
     "cache_size=-65536",
-    "wal_autocheckpoint=10000",
+    "wal_autocheckpoint=5000",
     "temp_store=memory",
 )
 
@@ -52,11 +59,13 @@ class Database:
         # Called after every commit of this process; they only wake, so they must be quick and never fail.
         self.on_commit: list[Callable[[], None]] = []
         self.dialect = self.url.get_backend_name()
+        self._copying: _Copying | None = None
         if self.dialect == "sqlite":
             self.engine = create_async_engine(url, pool_size=1, max_overflow=0, json_deserializer=json.decode)
             self._reader = create_async_engine(url, pool_size=4, max_overflow=0, json_deserializer=json.decode)
             _sqlite_transactions(self.engine, "BEGIN IMMEDIATE")
             _sqlite_transactions(self._reader, "BEGIN")
+            self._copying = _Copying(self._reader)
         elif self.dialect == "postgresql":
             if self.url.get_driver_name() != "asyncpg":
                 self.url = self.url.set(drivername="postgresql+asyncpg")
@@ -66,7 +75,7 @@ class Database:
                 max_overflow=10,
                 pool_pre_ping=True,
                 json_deserializer=json.decode,
-                connect_args={"server_settings": _timeouts(statement_timeout_seconds)},
+                connect_args={"server_settings": _timeouts(statement_timeout_seconds) | _COSTS},
             )
             self._reader = self.engine
         else:
@@ -77,6 +86,8 @@ class Database:
             engine.sync_engine.update_execution_options(dual_write=dual_write)
 
     async def close(self) -> None:
+        if self._copying is not None:
+            await self._copying.end()
         await self.engine.dispose()
         if self._reader is not self.engine:
             await self._reader.dispose()
@@ -84,9 +95,14 @@ class Database:
     async def write(self, work: Callable[[AsyncConnection], Awaitable[R]]) -> R:
         async def attempt() -> R:
             async with self.engine.begin() as connection:
-                return await work(connection)
+                result = await work(connection)
+                if self._copying is not None:
+                    await self._copying.count(connection)
+            return result
 
         result = await retry(attempt)
+        if self._copying is not None:
+            self._copying.start_if_due()
         for committed in self.on_commit:
             committed()
         return result
@@ -109,6 +125,39 @@ async def without_haste(connection: AsyncConnection) -> None:
         # To compile such a statement takes longer than to run it.
         wanted = {"statement_timeout": "0", "jit": "off", "work_mem": "64MB"}
         await connection.execute(select(*(func.set_config(name, value, True) for name, value in wanted.items())))
+
+
+class _Copying:
+    """SQLite's log is copied into the file beside the writer, which would do so within some commit otherwise."""
+
+    def __init__(self, reader: AsyncEngine) -> None:
+        self._reader = reader
+        self._changes = self._copied = 0
+        self._running: asyncio.Task[None] | None = None
+
+    async def count(self, writer: AsyncConnection) -> None:
+        """How many rows the writer has changed since it was opened."""
+        self._changes = (await _driver(writer)).total_changes
+
+    def start_if_due(self) -> None:
+        idle = self._running is None or self._running.done()
+        if idle and not 0 <= self._changes - self._copied < _CHANGES_PER_COPY:
+            self._copied = self._changes
+            self._running = asyncio.create_task(self._copy())
+
+    async def end(self) -> None:
+        if self._running is not None:
+            await asyncio.wait([self._running])
+
+    async def _copy(self) -> None:
+        async with self._reader.connect() as connection:
+            await (await _driver(connection)).execute_fetchall("pragma wal_checkpoint(passive)")
+
+
+async def _driver(connection: AsyncConnection) -> aiosqlite.Connection:
+    found = (await connection.get_raw_connection()).driver_connection
+    assert isinstance(found, aiosqlite.Connection)
+    return found
 
 
 async def retry(attempt: Callable[[], Awaitable[R]], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> R:

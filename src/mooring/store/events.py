@@ -55,22 +55,24 @@ _INSERT = Statement(
     at="timestamptz",
     term="bigint",
 )
+_NOTIFY = Statement("SELECT pg_notify(i.channel, '') FROM {rows} i", {"channel": "text"})
 
 
 async def append(connection: AsyncConnection, new: Sequence[NewEvent], now: datetime, term: int | None = None) -> None:
     """`term`: of the leader that commits them; None for what agents and users do."""
-    async with Writes(connection) as writes:
-        await tell(writes, new, now, term)
+    writes = Writes.on(connection)
+    tell(writes, new, now, term)
+    await writes.make(connection)
 
 
-async def tell(writes: Writes, new: Sequence[NewEvent], now: datetime, term: int | None = None) -> None:
+def tell(writes: Writes, new: Sequence[NewEvent], now: datetime, term: int | None = None) -> None:
     """`append` among other writes."""
     if not new:
         return
-    await writes.send(_INSERT, new, at=now, term=term)
-    if writes.connection.dialect.name == "postgresql":
+    writes.add(_INSERT, new, at=now, term=term)
+    if writes.dialect == "postgresql":
         # Delivered to the other processes when, and only if, this transaction commits.
-        await writes.connection.execute(select(func.pg_notify(CHANNEL, "")))
+        writes.add(_NOTIFY, [(CHANNEL,)])
 
 
 async def position(connection: AsyncConnection) -> int:

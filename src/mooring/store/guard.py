@@ -19,14 +19,12 @@ from mooring.store.types import as_uuid
 
 _ID = {"id": "uuid"}
 _occupying = ", ".join(f"'{status}'" for status in sorted(OCCUPYING))
-_NODES = Statement(
-    f"""
+_NODES = f"""
     SELECT i.ordinal, nodes.name, nodes.generation, nodes.status, nodes.schedulable, {MOST_TASKS}
-    FROM {{rows}} i JOIN nodes ON nodes.id = i.id JOIN pools ON pools.id = nodes.pool_id ORDER BY nodes.id
-    """,
-    _ID,
-    lock="FOR NO KEY UPDATE OF nodes",
-)
+    FROM {{rows}} i JOIN nodes ON nodes.id = i.id JOIN pools ON pools.id = nodes.pool_id ORDER BY nodes.id {{lock}}
+"""
+_READ_NODES = Statement(_NODES, _ID)
+_LOCK_NODES = Statement(_NODES, _ID, lock="FOR NO KEY UPDATE OF nodes")
 _COUNTERS = Statement(
     """
     SELECT i.ordinal, r.slot_name, r.allocatable, r.held, r.reserved, r.used, r.leaving
@@ -107,12 +105,12 @@ class _Share:
 @dataclass(slots=True)
 class Guard:
     nodes: dict[UUID, _Node]
-    """Locked until the transaction ends, and with them their counters."""
+    """Locked until the transaction ends, and with them their counters, unless it was a `glance`."""
     _loaded: Loaded
     _occupied: dict[UUID, dict[UUID, int]]
     """How many tasks each workload has on each node."""
     _counters: dict[Slot, _Counter] | None = None
-    """None: the write of the counters will say whether everything fits."""
+    """None after a `glance`: the write of the counters will say whether everything fits."""
     _tasks: dict[UUID, int] = field(default_factory=dict)
     _ports: dict[Port, UUID] = field(default_factory=dict)
     _devices: dict[Device, tuple[int, int]] = field(default_factory=dict)
@@ -126,18 +124,12 @@ class Guard:
     """Tasks that are victims."""
 
     @classmethod
-    async def read(
-        cls, connection: AsyncConnection, decisions: Sequence[Decision], loaded: Loaded, *, verify: bool
-    ) -> Guard:
-        ids = list(
-            {p.node_id: None for decision in decisions for p in decision.placements}
-            | {v.node_id: None for decision in decisions for v in decision.victims}
-        )
-        guard = cls({}, loaded, _occupied(loaded))
+    async def read(cls, connection: AsyncConnection, decisions: Sequence[Decision], loaded: Loaded) -> Guard:
+        ids = _nodes_of(decisions)
+        guard = cls(await _nodes(connection, _LOCK_NODES, ids), loaded, _occupied(loaded), {})
         rows = [(id,) for id in ids]
         if not rows:
             return guard
-        guard.nodes = {ids[ordinal]: _Node(*facts) for ordinal, *facts in await _NODES.read(connection, rows)}
         if any(node.max_tasks is not None for node in guard.nodes.values()):
             for ordinal, number, leaving in await _TASKS.read(connection, rows):
                 guard._tasks[ids[ordinal]] = number
@@ -147,13 +139,25 @@ class Guard:
                 guard._ports[ids[ordinal], protocol, port] = as_uuid(task_id)
                 if leaves:
                     guard._leaving.add(as_uuid(task_id))
-        if any(p.devices for decision in decisions for p in decision.placements):
+        if any(placement.devices for decision in decisions for placement in decision.placements):
             waits = any(decision.outcome is Outcome.RESERVED for decision in decisions)
             await guard._read_devices(connection, ids, leaving=waits)
-        if verify:
-            found = await _COUNTERS.read(connection, rows)
-            guard._counters = {(ids[ordinal], slot): _Counter(*amounts) for ordinal, slot, *amounts in found}
+        found = await _COUNTERS.read(connection, rows)
+        guard._counters = {(ids[ordinal], slot): _Counter(*amounts) for ordinal, slot, *amounts in found}
         return guard
+
+    @classmethod
+    async def glance(cls, connection: AsyncConnection, decisions: Sequence[Decision], loaded: Loaded) -> Guard | None:
+        """Without locks: a change that comes later is to be seen by the generations of the nodes.
+
+        None where that would not be enough, since other tasks of the nodes count as well.
+        """
+        if any(decision.outcome is Outcome.RESERVED or _names_things(decision) for decision in decisions):
+            return None
+        nodes = await _nodes(connection, _READ_NODES, _nodes_of(decisions))
+        if any(node.max_tasks is not None for node in nodes.values()):
+            return None
+        return cls(nodes, loaded, _occupied(loaded))
 
     async def _read_devices(self, connection: AsyncConnection, ids: Sequence[UUID], *, leaving: bool) -> None:
         rows = [(id,) for id in ids]
@@ -169,8 +173,10 @@ class Guard:
 
     def take(self, decision: Decision) -> str | None:
         """Count the decision in, wholly or not at all; what stands in the way, if anything does."""
-        share = _Share()
         workload = self._loaded.workloads[decision.workload.id]
+        if self._counters is None and not workload.counts_tasks:
+            return next(filter(None, map(self._changed, decision.placements)), None)
+        share = _Share()
         conflict = self._displace(decision, share)
         for placement in decision.placements if conflict is None else ():
             conflict = self._place(decision, placement, workload, share)
@@ -198,12 +204,11 @@ class Guard:
         return None
 
     def _place(self, decision: Decision, placement: Placement, workload: LoadedWorkload, share: _Share) -> str | None:
+        changed = self._changed(placement)
+        if changed is not None:
+            return changed
         id = placement.node_id
-        node = self.nodes.get(id)
-        if node is None:
-            return f"node {placement.node_name} was removed"
-        if node.generation != placement.node_generation or node.status != NodeStatus.READY or not node.schedulable:
-            return f"node {node.name} changed"
+        node = self.nodes[id]
         if node.max_tasks is not None or workload.counts_tasks:
             _add(share.tasks, id, 1)
         # Only a place that is kept until victims have left may count on their leaving.
@@ -229,6 +234,14 @@ class Guard:
             if taken + _add(share.devices, device, amount) - leaving > capacity:
                 return f"device {index} of node {node.name} has too little {slot} left"
         return None if self._counters is None else self._fit(self._counters, decision, placement, share)
+
+    def _changed(self, placement: Placement) -> str | None:
+        node = self.nodes.get(placement.node_id)
+        if node is None:
+            return f"node {placement.node_name} was removed"
+        if node.generation != placement.node_generation or node.status != NodeStatus.READY or not node.schedulable:
+            return f"node {node.name} changed"
+        return None
 
     def _fit(
         self, counters: Mapping[Slot, _Counter], decision: Decision, placement: Placement, share: _Share
@@ -293,6 +306,23 @@ def ports_of(decision: Decision, placement: Placement) -> tuple[tuple[str, int],
         return ()
     named = tuple((port.protocol, port.port) for port in decision.workload.constraints.host_ports)
     return named + tuple(("TCP", port) for port in placement.ports)
+
+
+def _nodes_of(decisions: Sequence[Decision]) -> list[UUID]:
+    return list(
+        {p.node_id: None for decision in decisions for p in decision.placements}
+        | {v.node_id: None for decision in decisions for v in decision.victims}
+    )
+
+
+async def _nodes(connection: AsyncConnection, statement: Statement, ids: Sequence[UUID]) -> dict[UUID, _Node]:
+    found = await statement.read(connection, [(id,) for id in ids]) if ids else ()
+    return {ids[ordinal]: _Node(*facts) for ordinal, *facts in found}
+
+
+def _names_things(decision: Decision) -> bool:
+    """Ports or devices of its nodes, which no counter guards."""
+    return _wants_ports(decision) or any(placement.devices for placement in decision.placements)
 
 
 def _wants_ports(decision: Decision) -> bool:

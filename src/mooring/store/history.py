@@ -7,22 +7,19 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from uuid_utils import uuid7
-
 from mooring.store import events
 from mooring.store.sets import Statement, Writes
 
 _INSERT = Statement(
     """
     INSERT INTO status_history
-        (id, noun, object_id, workload_id, old_status, new_status, actor, reason, at, term)
-    SELECT i.id, i.noun, i.object_id, i.workload_id, i.old_status, i.new_status, i.actor, i.reason, {at}, {term}
+        (noun, object_id, workload_id, old_status, new_status, actor, reason, at, term)
+    SELECT i.noun, i.object_id, i.workload_id, i.old_status, i.new_status, i.actor, i.reason, {at}, {term}
     FROM {rows} i
     """,
     {
-        "id": "uuid",
-        "noun": "text",
         "object_id": "uuid",
+        "noun": "text",
         "workload_id": "uuid",
         "old_status": "text",
         "new_status": "text",
@@ -49,12 +46,12 @@ class Journal:
     ) -> None:
         """A change of a status."""
         text = reason[:500] if reason else None
-        self._history.append((uuid7().hex, noun, object_id, workload_id, old, new, self.actor, text))
+        self._history.append((object_id, noun, workload_id, old, new, self.actor, text))
 
     def tell(self, event: events.NewEvent) -> None:
         self._events.append(event)
 
-    async def write(self, writes: Writes) -> None:
+    def write(self, writes: Writes) -> None:
         if self._history:
-            await writes.send(_INSERT, self._history, at=self.now, term=self.term)
-        await events.tell(writes, self._events, self.now, self.term)
+            writes.add(_INSERT, self._history, at=self.now, term=self.term)
+        events.tell(writes, self._events, self.now, self.term)

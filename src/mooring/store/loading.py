@@ -29,20 +29,18 @@ _TASK = """
     t.devices IS NOT NULL, t.failures, t.reason ->> 'code'
 """
 _ID = {"id": "uuid"}
-_LOCK = Statement(
-    """
+_WORKLOADS = """
     SELECT i.ordinal, w.status, w.name, w.kind, w.user_id, w.stopping, w.replicas, w.gang, w.min_tasks, w.single_node,
         w.max_per_node, w.version, w.ended_at, w.removed_at, w.access_key, w.project_id, w.domain_id, p.name, w.private,
         w.type, w.array IS NOT NULL, w.parallel,
         w.time_limit_seconds, w.max_retries, CAST(w.retry_on AS text), w.priority,
         coalesce(CAST(p.options ->> 'deprioritise' AS bigint), 0)
-    FROM {rows} i JOIN workloads w ON w.id = i.id JOIN pools p ON p.id = w.pool_id ORDER BY w.id
-    """,
-    _ID,
-    lock="FOR UPDATE OF w",
-)
-_LOCK_NODES = Statement(
-    "SELECT 1 FROM {rows} i JOIN nodes n ON n.id = i.id ORDER BY n.id", _ID, lock="FOR NO KEY UPDATE OF n"
+    FROM {rows} i JOIN workloads w ON w.id = i.id JOIN pools p ON p.id = w.pool_id ORDER BY w.id {lock}
+"""
+_READ = Statement(_WORKLOADS, _ID)
+_LOCK = Statement(_WORKLOADS, _ID, lock="FOR UPDATE OF w")
+LOCK_NODES = Statement(
+    "SELECT 1 FROM {rows} i JOIN nodes n ON n.id = i.id ORDER BY n.id {lock}", _ID, lock="FOR NO KEY UPDATE OF n"
 )
 _OWNERS = Statement("SELECT DISTINCT t.workload_id FROM {rows} i JOIN tasks t ON t.id = i.id", _ID)
 _LIVING = Statement(
@@ -135,7 +133,7 @@ class LoadedTask:
 @dataclass(frozen=True, slots=True)
 class Loaded:
     workloads: dict[UUID, LoadedWorkload]
-    """Locked until the transaction ends."""
+    """Locked until the transaction ends, unless it was a `glance`."""
     tasks: dict[UUID, LoadedTask]
     """Those that are current or alive, to be changed; of an array those that are named or on a node."""
     others: dict[UUID, Counter[TaskStatus]] = field(default_factory=dict)
@@ -164,12 +162,23 @@ async def load(
     `tasks_of` and `naming`, unless it is wanted as a `whole`.
     """
     locked = await lock_workloads(connection, {*await _owners(connection, tasks_of), *workload_ids})
-    arrays = [id for id, workload in locked.items() if workload.array and not whole]
-    ids = [id for id in locked if id not in arrays]
+    return await _with_tasks(connection, locked, {*tasks_of, *naming}, whole=whole)
+
+
+async def glance(connection: AsyncConnection, workload_ids: Iterable[UUID], *, naming: Sequence[UUID]) -> Loaded:
+    """As `load`, without locks: a change that comes later is to be seen by the versions of the workloads."""
+    return await _with_tasks(connection, await _workloads(connection, _READ, workload_ids), set(naming))
+
+
+async def _with_tasks(
+    connection: AsyncConnection, found: dict[UUID, LoadedWorkload], named: set[UUID], *, whole: bool = False
+) -> Loaded:
+    arrays = [id for id, workload in found.items() if workload.array and not whole]
+    ids = [id for id in found if id not in arrays] if arrays else list(found)
     rows = await _LIVING.read(connection, [(id,) for id in ids]) if ids else ()
-    loaded = Loaded(locked, {(task := _task(ids[row[0]], row)).id: task for row in rows})
+    loaded = Loaded(found, {(task := _task(ids[row[0]], row)).id: task for row in rows})
     if arrays:
-        await _load_arrays(connection, loaded, arrays, {*tasks_of, *naming})
+        await _load_arrays(connection, loaded, arrays, named)
     return loaded
 
 
@@ -197,10 +206,16 @@ def _as_derived(status: TaskStatus, requeue: bool, workload: LoadedWorkload) -> 
 
 async def lock_workloads(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, LoadedWorkload]:
     """The workloads' rows, locked in the order of their ids until the transaction ends."""
+    return await _workloads(connection, _LOCK, ids)
+
+
+async def _workloads(
+    connection: AsyncConnection, statement: Statement, ids: Iterable[UUID]
+) -> dict[UUID, LoadedWorkload]:
     wanted = list(dict.fromkeys(ids))
     if not wanted:
         return {}
-    rows = await _LOCK.read(connection, [(id,) for id in wanted])
+    rows = await statement.read(connection, [(id,) for id in wanted])
     return {
         (id := wanted[ordinal]): LoadedWorkload(id, _WORKLOAD_STATUS[status], *values)
         for ordinal, status, *values in rows
@@ -216,7 +231,7 @@ async def lock_nodes(connection: AsyncConnection, ids: Iterable[UUID]) -> None:
     """Whoever moves the counters of nodes holds the nodes' rows, taken in the order of their ids."""
     rows = [(id,) for id in ids]
     if rows and connection.dialect.name == "postgresql":
-        await _LOCK_NODES.read(connection, rows)
+        await LOCK_NODES.read(connection, rows)
 
 
 async def load_ended(connection: AsyncConnection, task_ids: Sequence[UUID]) -> list[LoadedTask]:

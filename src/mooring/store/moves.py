@@ -6,7 +6,6 @@ before and where it counts afterwards.
 
 from __future__ import annotations
 
-from asyncio import Future
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,7 +20,7 @@ from mooring.model.lifecycle import TaskStatus
 from mooring.model.slots import Amounts
 from mooring.store.changes import Change
 from mooring.store.ids import new_id
-from mooring.store.loading import LoadedTask, lock_nodes
+from mooring.store.loading import LOCK_NODES, LoadedTask
 from mooring.store.sets import Statement, Update, Writes
 
 Deltas = dict[UUID, dict[str, list[int]]]
@@ -111,10 +110,6 @@ _HOLD = Statement(
 _END_HOLDS = Statement("DELETE FROM holds WHERE task_id IN (SELECT i.id FROM {rows} i)", _TASK)
 
 
-class TooLittleLeft(Exception):
-    """Some counter of a guarded move would be above what its node has; what was written has to be rolled back."""
-
-
 @dataclass(slots=True)
 class Move:
     """One task on its way: where it counted, and what happened to it since."""
@@ -140,7 +135,6 @@ class Moves:
     _ports_taken: list[tuple[Any, ...]] = field(default_factory=list)
     _held: list[tuple[Any, ...]] = field(default_factory=list)
     _holds_over: list[tuple[UUID]] = field(default_factory=list)
-    _reserved: tuple[int, Future[int]] | None = None
 
     def of(self, task: LoadedTask) -> Move:
         """The task's move, which begins where the task is now."""
@@ -198,36 +192,28 @@ class Moves:
         task.column = task.node_id = None
         self._holds_over.append((task.id,))
 
-    async def write(
-        self, writes: Writes, now: datetime, *, locked_nodes: Iterable[UUID] = (), guarded: bool = False
-    ) -> None:
-        """`guarded`: all of it are places to reserve, which are refused (TooLittleLeft) if they do not fit."""
+    def write(self, writes: Writes, now: datetime, *, locked_nodes: Iterable[UUID] = (), guarded: bool = False) -> None:
+        """`guarded`: all of it are places to reserve, which are refused (NotAsExpected) if they do not fit."""
         # Counters first: if they refuse, little was written in vain.
         deltas = self._deltas()
-        await lock_nodes(writes.connection, deltas.keys() - set(locked_nodes))
+        unlocked = deltas.keys() - set(locked_nodes)
+        if unlocked and writes.dialect == "postgresql":
+            writes.add(LOCK_NODES, [(id,) for id in unlocked])
         if guarded:
-            self._reserved = await _reserve(writes, deltas)
-            self.check()
+            _reserve(writes, deltas)
         else:
-            await _count(writes, deltas)
-        await self._write_ledger(writes, now)
-        await self._write_devices(writes, now)
+            _count(writes, deltas)
+        self._write_ledger(writes, now)
+        self._write_devices(writes, now)
         released = [m for m in self._moves.values() if m.freed or m.given_up]
         if with_ports := [(m.task.id,) for m in released if m.task.ports]:
-            await writes.send(_FREE_PORTS, with_ports)
+            writes.add(_FREE_PORTS, with_ports)
         if taken := [row for row in self._ports_taken if not self._moves[row[0]].freed]:
-            await writes.send(_TAKE_PORTS, taken)
+            writes.add(_TAKE_PORTS, taken)
         if self._held:
-            await writes.send(_HOLD, self._held, at=now)
+            writes.add(_HOLD, self._held, at=now)
         if self._holds_over:
-            await writes.send(_END_HOLDS, self._holds_over)
-
-    def check(self) -> None:
-        """TooLittleLeft if it is known by now that something did not fit."""
-        if self._reserved is not None:
-            rows, written = self._reserved
-            if written.done() and written.result() != rows:
-                raise TooLittleLeft
+            writes.add(_END_HOLDS, self._holds_over)
 
     def _deltas(self) -> Deltas:
         deltas: Deltas = {}
@@ -239,7 +225,7 @@ class Moves:
                 _add(deltas.setdefault(task.node_id, {}), task.request, 1, task.column, task.preempted)
         return deltas
 
-    async def _write_ledger(self, writes: Writes, now: datetime) -> None:
+    def _write_ledger(self, writes: Writes, now: datetime) -> None:
         """A statement for all tasks that go the same way."""
         ways: dict[tuple[Any, ...], list[tuple[UUID]]] = {}
         for m in self._moves.values():
@@ -247,36 +233,36 @@ class Moves:
             if m.began_in is not m.task.column or m.freed:
                 ways.setdefault(way, []).append((m.task.id,))
         for way, ids in ways.items():
-            await writes.send(_ledger(*way), ids, at=now)
+            writes.add(_ledger(*way), ids, at=now)
 
-    async def _write_devices(self, writes: Writes, now: datetime) -> None:
+    def _write_devices(self, writes: Writes, now: datetime) -> None:
         if self._devices_taken:
-            await writes.send(_TAKE_DEVICES, self._devices_taken)
-            await writes.send(_COUNT_DEVICES, [(id,) for id in {row[0] for row in self._devices_taken}], sign=1)
+            writes.add(_TAKE_DEVICES, self._devices_taken)
+            writes.add(_COUNT_DEVICES, [(id,) for id in {row[0] for row in self._devices_taken}], sign=1)
         freed = [(m.task.id,) for m in self._moves.values() if m.freed and m.task.has_devices]
         given_up = [(m.task.id,) for m in self._moves.values() if m.given_up and m.task.has_devices]
         if freed or given_up:
-            await writes.send(_COUNT_DEVICES, freed + given_up, sign=-1)
+            writes.add(_COUNT_DEVICES, freed + given_up, sign=-1)
         if freed:
-            await writes.send(_FREE_DEVICES, freed, at=now)
+            writes.add(_FREE_DEVICES, freed, at=now)
         if given_up:
-            await writes.send(_FORGET_DEVICES, given_up)
+            writes.add(_FORGET_DEVICES, given_up)
 
 
-async def _count(writes: Writes, deltas: Deltas) -> None:
+def _count(writes: Writes, deltas: Deltas) -> None:
     rows = [(node_id, slot, *delta) for node_id, slots in deltas.items() for slot, delta in slots.items() if any(delta)]
     if rows:
-        await writes.send(_COUNT, rows)
+        writes.add(_COUNT, rows)
 
 
-async def _reserve(writes: Writes, deltas: Deltas) -> tuple[int, Future[int]] | None:
-    """How many counters there are to move, and how many are moved."""
+def _reserve(writes: Writes, deltas: Deltas) -> None:
     rows = [
         (node_id, slot, delta[_RESERVED])
         for node_id in sorted(deltas, key=attrgetter("int"))
         for slot, delta in deltas[node_id].items()
     ]
-    return (len(rows), await writes.send(_RESERVE_WHAT_FITS, rows)) if rows else None
+    if rows:
+        writes.add(_RESERVE_WHAT_FITS, rows, whole=True)
 
 
 @lru_cache(maxsize=100)

@@ -418,7 +418,6 @@ async def _history(
 ) -> None:
     await connection.execute(
         insert(status_history).values(
-            id=new_id(),
             noun="node",
             object_id=node_id,
             old_status=str(old),

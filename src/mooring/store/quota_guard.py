@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
@@ -33,8 +33,7 @@ class QuotaGuard:
         cls, connection: AsyncConnection, decisions: Sequence[Decision], loaded: Loaded, now: datetime
     ) -> QuotaGuard:
         """Locks nothing where nobody has a limit; the nodes of the decisions are locked before."""
-        owners = {charges.owner_of(loaded.workloads[decision.workload.id]) for decision in decisions}
-        tenants = {tenant for owner in owners for tenant in charges.tenants_of(owner)}
+        tenants = _tenants(loaded.workloads[decision.workload.id] for decision in decisions)
         limits = await quotas.limits_of(connection, tenants, now)
         if not any(found.amounts for found in limits.values()):
             return cls(loaded)
@@ -77,6 +76,17 @@ class QuotaGuard:
             if limits is not None:
                 for slot, request in asked.items():
                     yield tenant, limits, slot, request
+
+
+async def any_limits(connection: AsyncConnection, loaded: Loaded, now: datetime) -> bool:
+    """Whether somebody who is charged with these workloads has a limit."""
+    limits = await quotas.limits_of(connection, _tenants(loaded.workloads.values()), now)
+    return any(found.amounts for found in limits.values())
+
+
+def _tenants(workloads: Iterable[LoadedWorkload]) -> set[Tenant]:
+    owners = set(map(charges.owner_of, workloads))
+    return {tenant for owner in owners for tenant in charges.tenants_of(owner)}
 
 
 def _asked_by(workload: LoadedWorkload, decision: Decision) -> dict[str, int]:

@@ -79,10 +79,10 @@ def _insertion(dialect: str) -> Statement:
 _INSERT = {dialect: _insertion(dialect) for dialect in EPOCH}
 
 
-async def write(writes: Writes, workload_ids: Sequence[UUID]) -> None:
+def write(writes: Writes, workload_ids: Sequence[UUID]) -> None:
     """Record these workloads, whose end is a part of the same transaction; there may be none."""
     if workload_ids:
-        await writes.send(_INSERT[writes.connection.dialect.name], [(id,) for id in workload_ids])
+        writes.add(_INSERT[writes.dialect], [(id,) for id in workload_ids])
 
 
 async def purge(connection: AsyncConnection, before: datetime, most: int) -> int:

@@ -70,36 +70,38 @@ async def repair(connection: AsyncConnection, now: datetime) -> list[Finding]:
     if not wrong:
         return []
     told: list[events.NewEvent] = []
-    async with Writes(connection) as writes:
-        touched = await _repair_copies(writes)
-        told += [events.NewEvent("task", id, version, "repaired", None, owner) for id, version, owner in touched]
-        touched_nodes = await _repair_nodes(writes)
-        told += [events.NewEvent("node", id, 0, "repaired", id) for id in sorted(touched_nodes)]
-        told += [events.NewEvent("tenant", id, 0, events.USAGE) for id in sorted(await _repair_tenants(writes))]
+    touched = await _repair_copies(connection)
+    told += [events.NewEvent("task", id, version, "repaired", None, owner) for id, version, owner in touched]
+    touched_nodes = await _repair_nodes(connection)
+    told += [events.NewEvent("node", id, 0, "repaired", id) for id in sorted(touched_nodes)]
+    told += [events.NewEvent("tenant", id, 0, events.USAGE) for id in sorted(await _repair_tenants(connection))]
     await events.append(connection, told, now)
     return wrong
 
 
-async def _repair_nodes(writes: Writes) -> set[UUID]:
-    counters = [found for found in await differences.of_nodes(writes.connection) if found.node is not None]
+async def _repair_nodes(connection: AsyncConnection) -> set[UUID]:
+    writes = Writes.on(connection)
+    counters = [found for found in await differences.of_nodes(connection) if found.node is not None]
     if counters:
-        await writes.send(_NODES, [(found.node_id, found.slot, *found.expected) for found in counters])
-    devices = [found for found in await differences.of_devices(writes.connection) if found.node is not None]
+        writes.add(_NODES, [(found.node_id, found.slot, *found.expected) for found in counters])
+    devices = [found for found in await differences.of_devices(connection) if found.node is not None]
     if devices:
-        await writes.send(_DEVICES, [(found.node_id, found.slot, found.device, found.expected) for found in devices])
+        writes.add(_DEVICES, [(found.node_id, found.slot, found.device, found.expected) for found in devices])
+    await writes.make(connection)
     return {found.node_id for found in counters} | {found.node_id for found in devices}
 
 
-async def _repair_tenants(writes: Writes) -> set[UUID]:
-    found = await differences.of_tenants(writes.connection)
+async def _repair_tenants(connection: AsyncConnection) -> set[UUID]:
+    writes = Writes.on(connection)
+    found = await differences.of_tenants(connection)
     if found:
-        await writes.send(_TENANTS, [(*wrong[:4], *wrong.expected) for wrong in found])
+        writes.add(_TENANTS, [(*wrong[:4], *wrong.expected) for wrong in found])
+    await writes.make(connection)
     return {UUID(wrong.tenant_id) for wrong in found if wrong.scope != "keypair"}
 
 
-async def _repair_copies(writes: Writes) -> list[tuple[UUID, int, UUID]]:
+async def _repair_copies(connection: AsyncConnection) -> list[tuple[UUID, int, UUID]]:
     """The tasks whose copies were wrong, with their versions and workloads."""
-    connection = writes.connection
     wrong = {
         "requested_slots": await differences.of_requested(connection),
         "occupied_slots": await differences.of_occupied(connection) if keeps_copies(connection) else [],
@@ -109,9 +111,11 @@ async def _repair_copies(writes: Writes) -> list[tuple[UUID, int, UUID]]:
     if not ids:
         return []
     true = await _copies(connection, ids)
+    writes = Writes.on(connection)
     for column, part in wrong.items():
         if part:
-            await writes.send(_COPIES[column], [(found.task_id, true[column].get(found.task_id)) for found in part])
+            writes.add(_COPIES[column], [(found.task_id, true[column].get(found.task_id)) for found in part])
+    await writes.make(connection)
     rows = await connection.execute(
         select(tasks.c.id, tasks.c.version, tasks.c.workload_id)
         .where(among(connection, tasks.c.id, ids))

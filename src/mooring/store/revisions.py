@@ -7,11 +7,24 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.store import events
-from mooring.store.tables import pools
+from mooring.store.sets import Statement, Writes
+from mooring.store.types import as_uuid
+
+_POOLS = """
+    SELECT p.id, p.name, p.placement_revision FROM {rows} i JOIN pools p ON p.name = i.name ORDER BY p.id {lock}
+"""
+_READ = Statement(_POOLS, {"name": "text"})
+_LOCK = Statement(_POOLS, {"name": "text"}, lock="FOR NO KEY UPDATE OF p")
+_INCREASE = Statement(
+    """
+    UPDATE pools AS p SET placement_revision = i.number + 1 FROM {rows} i
+    WHERE p.id = i.id AND p.placement_revision = i.number
+    """,
+    {"id": "uuid", "number": "bigint"},
+)
 
 
 class Revision(NamedTuple):
@@ -22,26 +35,24 @@ class Revision(NamedTuple):
 
 async def lock(connection: AsyncConnection, names: Iterable[str]) -> dict[str, Revision]:
     """The revisions of these pools, which nobody else raises until the transaction ends; locked after workloads."""
-    rows = await connection.execute(
-        select(pools.c.id, pools.c.name, pools.c.placement_revision)
-        .where(pools.c.name.in_(sorted(names)))
-        .order_by(pools.c.id)
-        .with_for_update(key_share=True)
-    )
-    return {row.name: Revision(*row) for row in rows}
+    return await _revisions(connection, _LOCK, names)
 
 
-async def increase(
-    connection: AsyncConnection, found: Sequence[Revision], now: datetime, term: int | None
-) -> dict[str, int]:
-    """Something was placed in these pools; their new revisions."""
-    if not found:
-        return {}
-    await connection.execute(
-        update(pools)
-        .where(pools.c.id.in_([revision.pool_id for revision in found]))
-        .values(placement_revision=pools.c.placement_revision + 1)
-    )
-    told = [events.NewEvent("pool", revision.pool_id, revision.number + 1, "placed") for revision in found]
-    await events.append(connection, told, now, term)
+async def read(connection: AsyncConnection, names: Iterable[str]) -> dict[str, Revision]:
+    """As `lock`, except that somebody may raise them before `increase` is written, which is refused then."""
+    return await _revisions(connection, _READ, names)
+
+
+def increase(writes: Writes, found: Sequence[Revision], now: datetime, term: int | None) -> dict[str, int]:
+    """Something is placed in these pools, which have these revisions or NotAsExpected; their new ones."""
+    if found:
+        writes.add(_INCREASE, [(revision.pool_id, revision.number) for revision in found], whole=True)
+        told = [events.NewEvent("pool", revision.pool_id, revision.number + 1, events.PLACED) for revision in found]
+        events.tell(writes, told, now, term)
     return {revision.pool: revision.number + 1 for revision in found}
+
+
+async def _revisions(connection: AsyncConnection, statement: Statement, names: Iterable[str]) -> dict[str, Revision]:
+    wanted = [(name,) for name in names]
+    rows = await statement.read(connection, wanted) if wanted else ()
+    return {name: Revision(as_uuid(pool_id), name, number) for pool_id, name, number in rows}

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from uuid import UUID
 
 import aiosqlite
@@ -35,8 +35,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import TypeEngine
 
+from mooring.store.engine import keeps_copies
 from mooring.store.types import UtcDateTime
 
+_LARGE = 50
+"""Rows from which on a text of its own is worth it for a statement."""
 _encode = msgspec.json.Encoder(uuid_format="hex").encode
 
 
@@ -44,19 +47,14 @@ class Statement:
     """SQL with `{rows}`, and `{name}` for a value; `rows` and `values` give PostgreSQL's types by name."""
 
     def __init__(self, sql: str, rows: Mapping[str, str], *, lock: str = "", **values: str) -> None:
-        """`lock`: what PostgreSQL is told at the end; on SQLite one writer at a time needs no locks."""
-        values = {name: kind for name, kind in values.items() if f"{{{name}}}" in sql}
-        self._values = tuple(values)
-        self._postgresql = sql.format(
-            rows=_unnest(rows),
-            **{name: f"${number}::{kind}" for number, (name, kind) in enumerate(values.items(), start=len(rows) + 1)},
-        )
-        self._postgresql += f" {lock}"
-        self._sqlite = sql.format(
-            rows=_json_each(rows), **{name: f"?{number}" for number, name in enumerate(values, start=2)}
-        )
+        """`lock`: what stands for `{lock}` on PostgreSQL; on SQLite one writer at a time needs no locks."""
+        self._sql, self._lock = sql, lock
+        self._rows = tuple(rows.items())
+        self._values = {name: kind for name, kind in values.items() if f"{{{name}}}" in sql}
         self._json = [number for number, kind in enumerate(rows.values()) if kind == "jsonb"]
         self._instants = [number for number, kind in enumerate(rows.values()) if kind == "timestamptz"]
+        self._plain = [number for number in range(1, len(rows)) if number not in {*self._json, *self._instants}]
+        self._texts: dict[tuple[str, tuple[int, ...]], str] = {}
 
     async def read(
         self, connection: AsyncConnection, rows: Sequence[tuple[Any, ...]], **values: Any
@@ -71,19 +69,42 @@ class Statement:
         self, dialect: str, rows: Sequence[tuple[Any, ...]], values: Mapping[str, Any]
     ) -> tuple[str, tuple[Any, ...]]:
         """What the driver is given for these rows."""
-        given = [values[name] for name in self._values]
-        columns: list[Sequence[Any]]
+        return self.of_columns(dialect, list(zip(*rows, strict=True)), values)
+
+    def of_columns(
+        self, dialect: str, columns: list[tuple[Any, ...]], values: Mapping[str, Any]
+    ) -> tuple[str, tuple[Any, ...]]:
+        """As `prepared`; a column that is the same in all rows of a large set travels as one value."""
+        number_of_rows = len(columns[0])
+        same = (
+            tuple(n for n in self._plain if columns[n].count(columns[n][0]) == number_of_rows)
+            if number_of_rows >= _LARGE
+            else ()
+        )
+        given = [*(columns[number][0] for number in same), *(values[name] for name in self._values)]
+        for number in self._json if dialect == "postgresql" else ():
+            columns[number] = tuple(None if value is None else _encode(value).decode() for value in columns[number])
+        for number in self._instants if dialect == "sqlite" else ():
+            columns[number] = tuple(None if value is None else _instant(value) for value in columns[number])
+        varying = [column for number, column in enumerate(columns) if number not in same] if same else columns
+        text = self._texts.get((dialect, same)) or self._text(dialect, same)
         if dialect == "postgresql":
-            columns = list(zip(*rows, strict=True))
-            for number in self._json:
-                columns[number] = [None if value is None else _encode(value).decode() for value in columns[number]]
-            return self._postgresql, (*columns, *given)
-        if self._instants:
-            columns = list(zip(*rows, strict=True))
-            for number in self._instants:
-                columns[number] = [None if value is None else _instant(value) for value in columns[number]]
-            rows = list(zip(*columns, strict=True))
-        return self._sqlite, (_encode(rows).decode(), *map(_sqlite_value, given))
+            return text, (*varying, *given)
+        return text, (_encode(list(zip(*varying, strict=True))).decode(), *map(_sqlite_value, given))
+
+    def _text(self, dialect: str, same: tuple[int, ...]) -> str:
+        varying = dict(row for number, row in enumerate(self._rows) if number not in same)
+        once = dict(self._rows[number] for number in same)
+        if dialect == "postgresql":
+            kinds = enumerate((once | self._values).items(), start=len(varying) + 1)
+            places = {name: f"${number}::{kind}" for number, (name, kind) in kinds}
+        else:
+            places = {name: f"?{number}" for number, name in enumerate((*once, *self._values), start=2)}
+        table = (_unnest if dialect == "postgresql" else _json_each)(varying, {name: places[name] for name in once})
+        lock = self._lock if dialect == "postgresql" else ""
+        found = self._sql.format(rows=table, lock=lock, **{name: places[name] for name in self._values})
+        self._texts[dialect, same] = found
+        return found
 
 
 class Update:
@@ -109,7 +130,7 @@ class Update:
         if changed not in self._variants:
             self._variants[changed] = self._variant(changed)
         statement, places = self._variants[changed]
-        return statement.prepared(dialect, list(zip(*(columns[place] for place in places), strict=True)), values)
+        return statement.of_columns(dialect, [columns[place] for place in places], values)
 
     def _variant(self, changed: tuple[str, ...]) -> tuple[Statement, list[int]]:
         """The statement for batches that change these, and the columns that it needs."""
@@ -128,46 +149,76 @@ def among(connection: AsyncConnection, column: ColumnElement[UUID], ids: Collect
     return column.in_(select(given.c.value))
 
 
-class Writes:
-    """The writes of one transaction, in order: `async with` ends when all of them are made.
+class NotAsExpected(Exception):
+    """Some row is not as a write expected it; what was written with it has to be rolled back."""
 
-    SQLite makes them in its connection's thread while Python prepares the next ones.
+
+class _Prepared(NamedTuple):
+    sql: str
+    parameters: tuple[Any, ...]
+    expected: int | None
+    """So many rows must be written, or found."""
+    counts: bool
+    """It is a question, whose answer is how many rows it found."""
+
+
+class Writes:
+    """The writes of one transaction, in order: put together first, then made at one go.
+
+    SQLite makes them in its connection's thread without a word to Python in between.
     """
 
-    def __init__(self, connection: AsyncConnection) -> None:
-        self.connection = connection
-        self._dialect = connection.dialect.name
-        self._sent: list[asyncio.Future[int]] = []
+    def __init__(self, dialect: str, *, copies: bool = True) -> None:
+        """`copies`: the copies that only people read are written, too."""
+        self.dialect, self.copies = dialect, copies
+        self._prepared: list[_Prepared] = []
 
-    async def __aenter__(self) -> Self:
-        return self
+    @classmethod
+    def on(cls, connection: AsyncConnection) -> Self:
+        return cls(connection.dialect.name, copies=keeps_copies(connection))
 
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        outcomes = await asyncio.gather(*self._sent, return_exceptions=True)
-        refused = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
-        if refused is not None and error is None:
-            raise refused
+    def add(
+        self, statement: Statement | Update, rows: Sequence[tuple[Any, ...]], *, whole: bool = False, **values: Any
+    ) -> None:
+        """A statement, once for all rows, of which there must be some; `whole`: all are written or NotAsExpected."""
+        sql, parameters = statement.prepared(self.dialect, rows, values)
+        self._prepared.append(_Prepared(sql, parameters, len(rows) if whole else None, counts=False))
 
-    async def send(
-        self, statement: Statement | Update, rows: Sequence[tuple[Any, ...]], **values: Any
-    ) -> asyncio.Future[int]:
-        """Execute it once for all rows, of which there must be some; to be known later: how many were written."""
-        sql, parameters = statement.prepared(self._dialect, rows, values)
-        written = asyncio.ensure_future(self._execute(sql, parameters))
-        self._sent.append(written)
-        if self._dialect == "postgresql":
-            await written
-        else:
-            await asyncio.sleep(0)
-        return written
+    def expect(self, count: Statement, rows: Sequence[tuple[Any, ...]]) -> None:
+        """NotAsExpected unless the statement counts as many rows as it is given."""
+        sql, parameters = count.prepared(self.dialect, rows, {})
+        self._prepared.append(_Prepared(sql, parameters, len(rows), counts=True))
 
-    async def _execute(self, sql: str, parameters: tuple[Any, ...]) -> int:
-        if self._dialect == "postgresql":
-            return (await self.connection.exec_driver_sql(sql, parameters)).rowcount
-        try:
-            return (await driver(self.connection).execute(sql, parameters)).rowcount
-        except sqlite3.Error as error:
-            raise DBAPIError.instance(sql, None, error, sqlite3.Error) from error
+    def extend(self, others: Writes) -> None:
+        self._prepared += others._prepared
+
+    async def make(self, connection: AsyncConnection) -> None:
+        if self.dialect == "postgresql":
+            for one in self._prepared:
+                result = await connection.exec_driver_sql(one.sql, one.parameters)
+                _check(one, result.scalar_one() if one.counts else result.rowcount)
+            return
+        outcomes = await asyncio.gather(
+            *(_execute(driver(connection), one) for one in self._prepared), return_exceptions=True
+        )
+        for one, outcome in zip(self._prepared, outcomes, strict=True):
+            if isinstance(outcome, sqlite3.Error):
+                raise DBAPIError.instance(one.sql, None, outcome, sqlite3.Error) from outcome
+            if isinstance(outcome, BaseException):
+                raise outcome
+            _check(one, outcome)
+
+
+async def _execute(connection: aiosqlite.Connection, one: _Prepared) -> int:
+    if one.counts:
+        [[found]] = await connection.execute_fetchall(one.sql, one.parameters)
+        return int(found)
+    return (await connection.execute(one.sql, one.parameters)).rowcount
+
+
+def _check(one: _Prepared, number: int) -> None:
+    if one.expected is not None and number != one.expected:
+        raise NotAsExpected
 
 
 def driver(connection: AsyncConnection) -> aiosqlite.Connection:
@@ -178,10 +229,10 @@ def driver(connection: AsyncConnection) -> aiosqlite.Connection:
     return found
 
 
-async def insert(writes: Writes, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+def insert(writes: Writes, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows that all name the same columns; there may be none."""
     if rows:
-        await writes.send(_insertion(table, tuple(rows[0])), [tuple(row.values()) for row in rows])
+        writes.add(_insertion(table, tuple(rows[0])), [tuple(row.values()) for row in rows])
 
 
 @lru_cache(maxsize=100)
@@ -209,19 +260,24 @@ _KINDS: dict[str, tuple[type[Any], ...]] = {
 }
 
 
-def _unnest(rows: Mapping[str, str]) -> str:
+def _unnest(rows: Mapping[str, str], once: Mapping[str, str]) -> str:
     arrays = ", ".join(
         f"${number}::{'text' if kind == 'jsonb' else kind}[]" for number, kind in enumerate(rows.values(), start=1)
     )
     given = {_quoted(name): kind for name, kind in rows.items()}
-    taken = ", ".join(f"{name}::jsonb AS {name}" if kind == "jsonb" else name for name, kind in given.items())
+    taken = [f"{name}::jsonb AS {name}" if kind == "jsonb" else name for name, kind in given.items()]
+    selected = ", ".join(["ordinality - 1 AS ordinal", *taken, *_as(once)])
     names = ", ".join([*given, "ordinality"])
-    return f"(SELECT ordinality - 1 AS ordinal, {taken} FROM unnest({arrays}) WITH ORDINALITY AS given({names}))"
+    return f"(SELECT {selected} FROM unnest({arrays}) WITH ORDINALITY AS given({names}))"
 
 
-def _json_each(rows: Mapping[str, str]) -> str:
-    taken = ", ".join(f"value ->> {number} AS {_quoted(name)}" for number, name in enumerate(rows))
-    return f"(SELECT key AS ordinal, {taken} FROM json_each(?1))"
+def _json_each(rows: Mapping[str, str], once: Mapping[str, str]) -> str:
+    taken = [f"value ->> {number} AS {_quoted(name)}" for number, name in enumerate(rows)]
+    return f"(SELECT {', '.join(['key AS ordinal', *taken, *_as(once)])} FROM json_each(?1))"
+
+
+def _as(once: Mapping[str, str]) -> list[str]:
+    return [f"{place} AS {_quoted(name)}" for name, place in once.items()]
 
 
 def _quoted(name: str) -> str:

@@ -131,8 +131,9 @@ async def succeed(
     ]
     for part in chunks([row.id for row in replaced]):
         await connection.execute(update(tasks).where(tasks.c.id.in_(part)).values(current=False))
-    async with sets.Writes(connection) as writes:
-        await insert_tasks(writes, new, now)
+    writes = sets.Writes.on(connection)
+    insert_tasks(writes, new, now)
+    await writes.make(connection)
     affected = {task.workload_id for task in new}
     await transitions.apply(connection, [], actor=actor, now=now, term=term, also=affected)
     await events.append(

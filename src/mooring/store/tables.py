@@ -454,7 +454,13 @@ tasks = Table(
     Column("freed_at", UtcDateTime),
     Column("version", Integer, nullable=False, server_default=text("1")),
     UniqueConstraint("workload_id", "task_index", "attempt"),
-    Index("ix_tasks_node_id_status", "node_id", "status"),
+    Index(
+        "ix_tasks_node_id_status",
+        "node_id",
+        "status",
+        sqlite_where=text("node_id IS NOT NULL"),
+        postgresql_where=text("node_id IS NOT NULL"),
+    ),
     Index("ix_tasks_status", "status"),
     _ended_index("tasks"),
     Index(
@@ -606,7 +612,7 @@ task_usage = Table(
 status_history = Table(
     "status_history",
     metadata,
-    Column("id", Id, primary_key=True),
+    Column("id", _serial, primary_key=True, autoincrement=True),
     Column("noun", String(16), nullable=False),
     Column("object_id", Id, nullable=False),
     Column("workload_id", Id, index=True),
@@ -663,7 +669,8 @@ events = Table(
     # What the decision saw and chose, shown on request.
     Column("details", json_type()),
     # PostgreSQL fills it with the transaction's number: commits become visible out of the order of revisions.
-    Column("transaction_id", BigInteger, index=True),
+    Column("transaction_id", BigInteger),
+    Index("ix_events_transaction_id", "transaction_id", sqlite_where=text("transaction_id IS NOT NULL")),
     sqlite_autoincrement=True,
 )
 

@@ -42,7 +42,8 @@ async def change(
     journal.tell(events.NewEvent("workload", workload.id, workload.version + 1, "extended", None, workload.id))
     for task in running:
         journal.tell(events.NewEvent("task", task.id, task.version + 1, "extended", task.node_id, workload.id))
-    async with sets.Writes(connection) as writes:
-        if running:
-            await writes.send(_DEADLINES, [(t.id, t.started_at + timedelta(seconds=seconds)) for t in running])
-        await journal.write(writes)
+    writes = sets.Writes.on(connection)
+    if running:
+        writes.add(_DEADLINES, [(t.id, t.started_at + timedelta(seconds=seconds)) for t in running])
+    journal.write(writes)
+    await writes.make(connection)

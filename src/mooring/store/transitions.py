@@ -20,7 +20,6 @@ from mooring.store import endings, events
 from mooring.store.changes import Applied, Change
 from mooring.store.charges import Charges
 from mooring.store.derivation import Ends, derive_workloads
-from mooring.store.engine import keeps_copies
 from mooring.store.history import Journal
 from mooring.store.loading import Loaded, LoadedTask, load, load_ended
 from mooring.store.moves import Moves
@@ -28,7 +27,8 @@ from mooring.store.sets import Update, Writes
 
 _WRITE_TASKS = Update(
     "tasks AS t",
-    "t.id = i.id",
+    # Always so, except for a draft that came too late.
+    "t.id = i.id AND t.version < i.version",
     {
         "id": "uuid",
         "status": "text",
@@ -95,18 +95,35 @@ async def apply(
     also: Iterable[UUID] = (),
     ended: Ends | None = None,
     loaded: Loaded | None = None,
-    guarded: bool = False,
 ) -> Applied:
     """Make the changes that are legal now.
 
     `also`: workloads to derive anew even if none of their tasks changed. `ended`: workloads that end as a whole, and
     how, whatever their kind, unless some task of theirs is still alive. `loaded`: what the caller locked and read in
-    this transaction for the same workloads; it is changed on the way. `guarded`: raise TooLittleLeft instead of putting
-    more on a node than fits there.
+    this transaction for the same workloads; it is changed on the way.
     """
     if loaded is None:
         loaded = await load(connection, tasks_of=[change.task_id for change in changes], workload_ids=also)
-    journal = Journal(actor, now, term)
+    writes = Writes.on(connection)
+    applied = plan(writes, changes, loaded, Journal(actor, now, term), ended=ended)
+    await writes.make(connection)
+    return applied
+
+
+def plan(
+    writes: Writes,
+    changes: Sequence[Change],
+    loaded: Loaded,
+    journal: Journal,
+    *,
+    ended: Ends | None = None,
+    guarded: bool = False,
+) -> Applied:
+    """Put together what `apply` writes.
+
+    `guarded`: what was loaded may change until then, so the writes are refused (NotAsExpected) where a task has, or
+    where more would be put on a node than fits there.
+    """
     applied = Applied()
     written: dict[UUID, _Written] = {}
     moves, charges = Moves(), Charges()
@@ -124,7 +141,7 @@ async def apply(
             charges.begin(task)
         _change(row, change, old, moves)
         if change.new is TaskStatus.RUNNING and (limit := loaded.workloads[task.workload_id].time_limit_seconds):
-            row.deadline = now + timedelta(seconds=limit)
+            row.deadline = journal.now + timedelta(seconds=limit)
         why = change.reason.message if change.reason else change.node_name and f"Placed on {change.node_name}"
         journal.note("task", task.id, task.workload_id, old, change.new, why)
         # A hold that is given up changes the node that it was on.
@@ -133,14 +150,12 @@ async def apply(
             events.NewEvent("task", task.id, task.version, change.new, node_id, task.workload_id, change.details)
         )
         applied.tasks.append((change, old))
-    async with Writes(connection) as writes:
-        if written:
-            await moves.write(writes, now, locked_nodes=loaded.locked_nodes, guarded=guarded)
-            await _write(writes, written.values(), now)
-        await derive_workloads(writes, loaded, applied, ended or {}, lowered, journal)
-        await charges.write(writes, loaded, journal)
-        await journal.write(writes)
-    moves.check()
+    if written:
+        moves.write(writes, journal.now, locked_nodes=loaded.locked_nodes, guarded=guarded)
+        _write(writes, written.values(), journal.now, whole=guarded)
+    derive_workloads(writes, loaded, applied, ended or {}, lowered, journal)
+    charges.write(writes, loaded, journal)
+    journal.write(writes)
     return applied
 
 
@@ -177,10 +192,11 @@ async def free_lost(connection: AsyncConnection, task_ids: Sequence[UUID], now: 
     for row in freed:
         row.release()
     told = [events.NewEvent("task", t.id, t.version, "freed", t.node_id, t.workload_id) for t in lost]
-    async with Writes(connection) as writes:
-        await moves.write(writes, now)
-        await _write(writes, freed, now)
-        await events.tell(writes, told, now)
+    writes = Writes.on(connection)
+    moves.write(writes, now)
+    _write(writes, freed, now)
+    events.tell(writes, told, now)
+    await writes.make(connection)
     return len(lost)
 
 
@@ -247,9 +263,8 @@ class _Written:
         )
 
 
-async def _write(writes: Writes, written: Iterable[_Written], now: datetime) -> None:
-    copies = keeps_copies(writes.connection)
-    await writes.send(_WRITE_TASKS, [row.values(copies) for row in written], at=now)
+def _write(writes: Writes, written: Iterable[_Written], now: datetime, *, whole: bool = False) -> None:
+    writes.add(_WRITE_TASKS, [row.values(writes.copies) for row in written], whole=whole, at=now)
 
 
 def _change(row: _Written, change: Change, old: TaskStatus, moves: Moves) -> None:

@@ -119,9 +119,10 @@ async def replace(
     await connection.execute(delete(usage_buckets).where(usage_buckets.c.starts_at.in_(days)))
     columns = [column.name for column in usage_buckets.columns]
     settled = [{"starts_at": day} for day in days if day + DAY + _SETTLED_AFTER <= now]
-    async with Writes(connection) as writes:
-        await sets.insert(writes, usage_buckets, [dict(zip(columns, bucket, strict=True)) for bucket in buckets])
-        await sets.insert(writes, settled_days, settled)
+    writes = Writes.on(connection)
+    sets.insert(writes, usage_buckets, [dict(zip(columns, bucket, strict=True)) for bucket in buckets])
+    sets.insert(writes, settled_days, settled)
+    await writes.make(connection)
 
 
 async def decayed(

@@ -140,13 +140,9 @@ async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) 
 
 async def submit(connection: AsyncConnection, new: Sequence[NewWorkload], now: datetime) -> None:
     """Write workloads with their tasks PENDING, their ledger rows, history and events: a statement per table."""
-    async with sets.Writes(connection) as writes:
-        await _submit(writes, new, now)
-
-
-async def _submit(writes: sets.Writes, new: Sequence[NewWorkload], now: datetime) -> None:
-    await sets.insert(writes, workloads, [_workload_row(w, now) for w in new])
-    await sets.insert(
+    writes = sets.Writes.on(connection)
+    sets.insert(writes, workloads, [_workload_row(w, now) for w in new])
+    sets.insert(
         writes,
         dependency_rows,
         [
@@ -158,18 +154,19 @@ async def _submit(writes: sets.Writes, new: Sequence[NewWorkload], now: datetime
     wanted = [
         NewTask(task_id, w.id, index, w.template.request) for w in new for index, task_id in enumerate(w.task_ids)
     ]
-    await insert_tasks(writes, wanted, now)
+    insert_tasks(writes, wanted, now)
     journal = Journal("", now)
     for w in new:
         journal.actor = str(w.principal.user_id)
         created = f"{w.kind.value.capitalize()} created by user"
         journal.note("workload", w.id, w.id, "none", WorkloadStatus.PENDING, created)
         journal.tell(events.NewEvent("workload", w.id, 1, WorkloadStatus.PENDING, None, w.id))
-    await journal.write(writes)
+    journal.write(writes)
+    await writes.make(connection)
 
 
-async def insert_tasks(writes: sets.Writes, wanted: Sequence[NewTask], now: datetime) -> None:
-    await sets.insert(
+def insert_tasks(writes: sets.Writes, wanted: Sequence[NewTask], now: datetime) -> None:
+    sets.insert(
         writes,
         tasks,
         [
@@ -194,7 +191,7 @@ async def insert_tasks(writes: sets.Writes, wanted: Sequence[NewTask], now: date
         for new in wanted
         for slot, amount in new.request.items()
     ]
-    await sets.insert(writes, resource_allocations, ledger)
+    sets.insert(writes, resource_allocations, ledger)
 
 
 def _workload_row(w: NewWorkload, now: datetime) -> dict[str, Any]:
@@ -389,8 +386,9 @@ async def note_admission(connection: AsyncConnection, looks: Mapping[UUID, Check
     """Store how admission looked at workloads, in place of what it said before. No status changes, so no history."""
     if looks:
         rows = [(id, checked.as_dict()) for id, checked in sorted(looks.items())]
-        async with sets.Writes(connection) as writes:
-            await writes.send(_ADMISSION, rows, now=now)
+        writes = sets.Writes.on(connection)
+        writes.add(_ADMISSION, rows, now=now)
+        await writes.make(connection)
 
 
 async def stop(
@@ -474,9 +472,10 @@ async def scale(connection: AsyncConnection, workload_id: UUID, replicas: int, *
         indexes = range(row.next_index, row.next_index + missing)
         added = [NewTask(new_id(), workload_id, index, row.requested_slots) for index in indexes]
         scaled = events.NewEvent("workload", workload_id, row.version + 1, "scaled", None, workload_id)
-        async with sets.Writes(connection) as writes:
-            await insert_tasks(writes, added, now)
-            await events.tell(writes, [scaled], now)
+        writes = sets.Writes.on(connection)
+        insert_tasks(writes, added, now)
+        events.tell(writes, [scaled], now)
+        await writes.make(connection)
     elif missing < 0:
         reason = Reason("scaled-down", f"Scaled down to {replicas}", "user")
         # One that ended and was not replaced yet waits as well.

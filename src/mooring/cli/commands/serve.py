@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from mooring import interpreter
 from mooring.cli.options import SERVER, OutputOption
 from mooring.cli.output import Column, Format, show_line, show_table
 
@@ -95,14 +96,12 @@ def up(
     }
     settings = load(flags, config).settings
     # After the settings: a wrong one is told at once, and what a server needs takes a moment to load. None of that is
-    # ever garbage, so nobody looks for garbage meanwhile, nor among it later.
+    # ever garbage, so nobody looks for garbage meanwhile.
     gc.disable()
     from mooring.server import up as start
 
     gc.enable()
-    gc.freeze()
-    # A batch makes tens of thousands of objects that live until it is committed: looking among them is in vain.
-    gc.set_threshold(50_000, 20, 50)
+    interpreter.tune()
     start(settings)
 
 
