@@ -99,7 +99,7 @@ def derive_workloads(
         updates.append((workload_id, new, workload.version, explained, kept, placed, starts, ends, *lower))
         journal.tell(events.NewEvent("workload", workload_id, workload.version, new, None, workload_id))
         if new is not old:
-            if ended:
+            if ends:
                 over.append(workload_id)
             text = reason.message if reason else None
             journal.note("workload", workload_id, workload_id, old, new, text)
