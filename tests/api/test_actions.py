@@ -83,6 +83,7 @@ async def test_actions_are_found_by_noun_name_time_and_page(world: World):
         assert (wrong, answer.status_code) == (wrong, 422)
 
 
+@on_sqlite
 async def test_a_pool_goes_back_to_what_it_was_before_the_first_change(world: World):
     admin = await world.admin()
 
@@ -106,6 +107,7 @@ async def test_a_pool_goes_back_to_what_it_was_before_the_first_change(world: Wo
     assert (future.status_code, future.json()["code"]) == (422, "invalid-version")
 
 
+@on_sqlite
 async def test_a_pool_that_is_not_public_is_for_those_who_were_given_access(world: World):
     admin, ada = await world.admin(), await world.user("ada", project="vision")
 

@@ -25,6 +25,7 @@ async def status(world: World, headers: dict[str, str], method: str = "GET", pat
     return (await world.client.request(method, path, headers=headers)).status_code
 
 
+@on_sqlite
 async def test_a_keypair_opens_while_it_and_its_user_and_domain_are_active(world: World):
     ada = await world.user("ada", domain="research")
     admin = await world.admin()
@@ -97,6 +98,7 @@ async def test_a_keypair_of_an_admin_for_work_does_not_touch_the_work_of_others(
     assert (refused.status_code, refused.json()["code"]) == (403, "keypair-scope")
 
 
+@on_sqlite
 async def test_work_is_charged_to_the_project_and_the_keypair_it_came_with(world: World):
     lead = await world.user("lead", role=Role.DOMAIN_ADMIN)
     ada = await world.user("ada")

@@ -92,7 +92,7 @@ operations = schema.exclude(path="/api/workloads/batch")
 
 @operations.parametrize()
 @settings(
-    max_examples=10,
+    max_examples=6,
     derandomize=True,
     database=None,
     deadline=None,

@@ -29,8 +29,6 @@ _bearer = HTTPBearer(
     description="The `access_token` that `POST /api/auth/login` answers with.",
     auto_error=False,
 )
-
-
 _basic = HTTPBase(
     scheme="basic",
     scheme_name="keypair",
