@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from mooring.clock import now
 from mooring.intake import intake as intake_module
 from mooring.intake.intake import Intake
 from mooring.model.dependencies import Condition, Dependency, Fate
-from mooring.model.errors import Conflict, InvalidInput
+from mooring.model.errors import Conflict, InvalidInput, NotFound
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.policies import Policy
 from mooring.model.tenants import Principal, Role
 from mooring.model.workloads import Workload
+from mooring.store import tenants, users
 from mooring.store import workloads as store
 from mooring.store.engine import Connection
 from mooring.store.tables import dependencies
@@ -108,11 +110,30 @@ async def test_a_dependency_that_cannot_be_meant_writes_nothing(harbour: Harbour
 @on_sqlite
 async def test_the_work_of_others_cannot_be_depended_on(harbour: Harbour):
     mine = await submit(harbour, "mine")
-    other = replace(harbour.principal, user_id=harbour.pool.id, role=Role.USER)
+    other = await _another_user(harbour)
     for reference in ("mine", str(mine)):
         request = WorkloadRequest.model_validate(body("theirs", dependencies=[after(reference)]))
         with pytest.raises(InvalidInput, match="there is no workload"):
             await Intake(harbour.database).submit(other, request)
+
+
+async def _another_user(harbour: Harbour) -> Principal:
+    async def work(connection: Connection) -> Principal:
+        mine = harbour.principal
+        user_id = await users.create(
+            connection,
+            username="other",
+            role=Role.USER,
+            domain_id=mine.domain_id,
+            project=tenants.DEFAULT_PROJECT,
+            password_hash=None,
+            now=now(),
+        )
+        standing = await tenants.standing(connection, user_id)
+        assert standing is not None
+        return standing.principal
+
+    return await harbour.database.write(work)
 
 
 async def batch(harbour: Harbour, *requests: dict[str, Any]) -> dict[str, str]:
@@ -186,11 +207,11 @@ async def test_singletons_stand_in_line_behind_the_one_before(harbour: Harbour):
         ({"array": "0-1", "on_insufficient": "fail"}, "invalid-array"),
         ({"array": "0-100000"}, "array-too-large"),
         ({"time": "soon"}, "invalid-duration"),
-        ({"project": "nowhere"}, "unknown-project"),
+        ({"project": "nowhere"}, "not-found"),
     ],
 )
 async def test_what_could_have_no_effect_is_refused(harbour: Harbour, request_body: dict[str, Any], code: str):
-    with pytest.raises(InvalidInput) as refused:
+    with pytest.raises((InvalidInput, NotFound)) as refused:
         await submit(harbour, "w", **request_body)
     assert refused.value.code == code
 

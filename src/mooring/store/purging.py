@@ -87,12 +87,12 @@ async def purge_replaced_tasks(connection: AsyncConnection, before: datetime, mo
 
 async def purge_history(connection: AsyncConnection, before: datetime, most: int) -> int:
     """Forget changes of statuses and attempts, of what lives on too."""
-    gone = 0
-    for table, age in ((status_history, status_history.c.at), (attempts, attempts.c.last_at)):
-        old = (table.c.id < _first_id(before), age < before)
-        oldest = select(table.c.id).where(*old).order_by(table.c.id).limit(most).correlate(None)
-        gone += (await connection.execute(delete(table).where(table.c.id.in_(oldest)))).rowcount
-    return gone
+    first = select(status_history.c.id, status_history.c.at).order_by(status_history.c.id).limit(most).subquery()
+    told = status_history.c.id.in_(select(first.c.id).where(first.c.at < before))
+    old = (attempts.c.id < _first_id(before), attempts.c.last_at < before)
+    oldest = select(attempts.c.id).where(*old).order_by(attempts.c.id).limit(most).correlate(None)
+    gone = (await connection.execute(delete(status_history).where(told))).rowcount
+    return gone + (await connection.execute(delete(attempts).where(attempts.c.id.in_(oldest)))).rowcount
 
 
 async def _forget_tasks(connection: AsyncConnection, condition: ColumnElement[bool]) -> None:
