@@ -22,7 +22,7 @@ import structlog
 import uvicorn
 import uvloop
 
-from mooring import logs, metrics
+from mooring import logs, maintenance, metrics
 from mooring.agent.agent import Agent
 from mooring.agent.facts import node_name
 from mooring.agent.options import Options
@@ -177,7 +177,7 @@ class _Server:
     async def build(cls, settings: Settings, database: Database, listener: socket.socket) -> _Server:
         server = cls(settings, database, _url(settings, listener))
         server.listener = listener
-        await schema.upgrade(database.engine)
+        await _ready_schema(database)
         await database.write(_seed)
         passwords = Passwords()
         given = settings.admin_password.get_secret_value() if settings.admin_password else None
@@ -351,6 +351,19 @@ def _check(settings: Settings) -> None:
         )
     if settings.control_plane_api_url is not None:
         _log.warning("CONTROL_PLANE_API_URL is set, but this version sends no scale-up requests")
+
+
+async def _ready_schema(database: Database) -> None:
+    """Made at the first start; one's own file is upgraded, tables that servers share only when an admin says so."""
+    found = await maintenance.state(database)
+    maintenance.refuse_unknown(found)
+    if database.dialect == "postgresql" and found.found is not None and not found.current:
+        raise Conflict(
+            f"the database has the schema {found.found} and this version needs {found.wanted}: "
+            "make a backup, then run `mooring db upgrade`",
+            code="schema-outdated",
+        )
+    await schema.upgrade(database.engine)
 
 
 def _election(settings: Settings, database: Database, name: str) -> Election:

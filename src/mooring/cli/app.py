@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from mooring.cli.commands import (
     account,
+    database,
     deploy,
     events,
     explain,
@@ -49,6 +50,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for module in (
+    database,
     deploy,
     submit,
     run,
@@ -65,6 +67,7 @@ for module in (
     account,
     users,
     serve,
+    database,
     upkeep,
 ):
     app.add_typer(module.app)
