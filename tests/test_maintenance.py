@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mooring import maintenance
-from mooring.model.errors import Conflict, InvalidInput
+from mooring.model.errors import Conflict, InvalidInput, Unavailable
 from mooring.store import copying, schema
 from mooring.store.engine import Database
 from tests.servers import PostgresServer
@@ -94,3 +94,11 @@ async def test_a_backup_is_the_database_of_one_moment(tmp_path: Path, harbour_ur
         maintenance.back_up(harbour_url, saved)
     with pytest.raises(InvalidInput, match="no database"):
         maintenance.back_up(f"sqlite+aiosqlite:///{tmp_path / 'none.db'}", tmp_path / "other.db")
+
+
+async def test_a_database_that_cannot_be_opened_is_named_without_its_password(tmp_path: Path):
+    with pytest.raises(Unavailable, match="cannot open the database") as refused:
+        await maintenance.check("postgresql://me:secret@127.0.0.1:1/mooring")
+    assert "secret" not in str(refused.value)
+    with pytest.raises(Unavailable, match="unable to open"):
+        await maintenance.check(f"sqlite+aiosqlite:///{tmp_path / 'no' / 'folder.db'}")

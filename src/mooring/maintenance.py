@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mooring.model.errors import Conflict, InvalidInput
 from mooring.store import copying, ledger, schema
-from mooring.store.engine import Database
+from mooring.store.engine import Database, opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,8 @@ class SchemaState:
 
 
 async def check(url: str) -> SchemaState:
-    database = Database(url)
-    try:
+    async with opened(url) as database:
         return await state(database)
-    finally:
-        await database.close()
 
 
 async def state(database: Database) -> SchemaState:
@@ -38,14 +35,11 @@ async def state(database: Database) -> SchemaState:
 
 async def upgrade(url: str) -> SchemaState:
     """Bring the tables to this version; what they were before."""
-    database = Database(url)
-    try:
+    async with opened(url) as database:
         before = await state(database)
         refuse_unknown(before)
         await schema.upgrade(database.engine)
         return before
-    finally:
-        await database.close()
 
 
 def refuse_unknown(found: SchemaState) -> None:
@@ -59,8 +53,7 @@ def refuse_unknown(found: SchemaState) -> None:
 
 async def copy(source_url: str, target_url: str) -> dict[str, int]:
     """Move everything into an empty database, and prove that it arrived: row counts, and the audit of the books."""
-    source, target = Database(source_url), Database(target_url)
-    try:
+    async with opened(source_url) as source, opened(target_url) as target:
         found = await state(source)
         if not found.current:
             raise Conflict(
@@ -83,9 +76,6 @@ async def copy(source_url: str, target_url: str) -> dict[str, int]:
                 code="audit-failed",
             )
         return copied
-    finally:
-        await source.close()
-        await target.close()
 
 
 def back_up(url: str, to: Path) -> None:
