@@ -22,7 +22,7 @@ import structlog
 import uvicorn
 import uvloop
 
-from mooring import logs, metrics
+from mooring import logs, maintenance, metrics
 from mooring.agent.agent import Agent
 from mooring.agent.facts import node_name
 from mooring.agent.options import Options
@@ -39,6 +39,12 @@ from mooring.clock import now
 from mooring.controllers.leader import Leader
 from mooring.controllers.retention import Retention
 from mooring.coordination import postgres
+from mooring.coordination.election import Alone, Election
+from mooring.coordination.etcd import signals as etcd_signals
+from mooring.coordination.etcd.client import EtcdClient, Login, Tls, endpoints
+from mooring.coordination.etcd.election import EtcdElection
+from mooring.coordination.etcd.signals import Announcer
+from mooring.coordination.lease import LeaseElection
 from mooring.coordination.signals import Signal
 from mooring.intake.auditing import Auditor
 from mooring.intake.intake import Intake
@@ -128,7 +134,7 @@ class _State:
         except Exception as error:
             checks["database"] = f"does not answer: {type(error).__name__}"
         if self.leader is not None:
-            checks["leadership"] = "ok" if self.leader.office.held else self.leader.problem or "not leading"
+            checks["leadership"] = self.leader.standing
             for loop in self.leader.loops:
                 checks[f"loop {loop.name}"] = loop.error or "ok"
             if self.leader.problem:
@@ -147,12 +153,20 @@ class _Server:
         database.on_commit.append(self.signal.send)
         self.hub = AgentHub(database, self.signal)
         self.feed = EventFeed(database, self.signal)
+        name = settings.scheduler_instance_id or f"{socket.gethostname()}-{token_hex(4)}"
+        self.announcer: Announcer | None = None
+        self._etcd: EtcdClient | None = None
+        if settings.etcd_host is not None:
+            self._etcd = _etcd(settings)
+            self.announcer = Announcer(self._etcd, name)
+            database.on_commit.append(self.announcer.announce)
         self.leader: Leader | None = None
         if settings.role == "all":
             self.leader = Leader(
                 database,
                 self.signal,
-                settings.scheduler_instance_id or f"{socket.gethostname()}-{token_hex(4)}",
+                name,
+                _election(settings, database, name),
                 reconcile_interval=settings.reconcile_interval,
                 node_timeout_seconds=settings.node_timeout_seconds,
                 retention=Retention(
@@ -174,7 +188,7 @@ class _Server:
     async def build(cls, settings: Settings, database: Database, listener: socket.socket) -> _Server:
         server = cls(settings, database, _url(settings, listener))
         server.listener = listener
-        await schema.upgrade(database.engine)
+        await _ready_schema(database)
         await database.write(_seed)
         passwords = Passwords()
         given = settings.admin_password.get_secret_value() if settings.admin_password else None
@@ -240,7 +254,10 @@ class _Server:
         # uvicorn would take the signals for itself, and they are for the whole process.
         serving = asyncio.create_task(self.uvicorn._serve([self.listener]))
         background = [asyncio.create_task(self.hub.follow()), asyncio.create_task(self.hub.write_heartbeats())]
-        if self.database.dialect == "postgresql":
+        if self._etcd is not None and self.announcer is not None:
+            background.append(asyncio.create_task(etcd_signals.listen(self._etcd, self.signal)))
+            background.append(asyncio.create_task(self.announcer.run()))
+        elif self.database.dialect == "postgresql":
             background.append(asyncio.create_task(postgres.listen(self.database.url, self.signal)))
         leading = asyncio.create_task(self.leader.run()) if self.leader else None
         working = asyncio.create_task(_supervise_agent(self.agent)) if self.agent else None
@@ -338,10 +355,45 @@ def _check(settings: Settings) -> None:
             "simulated nodes run nothing, so a server on PostgreSQL or beyond loopback takes them only with --demo",
             code="simulation-refused",
         )
-    if settings.etcd_host is not None:
-        _log.warning("ETCD_HOST is set, but this version keeps leadership in the database alone")
+    if settings.etcd_host is not None and settings.database_url.startswith("sqlite"):
+        raise InvalidInput(
+            "etcd chooses among servers that share a PostgreSQL; with SQLite leave ETCD_HOST unset",
+            code="invalid-setting",
+        )
     if settings.control_plane_api_url is not None:
         _log.warning("CONTROL_PLANE_API_URL is set, but this version sends no scale-up requests")
+
+
+async def _ready_schema(database: Database) -> None:
+    """Made at the first start; one's own file is upgraded, tables that servers share only when an admin says so."""
+    found = await maintenance.state(database)
+    maintenance.refuse_unknown(found)
+    if database.dialect == "postgresql" and found.found is not None and not found.current:
+        raise Conflict(
+            f"the database has the schema {found.found} and this version needs {found.wanted}: "
+            "make a backup, then run `mooring db upgrade`",
+            code="schema-outdated",
+        )
+    await schema.upgrade(database.engine)
+
+
+def _election(settings: Settings, database: Database, name: str) -> Election:
+    if settings.etcd_host is not None:
+        return EtcdElection(_etcd(settings), name, settings.leader_lease_ttl)
+    if database.dialect == "postgresql":
+        return LeaseElection(database, name, settings.leader_lease_ttl)
+    return Alone()
+
+
+def _etcd(settings: Settings) -> EtcdClient:
+    assert settings.etcd_host is not None
+    password = settings.etcd_password.get_secret_value() if settings.etcd_password else ""
+    tls = Tls(settings.etcd_ca, settings.etcd_cert, settings.etcd_key)
+    return EtcdClient(
+        endpoints(settings.etcd_host, settings.etcd_port),
+        tls=tls if settings.etcd_tls else None,
+        login=Login(settings.etcd_username, password) if settings.etcd_username else None,
+    )
 
 
 def _simulation_allowed(settings: Settings) -> bool:

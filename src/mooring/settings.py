@@ -71,9 +71,17 @@ class Settings(BaseModel):
 
     reconcile_interval: float = Field(30.0, gt=0, description="seconds between two passes that no signal asked for")
     scheduler_instance_id: str | None = Field(None, description="name of this scheduler; host and a random part if not")
-    etcd_host: str | None = Field(None, description="etcd for leadership; off unless set")
-    etcd_port: int = Field(2379, ge=1, le=65535, description="port of etcd")
-    leader_lease_ttl: float = Field(15.0, gt=0, description="seconds that a lease of leadership lasts in etcd")
+    etcd_host: str | None = Field(None, description="etcd for leadership and signals: hosts, with commas between")
+    etcd_port: int = Field(2379, ge=1, le=65535, description="port of etcd where a host names none")
+    etcd_username: str | None = Field(None, description="user of etcd, where it wants a login")
+    etcd_password: SecretStr | None = Field(None, description="password of that user")
+    etcd_tls: bool = Field(False, description="speak TLS with etcd")
+    etcd_ca: Path | None = Field(
+        None, description="authorities that sign etcd's certificate (PEM); the system's if not"
+    )
+    etcd_cert: Path | None = Field(None, description="certificate that is shown to etcd (PEM)")
+    etcd_key: Path | None = Field(None, description="its private key (PEM)")
+    leader_lease_ttl: float = Field(15.0, ge=1, description="seconds after which a leader that went silent is replaced")
     control_plane_api_url: str | None = Field(None, description="where scale-up requests are sent; off unless set")
     audit_interval_seconds: float = Field(3600.0, ge=0, description="pause between two audits of the leader; 0: none")
     dual_write: bool = Field(True, description="keep tasks.occupied_slots, a readable copy of what the ledger says")

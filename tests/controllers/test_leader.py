@@ -11,6 +11,7 @@ from sqlalchemy import func, select
 from mooring.clock import now
 from mooring.controllers.leader import Leader
 from mooring.controllers.retention import Retention, RetentionLoop
+from mooring.coordination.election import Alone
 from mooring.coordination.signals import Signal
 from mooring.store import events
 from mooring.store.engine import Database
@@ -22,7 +23,9 @@ from tests.store.harbour import Harbour
 
 def leader_of(database: Database, signal: Signal) -> Leader:
     database.on_commit.append(signal.send)
-    return Leader(database, signal, "me", reconcile_interval=3600, node_timeout_seconds=30, retention=Retention())
+    return Leader(
+        database, signal, "me", Alone(), reconcile_interval=3600, node_timeout_seconds=30, retention=Retention()
+    )
 
 
 async def until(signal: Signal, condition: Callable[[], Awaitable[bool]]) -> None:

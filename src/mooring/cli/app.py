@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from mooring.cli.commands import (
     account,
     actions,
+    database,
     deploy,
     domains,
     events,
@@ -59,6 +60,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for module in (
+    database,
     deploy,
     submit,
     run,
@@ -85,6 +87,7 @@ for module in (
     policies,
     actions,
     serve,
+    database,
     upkeep,
 ):
     app.add_typer(module.app)

@@ -1,4 +1,4 @@
-"""The leader: takes office and runs the loops until it is stopped or a newer term is seen."""
+"""The leader: campaigns for the seat, takes office, and runs the loops until it is stopped or the seat is lost."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from mooring.controllers.nodes import NodesLoop
 from mooring.controllers.retention import Retention, RetentionLoop
 from mooring.controllers.scheduling import SchedulingLoop
 from mooring.controllers.simulation import SimulationLoop
+from mooring.coordination.election import Election, Seat
 from mooring.coordination.leadership import Office
 from mooring.coordination.signals import Signal
 from mooring.mirror.mirror import Mirror
@@ -37,6 +38,7 @@ class Leader:
         database: Database,
         signal: Signal,
         holder: str,
+        election: Election,
         *,
         reconcile_interval: float,
         node_timeout_seconds: float,
@@ -45,6 +47,7 @@ class Leader:
         audit_interval_seconds: float = 0,
     ) -> None:
         self._signal = signal
+        self._election = election
         self._reconcile_interval = reconcile_interval
         self._node_check_seconds = min(reconcile_interval, max(0.2, node_timeout_seconds / 5))
         self.office = Office(database, holder)
@@ -71,44 +74,58 @@ class Leader:
     def role(self) -> str:
         return "leader" if self.office.held else "standby"
 
+    @property
+    def standing(self) -> str:
+        """What /ready says of it: `ok` while it leads, or waits for the seat of another."""
+        well = self.office.held or (self._election.standbys and self.problem is None)
+        return "ok" if well else self.problem or "not leading"
+
     async def run(self) -> None:
-        """Lead until cancelled or deposed. While it cannot, the rest of the server goes on and says so."""
+        """Lead whenever the seat is ours, until cancelled. While it is not, the rest of the server goes on."""
         try:
             while True:
+                if self._election.standbys:
+                    self.problem = None
+                seat = await self._election.campaign()
                 try:
-                    await self._lead()
+                    await self._lead(seat)
                 except LeadershipLost as error:
                     self.problem = error.message
                     _log.error(f"This scheduler stopped: {error.message}")
                     _log.warning("Deployment scheduling may be unavailable")
-                    return
+                    if not self._election.standbys:
+                        return
                 except Exception as error:
                     self.problem = f"the scheduler failed: {type(error).__name__}: {error}"
                     _log.exception("Scheduler initialization failed")
                     _log.warning("Deployment scheduling may be unavailable")
-                await asyncio.sleep(_START_AGAIN_SECONDS)
+                    await asyncio.sleep(_START_AGAIN_SECONDS)
+                finally:
+                    await seat.resign()
         except asyncio.CancelledError:
             self.problem = "stopped"
             raise
         finally:
             self.scheduling.close()
+            await self._election.close()
 
-    async def _lead(self) -> None:
+    async def _lead(self, seat: Seat) -> None:
         self.loops.clear()
         try:
-            term = await self.office.take()
+            term = await self.office.take(seat.claim)
             await self.scheduling.start()
             self.problem = None
             metrics.leading.set(1)
             _log.info(f"Deployment scheduler started successfully (term {term})")
-            await self._run_loops()
+            await self._run_loops(seat)
         finally:
             metrics.leading.set(0)
             self.office.lose()
 
-    async def _run_loops(self) -> None:
+    async def _run_loops(self, seat: Seat) -> None:
         try:
             async with asyncio.TaskGroup() as group:
+                group.create_task(_keep(seat), name="seat")
                 longest = self._reconcile_interval
                 wait = self.scheduling.wait_seconds
                 self._start(group, "scheduling", self.scheduling.once, lambda: wait(longest))
@@ -143,3 +160,9 @@ class Leader:
         group.create_task(
             keep_running(name, work, signal, interval=interval, state=state, pause_seconds=pause_seconds), name=name
         )
+
+
+async def _keep(seat: Seat) -> None:
+    """Renew the seat, and end the loops before anybody else can have it."""
+    await seat.until_lost()
+    raise LeadershipLost("the lease of leadership could not be renewed in time")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from mooring.clock import now
+from mooring.coordination.election import Claim
 from mooring.model.errors import LeadershipLost
 from mooring.store import leadership
 from mooring.store.engine import Database
+
+_ALONE = Claim("alone")
 
 
 class Office:
@@ -26,9 +29,16 @@ class Office:
             raise LeadershipLost(f"{self.holder} does not lead")
         return self._term
 
-    async def take(self) -> int:
+    async def take(self, claim: Claim = _ALONE) -> int:
         self._term = await self._database.write(
-            lambda connection: leadership.take_office(connection, self.holder, now())
+            lambda connection: leadership.take_office(
+                connection,
+                self.holder,
+                now(),
+                kind=claim.kind,
+                cluster=claim.cluster,
+                revision=claim.revision,
+            )
         )
         return self._term
 

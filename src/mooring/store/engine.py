@@ -16,7 +16,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from mooring.model.errors import InvalidInput
+from mooring.model.errors import InvalidInput, Unavailable
 
 R = TypeVar("R")
 Connection = AsyncConnection
@@ -158,6 +158,22 @@ async def _driver(connection: AsyncConnection) -> aiosqlite.Connection:
     found = (await connection.get_raw_connection()).driver_connection
     assert isinstance(found, aiosqlite.Connection)
     return found
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Database]:
+    """A database for one purpose, closed afterwards; Unavailable if it cannot be opened."""
+    database = Database(url)
+    try:
+        try:
+            async with database.read():
+                pass
+        except (DBAPIError, OSError) as error:
+            shown = database.url.render_as_string(hide_password=True)
+            raise Unavailable(f"cannot open the database {shown}: {getattr(error, 'orig', error)}") from error
+        yield database
+    finally:
+        await database.close()
 
 
 async def retry(attempt: Callable[[], Awaitable[R]], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> R:

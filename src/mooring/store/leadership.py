@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import select, update
+from sqlalchemy import func, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.errors import LeadershipLost
 from mooring.store.inserts import insert_new
-from mooring.store.tables import leadership
+from mooring.store.tables import leadership, leadership_lease
 
 _ROW = 1
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-async def take_office(connection: AsyncConnection, holder: str, now: datetime) -> int:
-    """A new term for `holder`; whoever led before can commit nothing more."""
-    if await insert_new(connection, leadership, {"id": _ROW, "term": 1, "holder": holder, "taken_at": now}):
+async def take_office(
+    connection: AsyncConnection,
+    holder: str,
+    now: datetime,
+    *,
+    kind: str = "alone",
+    cluster: str | None = None,
+    revision: int | None = None,
+) -> int:
+    """A new term for `holder`; whoever led before can commit nothing more. The rest says what the seat was won with."""
+    won = {"holder": holder, "taken_at": now, "kind": kind, "cluster": cluster, "revision": revision}
+    if await insert_new(connection, leadership, {"id": _ROW, "term": 1, **won}):
         return 1
     found = await connection.execute(select(leadership.c.term).where(leadership.c.id == _ROW).with_for_update())
     term = int(found.scalar_one()) + 1
-    await connection.execute(
-        update(leadership).where(leadership.c.id == _ROW).values(term=term, holder=holder, taken_at=now)
-    )
+    await connection.execute(update(leadership).where(leadership.c.id == _ROW).values(term=term, **won))
     return term
 
 
@@ -41,3 +49,35 @@ async def check_term(connection: AsyncConnection, term: int) -> None:
 async def current_term(connection: AsyncConnection) -> int:
     found = (await connection.execute(select(leadership.c.term).where(leadership.c.id == _ROW))).scalar_one_or_none()
     return int(found or 0)
+
+
+async def lease(connection: AsyncConnection, holder: str, seconds: float) -> bool:
+    """Have the seat for so long by the database's clock, if it is free, expired or one's own."""
+    row = leadership_lease.c
+    now = func.clock_timestamp()
+    await insert_new(connection, leadership_lease, {"id": _ROW, "holder": None, "until": _LONG_AGO})
+    taken = await connection.execute(
+        update(leadership_lease)
+        .where(row.id == _ROW, or_(row.holder.is_(None), row.holder == holder, row.until < now))
+        .values(holder=holder, until=now + literal(timedelta(seconds=seconds)))
+    )
+    return taken.rowcount == 1
+
+
+async def renew(connection: AsyncConnection, holder: str, seconds: float) -> bool:
+    """False if somebody else has the seat by now."""
+    until = func.clock_timestamp() + literal(timedelta(seconds=seconds))
+    renewed = await connection.execute(
+        update(leadership_lease)
+        .where(leadership_lease.c.id == _ROW, leadership_lease.c.holder == holder)
+        .values(until=until)
+    )
+    return renewed.rowcount == 1
+
+
+async def release(connection: AsyncConnection, holder: str) -> None:
+    await connection.execute(
+        update(leadership_lease)
+        .where(leadership_lease.c.id == _ROW, leadership_lease.c.holder == holder)
+        .values(holder=None)
+    )

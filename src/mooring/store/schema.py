@@ -51,5 +51,11 @@ async def current(engine: AsyncEngine) -> str | None:
         return await connection.run_sync(lambda sync: MigrationContext.configure(sync).get_current_revision())
 
 
-def newest() -> str | None:
-    return ScriptDirectory.from_config(_config()).get_current_head()
+def newest() -> str:
+    head = ScriptDirectory.from_config(_config()).get_current_head()
+    assert head is not None
+    return head
+
+
+def is_known(revision: str) -> bool:
+    return any(script.revision == revision for script in ScriptDirectory.from_config(_config()).walk_revisions())

@@ -681,4 +681,17 @@ leadership = Table(
     Column("term", BigInteger, nullable=False),
     Column("holder", Text, nullable=False),
     Column("taken_at", UtcDateTime),
+    # What the seat was won with: `alone`, `database` or `etcd`, and etcd's cluster and the revision of its key.
+    Column("kind", String(16)),
+    Column("cluster", String(63)),
+    Column("revision", BigInteger),
+)
+
+leadership_lease = Table(
+    "leadership_lease",
+    metadata,
+    # A row of its own: renewing it must not wait for the leader's transactions, which lock its term.
+    Column("id", Integer, primary_key=True),
+    Column("holder", Text),
+    Column("until", UtcDateTime, nullable=False),
 )

@@ -1,0 +1,218 @@
+"""The ways to choose a leader keep the same promises."""
+
+import asyncio
+import os
+import signal as signals
+from collections.abc import AsyncIterator, Callable, Iterator
+from time import monotonic
+from uuid import uuid4
+
+import aiohttp
+import pytest
+
+from mooring.coordination.election import SAFE_PART, Alone, Claim, Election, Seat
+from mooring.coordination.etcd import signals as etcd_signals
+from mooring.coordination.etcd.client import Compacted, EtcdClient, EtcdError, endpoints
+from mooring.coordination.etcd.election import EtcdElection
+from mooring.coordination.etcd.signals import Announcer
+from mooring.coordination.leadership import Office
+from mooring.coordination.lease import LeaseElection
+from mooring.coordination.signals import Signal
+from mooring.model.errors import LeadershipLost
+from mooring.store import leadership
+from mooring.store.engine import Database
+from tests.servers import running_etcd
+from tests.store.databases import empty
+
+TTL = 2.0
+LONG = 30.0
+
+Candidates = Callable[[str], Election]
+
+
+@pytest.fixture
+def emptied_url(shared_postgres_url: str) -> Iterator[str]:
+    yield shared_postgres_url
+    empty(shared_postgres_url)
+
+
+@pytest.fixture
+async def postgresql(emptied_url: str) -> AsyncIterator[Database]:
+    database = Database(emptied_url)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+async def etcd(etcd_endpoint: str) -> AsyncIterator[EtcdClient]:
+    client = EtcdClient([_address(etcd_endpoint)])
+    yield client
+    await client.close()
+
+
+@pytest.fixture(params=["database", "etcd"])
+def candidate(request: pytest.FixtureRequest, postgresql: Database, etcd: EtcdClient) -> Candidates:
+    """Makes candidates for one and the same seat."""
+    if request.param == "database":
+        return lambda name: LeaseElection(postgresql, name, TTL)
+    key = f"/test/{uuid4()}".encode()
+    return lambda name: EtcdElection(etcd, name, TTL, key=key)
+
+
+async def test_one_leads_and_the_next_follows_at_once_when_it_resigns(candidate: Candidates):
+    first = await candidate("first").campaign()
+    waiting = asyncio.create_task(candidate("second").campaign())
+    await asyncio.sleep(0.3)
+    assert first.safe
+    assert not waiting.done()
+    await first.resign()
+    assert not first.safe
+    second = await asyncio.wait_for(waiting, TTL * SAFE_PART)
+    assert second.safe
+    await second.resign()
+
+
+async def test_a_leader_that_renews_stays_and_one_that_went_silent_is_over_before_its_successor_begins(
+    candidate: Candidates,
+):
+    first = await candidate("first").campaign()
+    waiting = asyncio.create_task(candidate("second").campaign())
+    keeping = asyncio.create_task(first.until_lost())
+    await asyncio.sleep(TTL * 1.5)
+    assert first.safe
+    assert not waiting.done()
+    keeping.cancel()
+    second = await asyncio.wait_for(waiting, LONG)
+    assert not first.safe
+    assert second.safe
+    # Who was replaced notices it when it renews, and not by luck.
+    await asyncio.wait_for(first.until_lost(), LONG)
+    await second.resign()
+
+
+async def test_a_former_leaders_resignation_leaves_its_successor_alone(candidate: Candidates):
+    first = await candidate("first").campaign()
+    second = await asyncio.wait_for(candidate("second").campaign(), LONG)
+    await first.resign()
+    keeping = asyncio.create_task(second.until_lost())
+    await asyncio.sleep(TTL / 2)
+    assert second.safe
+    keeping.cancel()
+    await second.resign()
+
+
+async def test_alone_there_is_nobody_to_wait_for():
+    seat = await Alone().campaign()
+    assert seat.safe
+    await seat.resign()
+    assert not seat.safe
+
+
+async def test_a_seat_that_cannot_be_renewed_is_over_by_ones_own_clock():
+    async def renew() -> bool:
+        raise ConnectionError("nobody answers")
+
+    async def release() -> None:
+        raise ConnectionError("nobody answers")
+
+    began = monotonic()
+    seat = Seat(Claim("test"), ttl=0.5, renew=renew, release=release)
+    await seat.until_lost()
+    assert monotonic() - began < 0.5
+    assert not seat.safe
+    await seat.resign()
+
+
+async def test_every_kind_of_coordination_goes_on_with_a_higher_term(postgresql: Database, etcd: EtcdClient):
+    office = Office(postgresql, "me")
+    key = f"/test/{uuid4()}".encode()
+    elections: list[Election] = [
+        LeaseElection(postgresql, "me", TTL),
+        EtcdElection(etcd, "me", TTL, key=key),
+        LeaseElection(postgresql, "me", TTL),
+    ]
+    terms = []
+    for election in elections:
+        seat = await election.campaign()
+        terms.append(await office.take(seat.claim))
+        await seat.resign()
+    # An etcd that was made anew knows nothing of what was before.
+    with running_etcd() as another:
+        client = EtcdClient([_address(another.endpoint)])
+        seat = await EtcdElection(client, "me", TTL, key=key).campaign()
+        terms.append(await office.take(seat.claim))
+        await seat.resign()
+        await client.close()
+    assert terms == sorted(set(terms))
+    with pytest.raises(LeadershipLost):
+        await postgresql.write(lambda c: leadership.check_term(c, terms[0]))
+
+
+async def test_etcd_frozen_ends_a_leadership_before_the_lease_can_be_over():
+    with running_etcd() as server:
+        client = EtcdClient([_address(server.endpoint)], timeout=1.0)
+        asked = monotonic()
+        seat = await EtcdElection(client, "me", TTL).campaign()
+        os.kill(server.process.pid, signals.SIGSTOP)
+        try:
+            await seat.until_lost()
+            assert monotonic() - asked < TTL + 1
+            assert not seat.safe
+        finally:
+            os.kill(server.process.pid, signals.SIGCONT)
+        await client.close()
+
+
+async def test_a_watch_tells_everything_since_a_revision_and_says_when_it_cannot(etcd: EtcdClient, etcd_endpoint: str):
+    key = f"/test/{uuid4()}".encode()
+    first = (await etcd.put(key, b"1")).header.revision
+    for value in (b"2", b"3"):
+        last = (await etcd.put(key, value)).header.revision
+    seen: list[bytes] = []
+    async for answer in etcd.watch(key, since=first):
+        seen += [event.kv.value for event in answer.events]
+        if len(seen) == 3:
+            break
+    assert seen == [b"1", b"2", b"3"]
+    await _compact(etcd_endpoint, last)
+    with pytest.raises(Compacted):
+        async for _ in etcd.watch(key, since=first):
+            pass
+
+
+async def test_signals_pass_through_etcd_and_many_commits_make_few_announcements(etcd: EtcdClient):
+    key = f"/test/{uuid4()}".encode()
+    signal = Signal()
+    listening = asyncio.create_task(etcd_signals.listen(etcd, signal, key=key))
+    announcer = Announcer(etcd, "me", key=key)
+    running = asyncio.create_task(announcer.run())
+    seen = await signal.wait(LONG)
+    for _ in range(100):
+        announcer.announce()
+    assert await signal.wait(LONG, seen) > seen
+    await asyncio.sleep(0.2)
+    assert (await etcd.get(key)).kvs[0].version < 10
+    listening.cancel()
+    running.cancel()
+
+
+async def test_an_etcd_that_does_not_answer_is_an_error_in_time():
+    client = EtcdClient(["127.0.0.1:1"], timeout=0.5)
+    with pytest.raises(EtcdError):
+        await client.get(b"/mooring")
+    await client.close()
+
+
+def test_hosts_are_read_as_people_write_them():
+    assert endpoints("etcd", 2379) == ["etcd:2379"]
+    assert endpoints("127.0.0.1, 127.0.0.1:2380", 2379) == ["127.0.0.1:2379", "127.0.0.1:2380"]
+
+
+async def _compact(endpoint: str, revision: int) -> None:
+    """Forget the history before a revision, as an operator does; Mooring itself never asks for it."""
+    async with aiohttp.ClientSession(endpoint, raise_for_status=True) as session:
+        await session.post("/v3/kv/compaction", json={"revision": str(revision), "physical": True})
+
+
+def _address(endpoint: str) -> str:
+    return endpoint.removeprefix("http://")

@@ -1,0 +1,71 @@
+"""Several schedulers on one PostgreSQL: one leads, and whatever happens to it another goes on with its work."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from mooring.client import Client
+from mooring.wire.api import WorkloadRequest
+from tests.servers import running_etcd
+from tests.system.conftest import Servers
+from tests.system.servers import Server, eventually
+
+KEY = {"MOORING_SIGNING_KEY": "one key that all of the servers share", "LEADER_LEASE_TTL": "2"}
+FLAGS = ("--no-agent", "--demo", "--simulate", "3")
+
+
+def _work(name: str) -> WorkloadRequest:
+    container = {"image": "nginx:latest", "resources": {"cpu": 1, "memory": "64Mi"}}
+    return WorkloadRequest.model_validate({"name": name, "kind": "deployment", "containers": [container]})
+
+
+def _leads(server: Server) -> bool:
+    with server.client() as client:
+        return client.health().role == "leader"
+
+
+def _runs(client: Client, name: str) -> None:
+    client.submit(_work(name))
+    assert client.wait(name, "running", timeout_seconds=25).status == "RUNNING"
+
+
+@pytest.mark.parametrize("kind", ["database", "etcd"])
+def test_another_scheduler_goes_on_when_the_leader_is_killed_stopped_or_frozen(
+    servers: Servers, postgres_url: str, kind: str
+) -> None:
+    with running_etcd() as etcd:
+        coordination = {"ETCD_HOST": "127.0.0.1", "ETCD_PORT": str(etcd.port)} if kind == "etcd" else {}
+        environment = {**KEY, **coordination}
+        flags = (*FLAGS, "--database", postgres_url)
+        first = servers.start(*flags, name="first", environment=environment)
+        second = servers.start(*flags, name="second", environment=environment)
+        assert _leads(first)
+        assert not _leads(second)
+        assert second.status("/ready") == 200
+        with second.client() as client:
+            _runs(client, "before")
+
+            first.kill()
+            eventually(lambda: _leads(second))
+            _runs(client, "after-a-kill")
+
+            first.start()
+            assert not _leads(first)
+            os.kill(second.pid, signal.SIGSTOP)
+            try:
+                eventually(lambda: _leads(first))
+                with first.client() as other:
+                    _runs(other, "during-a-pause")
+            finally:
+                os.kill(second.pid, signal.SIGCONT)
+            eventually(lambda: not _leads(second))
+            _runs(client, "after-a-pause")
+
+            first.stop()
+            eventually(lambda: _leads(second))
+            _runs(client, "after-a-stop")
+        second.assert_books_agree()
+        second.stop()
