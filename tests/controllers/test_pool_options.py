@@ -19,7 +19,7 @@ from mooring.model.pools import Binding, FairShare, HeadOfLine, Moment, PoolPoli
 from mooring.model.preemption import Preemption, PreemptionMode, VictimScope
 from mooring.model.quotas import Scope
 from mooring.model.workloads import OnInsufficient
-from mooring.store import quotas
+from mooring.store import join_tokens, quotas
 from mooring.store.pools import by_name
 from mooring.store.quotas import QuotaChange
 from mooring.store.tables import admin_actions
@@ -128,6 +128,10 @@ async def test_pools_are_made_and_removed_while_nothing_is_in_them(harbour: Harb
     assert (await policy(harbour, "lab")).sequencer == "drf"
     with pytest.raises(Conflict, match="already"):
         await admin.create(asked)
+    who, at = harbour.principal, now()
+    await harbour.database.write(
+        lambda c: join_tokens.create(c, node_name="n", pool="lab", created_by=who.user_id, expires_at=at, now=at)
+    )
     await admin.remove("lab")
     with pytest.raises(NotFound):
         await admin.remove("lab")

@@ -8,6 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.dependencies import Condition, Dependency
@@ -178,3 +180,32 @@ def test_shares_of_those_who_are_not_let_in_do_not_move(compiled: bool):
     assert sum(name.startswith("other") for name, word in outcomes(result).items() if word == "placed") == 5
     assert len(result.decisions) == 39
     assert len(result.refused) == 29
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    asked=st.lists(
+        st.tuples(st.sampled_from("abc"), st.integers(1, 5), st.integers(1, 3), st.booleans(), st.sampled_from([1, 9])),
+        max_size=25,
+    ),
+    head_of_line=st.sampled_from(HeadOfLine),
+    fair=st.booleans(),
+    limit=st.integers(2, 30),
+)
+def test_the_kernels_decide_as_the_numpy_face_where_one_may_stop_others(
+    asked: list[tuple[str, int, int, bool, int]], head_of_line: HeadOfLine, fair: bool, limit: int
+) -> None:
+    waiting = []
+    for number, (user, cpu, tasks, gang, priority) in enumerate(asked):
+        built = workload(f"w{number}").user(user).cpu(cpu).replicas(tasks).priority(priority).created(-number)
+        waiting.append(built.gang() if gang else built)
+    results = []
+    for compiled in (False, True):
+        usage = Usage()
+        usage.tell(Tenant(Scope.USER, str(id_of("a"))), limits={"cpu": limit * 1000}, name="a")
+        sequencer = DrfSequencer() if fair else None
+        nodes = [node("n").cpu(9), node("m").cpu(7)]
+        results.append(
+            run(nodes, *waiting, usage=usage, head_of_line=head_of_line, compiled=compiled, sequencer=sequencer)
+        )
+    assert results[0] == results[1]

@@ -447,11 +447,9 @@ def test_who_is_over_a_limit_is_tried_again_when_its_tenant_uses_less_and_not_be
     turn = world.turn()
     assert turn.placed == ["w0", "w1"]
     assert turn.reasons["w3"].code == "user-quota-exceeded"
-    world.end(world.running[0])
+    world.room.wake([Tenant(Scope.USER, "another")])
     assert world.turn().tried == []
-    assert world.usage is not None
-    world.usage.tell(SOMEONE, used={"cpu": 1000})
-    world.room.wake([Tenant(Scope.USER, "another"), SOMEONE])
+    world.end(world.running[0])
     turn = world.turn()
     assert (sorted(turn.tried), turn.placed) == (["w2", "w3"], ["w2"])
     assert world.turn_of_timer().placed == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -13,7 +13,10 @@ from mooring.model.constraints import Constraints, HostPort, Spread, Taint, Task
 from mooring.model.decisions import Outcome
 from mooring.model.labels import equal_to
 from mooring.model.nodes import Node
+from mooring.model.pools import HeadOfLine
+from mooring.model.quotas import Scope, Tenant
 from mooring.model.workloads import Workload
+from mooring.scheduling.usage import Usage
 from tests.scheduling.builders import NodeBuilder, WorkloadBuilder, id_of, node, workload
 from tests.scheduling.waiting_world import World
 
@@ -163,3 +166,42 @@ def _belongs(waiting: Workload, node: Node) -> bool:
 
 TestRoom = Room.TestCase
 TestRoom.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    head_of_line=st.sampled_from(HeadOfLine),
+    limits=st.fixed_dictionaries({"ann": st.integers(1, 8), "ben": st.integers(1, 8)}),
+    story=st.lists(
+        st.one_of(
+            st.tuples(
+                st.sampled_from(["ann", "ben", "cas"]), st.integers(1, 6), st.integers(1, 3), st.sampled_from([1, 9])
+            ),
+            st.integers(0, 9),
+        ),
+        max_size=25,
+    ),
+)
+def test_what_quotas_and_the_line_keep_back_is_woken_by_what_cures_it(
+    head_of_line: HeadOfLine, limits: dict[str, int], story: list[tuple[str, int, int, int] | int]
+) -> None:
+    usage = Usage()
+    for user, cores in limits.items():
+        usage.tell(Tenant(Scope.USER, str(id_of(user))), limits={"cpu": cores * 1000}, name=user)
+    world = World([node("n1").cpu(4), node("n2").cpu(6)], head_of_line=head_of_line, usage=usage)
+    for number, event in enumerate(story):
+        if isinstance(event, int):
+            if world.running:
+                world.end(world.running[event % len(world.running)])
+        else:
+            user, cpu, tasks, priority = event
+            built = workload(f"w{number}").user(user).cpu(cpu).replicas(tasks).priority(priority)
+            world.submit(built.created(-number))
+        for _ in range(50):
+            if not world.turn().tried and not world.room.restless:
+                break
+        for user, cores in limits.items():
+            used = sum(task.request["cpu"] for task in world.running if task.user_id == id_of(user))
+            assert used <= cores * 1000
+    assert world.turn_of_timer().placed == []
+    assert world.room.found_by_timer == 0

@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from mooring.model.constraints import Constraints, HostPort
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.nodes import Node
 from mooring.model.pools import HeadOfLine
+from mooring.model.quotas import Scope, Tenant
 from mooring.model.reasons import Reason
 from mooring.model.slots import total
 from mooring.model.workloads import Workload
@@ -28,6 +30,7 @@ class Running:
     node: str
     request: dict[str, int]
     constraints: Constraints
+    user_id: UUID
 
 
 @dataclass
@@ -92,6 +95,12 @@ class World:
     def end(self, task: Running) -> None:
         self.running.remove(task)
         self.tell(task.node)
+        if self.usage is not None:
+            tenant = Tenant(Scope.USER, str(task.user_id))
+            if self.usage.tell(
+                tenant, used=total(each.request for each in self.running if each.user_id == task.user_id)
+            ):
+                self.room.wake([tenant])
 
     def relabel(self, task: Running, **labels: str) -> None:
         task.constraints = replace(task.constraints, labels=tuple(sorted(labels.items())))
@@ -132,7 +141,7 @@ class World:
             constraints = replace(
                 workload.constraints, host_ports=(*workload.constraints.host_ports, *ports), ports_wanted=0
             )
-            self.running.append(Running(placement.node_name, dict(workload.request), constraints))
+            self.running.append(Running(placement.node_name, dict(workload.request), constraints, workload.user_id))
         left = workload.tasks[len(decision.placements) :]
         if left:
             occupied = dict(workload.occupied)
