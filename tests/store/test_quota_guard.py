@@ -51,7 +51,7 @@ async def wishes(harbour: Harbour, node_id: UUID, *names: str, **more: Any) -> l
     return [await decision_on(harbour, id, [node_id] * more.get("replicas", 1)) for id in ids]
 
 
-@pytest.mark.parametrize(("scope", "mode"), zip(Scope, [*Binding, Binding.OPTIMISTIC], strict=True))
+@pytest.mark.parametrize(("scope", "mode"), list(zip(Scope, [*Binding, Binding.OPTIMISTIC], strict=True)))
 async def test_what_exceeds_a_limit_conflicts_and_the_others_are_bound(harbour: Harbour, scope: Scope, mode: Binding):
     node_id = await harbour.node("n1")
     await limit(harbour, scope, cpu=2500)

@@ -6,6 +6,7 @@ Passes and commits use the counters, which are these sums kept current.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 from uuid import UUID
 
 from sqlalchemy import text
@@ -17,6 +18,7 @@ from mooring.store.sets import Statement
 from mooring.store.types import as_uuid
 
 Slots = dict[str, int]
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +37,16 @@ async def occupancy(connection: AsyncConnection) -> Occupancy:
     await without_haste(connection)
     found = Occupancy()
     tenants = (found.users, found.projects, found.domains)
-    for access_key, *ids, node_id, pool, slot, amount in await connection.execute(
+    for access_key, *ids, node_id, pool, slot, amount, charged in await connection.execute(
         text(statement(connection.dialect.name))
     ):
         if node_id is not None:
             found.nodes.setdefault(pool, {}).setdefault(as_uuid(node_id), {})[slot] = int(amount)
         elif access_key is not None:
-            found.keypairs.setdefault(access_key, {})[slot] = int(amount)
+            _put(found.keypairs, access_key, slot, charged)
         else:
             axis, id = next((axis, id) for axis, id in zip(tenants, ids, strict=True) if id is not None)
-            axis.setdefault(as_uuid(id), {})[slot] = int(amount)
+            _put(axis, as_uuid(id), slot, charged)
     return found
 
 
@@ -52,6 +54,11 @@ async def of_node(connection: AsyncConnection, node_id: UUID) -> Slots:
     """What is occupied of one node, found by index."""
     rows = await _OF_NODE.read(connection, [(node_id,)])
     return {slot: int(amount) for slot, amount in rows}
+
+
+def _put(axis: dict[K, Slots], key: K, slot: str, charged: int) -> None:
+    if charged:
+        axis.setdefault(key, {})[slot] = int(charged)
 
 
 def statement(dialect: str) -> str:
@@ -62,40 +69,45 @@ def statement(dialect: str) -> str:
 # A task occupies what it requested until it is known what it uses.
 _AMOUNT = "CASE WHEN a.used_at IS NULL THEN a.requested ELSE a.used END"
 _IS_LIVE = "a.freed_at IS NULL AND t.node_id IS NOT NULL AND t.status <> 'PENDING'"
-_SUM = f"CAST(sum({_AMOUNT}) AS bigint) AS amount"
-_CHARGED = f"t.status IN ({OCCUPYING_LIST})"
-_LIVE = f"FROM resource_allocations a JOIN tasks t ON t.id = a.task_id WHERE {_IS_LIVE}"
-_KEYS = ("access_key", "user_id", "project_id", "domain_id")
 # Lost tasks are charged to their nodes alone, and so is private work.
-_OF_TENANTS = "FROM sums s JOIN workloads w ON w.id = s.workload_id WHERE s.charged AND NOT w.private"
-_OF_NODES = """
-    SELECT NULL, NULL, NULL, NULL, s.node_id, p.name, s.slot_name, s.amount
-    FROM sums s JOIN nodes n ON n.id = s.node_id JOIN pools p ON p.id = n.pool_id
+_CHARGED = f"CASE WHEN t.status IN ({OCCUPYING_LIST}) THEN {_AMOUNT} ELSE 0 END"
+_SUMS = f"a.slot_name, sum({_AMOUNT}) AS amount, sum({_CHARGED}) AS charged"
+_LIVE = f"FROM resource_allocations a JOIN tasks t ON t.id = a.task_id WHERE {_IS_LIVE}"
+# First by workload and by node, which leaves few rows and which PostgreSQL does in parallel.
+_OCCUPIED = f"""
+    WITH by_workload AS (SELECT t.workload_id, {_SUMS} {_LIVE} GROUP BY t.workload_id, a.slot_name),
+    by_node AS (SELECT t.node_id, {_SUMS} {_LIVE} GROUP BY t.node_id, a.slot_name),
+    occupied AS (
+        SELECT w.access_key, w.user_id, w.project_id, w.domain_id, NULL AS node_id, NULL AS pool, s.slot_name,
+            0 AS amount, CASE WHEN w.private THEN 0 ELSE s.charged END AS charged
+        FROM by_workload s JOIN workloads w ON w.id = s.workload_id
+        UNION ALL
+        SELECT NULL, NULL, NULL, NULL, s.node_id, p.name, s.slot_name, s.amount, 0
+        FROM by_node s JOIN nodes n ON n.id = s.node_id JOIN pools p ON p.id = n.pool_id
+    )
 """
-# Workloads and nodes are few beside the ledger's rows: these are read once, and the sums by workload summed by tenant.
+_KEYS = ("access_key", "user_id", "project_id", "domain_id", "node_id")
 _BY_GROUPING_SETS = f"""
-    WITH sums AS (
-        SELECT t.workload_id, {_CHARGED} AS charged, t.node_id, a.slot_name, {_SUM} {_LIVE}
-        GROUP BY GROUPING SETS ((t.workload_id, 2, a.slot_name), (t.node_id, a.slot_name))
+    {_OCCUPIED.replace("NULL AS node_id", "CAST(NULL AS uuid) AS node_id")}
+    SELECT {", ".join(_KEYS)}, pool, slot_name, sum(amount), sum(charged) FROM occupied
+    GROUP BY GROUPING SETS (
+        (access_key, slot_name), (user_id, slot_name), (project_id, slot_name), (domain_id, slot_name),
+        (node_id, pool, slot_name)
     )
-    SELECT w.access_key, w.user_id, w.project_id, w.domain_id, CAST(NULL AS uuid), NULL, s.slot_name,
-        CAST(sum(s.amount) AS bigint)
-    {_OF_TENANTS} GROUP BY GROUPING SETS ({", ".join(f"(w.{key}, s.slot_name)" for key in _KEYS)})
-    UNION ALL {_OF_NODES}
+    HAVING access_key IS NOT NULL OR coalesce(user_id, project_id, domain_id, node_id) IS NOT NULL
 """
-_TENANTS_ONE_BY_ONE = " UNION ALL ".join(
-    f"SELECT {', '.join(f'w.{key}' if key == own else 'NULL' for key in _KEYS)}, NULL, NULL, s.slot_name, sum(s.amount)"
-    f" {_OF_TENANTS} GROUP BY w.{own}, s.slot_name"
-    for own in _KEYS
-)
-_BY_UNION = f"""
-    WITH sums AS (
-        SELECT t.workload_id, {_CHARGED} AS charged, NULL AS node_id, a.slot_name, {_SUM} {_LIVE}
-        GROUP BY t.workload_id, 2, a.slot_name
-        UNION ALL SELECT NULL, NULL, t.node_id, a.slot_name, {_SUM} {_LIVE} GROUP BY t.node_id, a.slot_name
+
+
+def _axis(own: str) -> str:
+    """The sums by one of the keys, with null in place of the others."""
+    keys = ", ".join(key if key == own else "NULL" for key in _KEYS)
+    return (
+        f"SELECT {keys}, pool, slot_name, sum(amount), sum(charged) FROM occupied"
+        f" WHERE {own} IS NOT NULL GROUP BY {own}, pool, slot_name"
     )
-    {_TENANTS_ONE_BY_ONE} UNION ALL {_OF_NODES}
-"""
+
+
+_BY_UNION = f"{_OCCUPIED} {' UNION ALL '.join(map(_axis, _KEYS))}"
 _OF_NODE = Statement(
     f"""
     SELECT a.slot_name, sum({_AMOUNT}) FROM {{rows}} i JOIN tasks t ON t.node_id = i.id
