@@ -18,11 +18,13 @@ from tests.store.databases import on_sqlite
 TODAY = usage.day_of(now())
 
 
-async def used(world: World, username: str, days_ago: int, amount: int, *, slot: str = "cpu") -> None:
-    """An hour of so much by a user."""
-    async with world.services.database.read() as connection:
-        user_id: UUID = (await connection.execute(select(users.c.id).where(users.c.name == username))).scalar_one()
-        project_id: UUID = (await connection.execute(select(projects.c.id))).scalar_one()
+async def used(world: World, username: str | None, days_ago: int, amount: int, *, slot: str = "cpu") -> None:
+    """An hour of so much by a user; without a name, by one that was removed with its project."""
+    user_id = project_id = UUID(int=7)
+    if username is not None:
+        async with world.services.database.read() as connection:
+            user_id = (await connection.execute(select(users.c.id).where(users.c.name == username))).scalar_one()
+            project_id = (await connection.execute(select(projects.c.id))).scalar_one()
     row = {
         "starts_at": TODAY - timedelta(days=days_ago),
         "pool": "default",
@@ -58,6 +60,9 @@ async def test_an_admin_sees_all_use_and_a_user_its_own(world: World):
         ("default", "memory", "4.000"),
     ]
     assert await lines(world, admin, by="pool", pool="simulated") == []
+    await used(world, None, 0, 1000)
+    assert await lines(world, admin, by="user") == [("(removed)", "cpu", "1.000"), *everything]
+    assert ("(removed)", "cpu", "1.000") in await lines(world, admin, by="project")
     for by, name in (("user", "ada"), ("project", "default/default"), ("pool", "default")):
         assert await lines(world, ada, by=by) == [(name, "cpu", "3.500")]
 

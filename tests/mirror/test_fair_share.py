@@ -89,3 +89,18 @@ async def test_the_mirror_knows_them_for_pools_that_order_by_use(harbour: Harbou
     await mirror.follow()
     assert mirror.factors["default"].projects == {harbour.principal.project_id: pytest.approx(factor(1 / 2))}
     assert "simulated" not in mirror.factors
+
+
+@on_sqlite
+async def test_placing_goes_on_where_use_cannot_be_read(harbour: Harbour, monkeypatch: pytest.MonkeyPatch):
+    async def broken(*_: object) -> None:
+        raise RuntimeError("no answer")
+
+    mirror = Mirror(harbour.database)
+    await mirror.load()
+    pool = mirror.pools["default"]
+    mirror.pools["default"] = replace(pool, policy=replace(pool.policy, sequencer="fair_share"))
+    monkeypatch.setattr(usage, "decayed", broken)
+    await harbour.submit("job")
+    assert await mirror.follow() is True
+    assert (len(mirror.queue), mirror.factors) == (1, {})

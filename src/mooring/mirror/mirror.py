@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from uuid import UUID
 
+import structlog
+
 from mooring.clock import now
 from mooring.mirror.admission import Tenancy
 from mooring.mirror.fair_share import factors
@@ -30,6 +32,7 @@ from mooring.scheduling.typical import Typical
 from mooring.store import dependencies, events, nodes, pools, quotas, residents, workloads
 from mooring.store.engine import Connection, Database
 
+_log = structlog.get_logger(__name__)
 _LOAD_SECONDS = 5.0
 _TYPICAL_SECONDS = 600.0
 _CONSTRAINTS_KEPT = 100_000
@@ -88,11 +91,11 @@ class Mirror:
             await self._tell_tasks(connection, None)
             await self._read_typical(connection)
             await self._read_guarantees(connection)
-            await self._read_factors(connection)
             self.queue = {workload.id: workload for workload in await workloads.waiting(connection)}
             self._news = None
             self.tenancy = Tenancy()
             await self.tenancy.meet(connection, self.queue.values(), now())
+        await self._read_factors()
 
     async def follow(self) -> bool:
         """Take in what was committed since; False if nothing was."""
@@ -111,10 +114,10 @@ class Mirror:
             await self.tenancy.follow(connection, news, now())
             await self._read_load(connection)
             await self._read_typical(connection)
-            await self._read_factors(connection)
             if self._any_preempts:
                 self.budgets = await residents.budgets(connection)
             await self._read_guarantees(connection)
+        await self._read_factors()
         return bool(news)
 
     def _moved(self, news: Iterable[Event]) -> set[UUID]:
@@ -271,14 +274,19 @@ class Mirror:
             if typical != list(self.cluster.devices.typical.get(pool.name, ())):
                 self.cluster.tell_typical(pool.name, typical)
 
-    async def _read_factors(self, connection: Connection) -> None:
-        """Who used how much lately, as often as it is counted."""
+    async def _read_factors(self) -> None:
+        """Who used how much lately, as often as it is counted. Placing goes on with what is known if that fails."""
         time = asyncio.get_running_loop().time()
         for name, pool in self.pools.items():
             read_at = self._factors_read_at.get(name, -self._accounting_seconds)
-            if pool.policy.sequencer in _BY_USE and time - read_at >= self._accounting_seconds:
-                self._factors_read_at[name] = time
-                self.factors[name] = await factors(connection, name, pool.policy.fair_share, now())
+            if pool.policy.sequencer not in _BY_USE or time - read_at < self._accounting_seconds:
+                continue
+            self._factors_read_at[name] = time
+            try:
+                async with self._database.read() as connection:
+                    self.factors[name] = await factors(connection, name, pool.policy.fair_share, now())
+            except Exception:
+                _log.exception(f"Use of pool {name} could not be read")
 
     async def _read_load(self, connection: Connection) -> None:
         time = asyncio.get_running_loop().time()

@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import USING
 from mooring.store import sets
+from mooring.store.engine import without_haste
 from mooring.store.sets import Statement, Writes
 from mooring.store.tables import domains, node_resources, nodes, pools, projects, settled_days, usage_buckets
 from mooring.store.types import EPOCH, as_uuid
@@ -102,6 +103,7 @@ async def settled_until(connection: AsyncConnection) -> datetime | None:
 
 async def count(connection: AsyncConnection, days: Sequence[datetime], now: datetime) -> list[Bucket]:
     """What the ledger says of these days, the last of which may not be over."""
+    await without_haste(connection)
     rows = await _COUNT[connection.dialect.name].read(
         connection, [(day, day + DAY) for day in days], now=now, since=days[0]
     )

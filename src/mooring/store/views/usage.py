@@ -19,10 +19,12 @@ from mooring.store.views.sight import shown_to
 
 _bucket = usage_buckets.c
 _record = workload_records.c
+# Use outlives its tenants.
+_REMOVED = "(removed)"
 _NAMES: Mapping[By, ColumnElement[str]] = {
-    By.DOMAIN: domains.c.name,
-    By.PROJECT: domains.c.name + "/" + projects.c.name,
-    By.USER: users.c.name,
+    By.DOMAIN: func.coalesce(domains.c.name, _REMOVED),
+    By.PROJECT: func.coalesce(domains.c.name + "/" + projects.c.name, _REMOVED),
+    By.USER: func.coalesce(users.c.name, _REMOVED),
     By.POOL: _bucket.pool,
 }
 
@@ -44,9 +46,9 @@ async def usage(
     seen = shown_to(sight, domain_id=domains.c.id, project_id=_bucket.project_id, user_id=_bucket.user_id)
     query = (
         select(name, _bucket.slot_name, _bucket.amount, func.sum(_bucket.seconds))
-        .join(projects, projects.c.id == _bucket.project_id)
-        .join(domains, domains.c.id == projects.c.domain_id)
-        .join(users, users.c.id == _bucket.user_id)
+        .outerjoin(projects, projects.c.id == _bucket.project_id)
+        .outerjoin(domains, domains.c.id == projects.c.domain_id)
+        .outerjoin(users, users.c.id == _bucket.user_id)
         .where(_bucket.starts_at >= since, _bucket.starts_at <= until, seen)
         .group_by(name, _bucket.slot_name, _bucket.amount)
     )
