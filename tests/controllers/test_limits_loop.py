@@ -106,7 +106,7 @@ async def test_a_task_past_its_deadline_is_ended_and_its_workload_fails(
     ended = (await harbour.tasks(limited))[0]
     assert (ended.status, ended.reason["code"]) == ("FAILED", "time-limit")
     assert await seen(harbour, limited) == ("FAILED", "time-limit")
-    assert (await harbour.history(limited))[-1].reason == "Its time limit of 3600 s is over"
+    assert (await harbour.history(limited))[-1].reason == "Its time limit of 1h is over"
     assert await seen(harbour, endless) == ("RUNNING", None)
     assert await harbour.counters(node_id) == (0, 0, 1000)
     assert await harbour.findings() == []

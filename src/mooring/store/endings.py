@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 
+from mooring.model.durations import format_duration
 from mooring.model.lifecycle import ON_THE_WAY_OUT, TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.retries import TIME_LIMIT, comes_again_after_loss, is_retried
@@ -43,5 +44,5 @@ def of_task(change: Change, task: LoadedTask, workload: LoadedWorkload, lowered:
 
 
 def time_is_over(limit_seconds: int | None) -> Reason:
-    limit = "" if limit_seconds is None else f" of {limit_seconds} s"
+    limit = "" if limit_seconds is None else f" of {format_duration(limit_seconds)}"
     return Reason(TIME_LIMIT, f"Its time limit{limit} is over", "limits", "never")

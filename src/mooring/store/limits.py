@@ -11,6 +11,7 @@ from sqlalchemy import and_, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.dependencies import Condition, OnDependencyFailure
+from mooring.model.durations import format_duration
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus, is_end
 from mooring.model.reasons import Reason
 from mooring.store import transitions
@@ -58,7 +59,7 @@ async def expired(
     coming: list[datetime] = []
     for pool_id, seconds in timeouts.items():
         timeout = timedelta(seconds=seconds)
-        reason = Reason("pending-timeout", f"It found no place within {seconds} s", "limits", "never")
+        reason = Reason("pending-timeout", f"It found no place within {format_duration(seconds)}", "limits", "never")
         waits = and_(
             workloads.c.pool_id == pool_id,
             workloads.c.status == WorkloadStatus.PENDING,
