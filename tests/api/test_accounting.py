@@ -112,6 +112,6 @@ async def test_everybody_may_ask_what_would_start_now(world: World):
     ada = await world.user("ada")
     await world.add_node("n1")
     answer = await world.client.get("/api/free", params={"pool": "simulated"}, headers=ada)
-    assert answer.json()["pools"][0]["boxes"] == [{"cpu": "8", "memory": "16Gi"}]
+    assert answer.json()["pools"][0]["boxes"] == [{"cpu": "8", "memory": "16Gi", "storage": "1Ti"}]
     assert (await world.client.get("/api/free", params={"pool": "nowhere"}, headers=ada)).status_code == 404
     assert (await world.client.get("/api/free")).status_code == 401

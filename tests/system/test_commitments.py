@@ -74,7 +74,7 @@ def lab(shared: Servers) -> Server:
     shared.node(server, "lab", "--device", "gpu=2")
     mooring = shared.cli()
     mooring.out("login", "--data", str(server.data))
-    mooring.out("pools", "set", "default", "--preemption", "requeue", "--min-runtime", "0")
+    mooring.out("pool", "change", "default", "--preemption", "requeue", "--min-runtime", "0")
     return server
 
 

@@ -81,7 +81,7 @@ def test_a_share_that_fits_on_no_single_device_waits_and_says_so_until_the_pool_
         reason = eventually(lambda: (client.workload("half").reason or {}).get("message"))
         assert reason == "0 of 1 node: 1 has no single device with 0.5 gpu free (best has 0.4)"
 
-        mooring.out("pools", "set", "default", "--fragmentation")
+        mooring.out("pool", "change", "default", "--fragmentation")
         assert eventually(lambda: _output(client, "half")) == "0,1|gpu=0,1|gpu=250,250\n"
         placed = json.loads(mooring.out("explain", "half", "-o", "json"))
         assert placed["tasks"][0]["devices"] == {"gpu": [[0, 250], [1, 250]]}

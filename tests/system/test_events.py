@@ -76,7 +76,7 @@ def test_a_client_follows_through_the_death_of_the_server_and_streams_end_when_i
     with server.client() as client:
         events = client.events(expand=True)
         client.submit(_request("before"))
-        assert next(events).workload == "before"
+        assert next(event.workload for event in events if event.workload) == "before"
         server.kill()
         address = server.url.rsplit(":", 1)[1]
         server.flags = (*server.flags, "--port", address)

@@ -84,17 +84,6 @@ def test_a_replica_with_another_signing_key_refuses_to_start(servers: Servers, p
     assert KEY["MOORING_SIGNING_KEY"] not in stranger.log + leader.log
 
 
-def test_a_deposed_leader_still_takes_work_and_says_that_it_leads_no_more(servers: Servers, postgres_url: str) -> None:
-    flags = ("--no-agent", "--demo", "--database", postgres_url)
-    first = servers.start("--simulate", "3", *flags, name="first", environment=KEY)
-    second = servers.start(*flags, name="second", environment=KEY)
-    with first.client() as client:
-        accepted = client.submit(_one_core("after"))
-        assert client.wait(str(accepted.id), "running", timeout_seconds=25).status == "RUNNING"
-        _assert_scheduler_down(first, client, "term")
-    assert second.status("/ready") == 200
-
-
 def test_a_scheduler_that_cannot_start_leaves_the_api_at_work(servers: Servers) -> None:
     server = servers.start("--simulate", "3", "--no-agent")
     server.stop()

@@ -22,7 +22,7 @@ from mooring.store.views import nodes as views
 from mooring.wire.pools import PoolChange, PoolList, PoolRequest, PoolView
 from mooring.wire.tenants import PoolAccessRequest, PoolAccessView, RevertRequest
 
-router = APIRouter(prefix="/api/pools", tags=["pools"], responses=problems(401, 503))
+router = APIRouter(prefix="/api/pools", tags=["pools"], responses=problems(401, 422, 503))
 
 Reader = Annotated[Principal, needs(Action.SEE_CLUSTER)]
 Admin = Annotated[Principal, needs(Action.CHANGE_POOLS)]

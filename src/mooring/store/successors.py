@@ -135,10 +135,15 @@ async def succeed(
     insert_tasks(writes, new, now)
     await writes.make(connection)
     affected = {task.workload_id for task in new}
+    # Who put a decision about one of them together before has to look again: it has other tasks now.
+    for part in chunks(sorted(affected)):
+        await connection.execute(
+            update(workloads).where(workloads.c.id.in_(part)).values(version=workloads.c.version + 1)
+        )
     await transitions.apply(connection, [], actor=actor, now=now, term=term, also=affected)
     await events.append(
         connection,
-        [events.NewEvent("workload", w, locked[w].version, "replaced", None, w) for w in sorted(affected)],
+        [events.NewEvent("workload", w, locked[w].version + 1, "replaced", None, w) for w in sorted(affected)],
         now,
     )
     return len(new)
