@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
@@ -26,6 +27,8 @@ from mooring.store.pools import Pool
 _log = structlog.get_logger(__name__)
 _BATCH = 1000
 """Workloads in one transaction: large enough to be quick, small enough not to keep other writers waiting."""
+_DRAFTS = 1
+"""Batches that wait for the database, beside the one that is being put together."""
 _DEFAULT = PoolPolicy("locality")
 
 
@@ -59,17 +62,28 @@ class Binder:
             own.sort(key=lambda decision: decision.outcome is Outcome.RESERVED)
             terms = _Terms(term, policy, known, turns or {})
             batches += [(terms, own[start : start + _BATCH]) for start in range(0, len(own), _BATCH)]
-        drafted = await self._draft(*batches[0]) if batches else None
-        for number, (terms, batch) in enumerate(batches, start=1):
-            # While the database writes one batch, the next one is put together.
-            following = asyncio.create_task(self._draft(*batches[number])) if number < len(batches) else None
-            try:
-                result = await self._commit(batch, terms, drafted)
-            finally:
-                drafted = None if following is None else await following
-            _follow(known, result.revisions)
-            _add(total, result)
+        # While the database writes one batch, the next ones are put together.
+        drafts: asyncio.Queue[Draft | None] = asyncio.Queue(_DRAFTS)
+        drafting = asyncio.create_task(self._draft_all(batches, drafts))
+        try:
+            for terms, batch in batches:
+                result = await self._commit(batch, terms, await drafts.get())
+                _follow(known, result.revisions)
+                _add(total, result)
+        finally:
+            drafting.cancel()
+            await asyncio.gather(drafting, return_exceptions=True)
         return total
+
+    async def _draft_all(
+        self, batches: Sequence[tuple[_Terms, Sequence[Decision]]], drafts: asyncio.Queue[Draft | None]
+    ) -> None:
+        for terms, batch in batches:
+            drafted: Draft | None = None
+            # What is wrong shows at the commit, which does without a draft.
+            with suppress(Exception):
+                drafted = await self._draft(terms, batch)
+            await drafts.put(drafted)
 
     async def _draft(self, terms: _Terms, decisions: Sequence[Decision]) -> Draft | None:
         placed = [decision for decision in decisions if decision.placements]

@@ -7,6 +7,7 @@ accept and refuse the same.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -133,7 +134,21 @@ async def draft(
     guard = await Guard.glance(connection, decisions, loaded)
     if guard is None or await any_limits(connection, loaded, now):
         return None
-    locks, writes = Writes.on(connection), Writes.on(connection)
+    # In a thread of its own: the loop goes on telling the database what comes next of the batch before.
+    return await asyncio.to_thread(
+        _put_together, decisions, loaded, guard, Writes.on(connection), Writes.on(connection), now, term
+    )
+
+
+def _put_together(
+    decisions: Sequence[Decision],
+    loaded: Loaded,
+    guard: Guard,
+    locks: Writes,
+    writes: Writes,
+    now: datetime,
+    term: int,
+) -> Draft:
     if loaded.workloads:
         locks.expect(_SAME_WORKLOADS, [(w.id, w.version, w.stopping) for w in loaded.workloads.values()])
     if guard.nodes:

@@ -10,12 +10,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING
 from mooring.model.quotas import PRIVATE_SESSIONS, SESSIONS, Scope, Tenant
+from mooring.model.slots import Amounts
 from mooring.store import events
 from mooring.store.history import Journal
 from mooring.store.loading import Loaded, LoadedTask, LoadedWorkload
@@ -73,8 +76,16 @@ class Owner(NamedTuple):
     pool: str
 
 
+_owner = attrgetter(*Owner._fields)
+
+
 def owner_of(workload: LoadedWorkload) -> Owner:
-    return Owner(workload.access_key, workload.user_id, workload.project_id, workload.domain_id, workload.pool)
+    return Owner(*_owner(workload))
+
+
+def owners_of(workloads: Iterable[LoadedWorkload]) -> list[Owner]:
+    """Each once."""
+    return [Owner(*owner) for owner in set(map(_owner, workloads))]
 
 
 @lru_cache(maxsize=10_000)
@@ -146,31 +157,31 @@ class Charges:
 
     def _by_owner(self, loaded: Loaded) -> dict[Owner, dict[str, list[int]]]:
         """What comes to (reserved, used) by owner and slot."""
-        found: dict[Owner, dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
-        occupying: Counter[Any] = Counter()
+        # Most tasks of a batch ask for the same and go the same way: they are counted first, and summed once.
+        ways: Counter[tuple[tuple[Any, ...], str | None, str | None, int]] = Counter()
+        requests: dict[int, Amounts] = {}
+        occupying: Counter[UUID] = Counter()
         for task, before in self._before:
             after = _column(task)
             if after == before:
                 continue
             workload = loaded.workloads[task.workload_id]
-            occupying[task.workload_id] += (after is not None) - (before is not None)
-            if workload.private:
-                continue
-            slots = found[owner_of(workload)]
-            for slot, amount in task.request.items():
+            occupying[workload.id] += (after is not None) - (before is not None)
+            if not workload.private:
+                request = task.request
+                requests[id(request)] = request
+                ways[_owner(workload), before, after, id(request)] += 1
+        found: dict[Owner, dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+        for (owner, before, after, request_id), number in ways.items():
+            slots = found[Owner(*owner)]
+            for slot, amount in requests[request_id].items():
                 delta = slots[slot]
                 if before is not None:
-                    delta[before == "used"] -= amount
+                    delta[before == "used"] -= number * amount
                 if after is not None:
-                    delta[after == "used"] += amount
-        changed = {workload_id: number for workload_id, number in occupying.items() if number}
-        if changed:
-            present = Counter(task.workload_id for task in loaded.tasks.values() if task.status in OCCUPYING)
-            for workload_id, number in changed.items():
-                after_all = present[workload_id]
-                sessions = (after_all > 0) - (after_all - number > 0)
-                workload = loaded.workloads[workload_id]
-                found[owner_of(workload)][sessions_slot(workload)][1] += sessions
+                    delta[after == "used"] += number * amount
+        for (owner, slot), number in _sessions(occupying, loaded).items():
+            found[Owner(*owner)][slot][1] += number
         return found
 
     def _tell(self, journal: Journal, owners: Iterable[Owner]) -> None:
@@ -178,6 +189,18 @@ class Charges:
         ids = {id for owner in owners for id in (owner.user_id, owner.project_id, owner.domain_id)}
         for id in sorted(map(as_uuid, ids)):
             journal.tell(events.NewEvent("tenant", id, 0, events.USAGE))
+
+
+def _sessions(occupying: Counter[UUID], loaded: Loaded) -> Counter[tuple[tuple[Any, ...], str]]:
+    """By owner and counter: how many workloads come onto nodes, less those that leave them."""
+    found: Counter[tuple[tuple[Any, ...], str]] = Counter()
+    changed = [(workload_id, number) for workload_id, number in occupying.items() if number]
+    if changed:
+        present = Counter(task.workload_id for task in loaded.tasks.values() if task.status in OCCUPYING)
+        for workload_id, number in changed:
+            workload, after_all = loaded.workloads[workload_id], present[workload_id]
+            found[_owner(workload), sessions_slot(workload)] += (after_all > 0) - (after_all - number > 0)
+    return found
 
 
 def _write(writes: Writes, rows: Sequence[tuple[Any, ...]]) -> None:

@@ -45,6 +45,7 @@ _UPDATE = Update(
 )
 Ends = Mapping[UUID, tuple[WorkloadStatus, Reason]]
 """Workloads that end as a whole: how, and why."""
+_NOT_COUNTED: Counter[TaskStatus] = Counter()
 # A workload in one of these has nothing to explain.
 _GOES_WELL = frozenset(
     {WorkloadStatus.SCHEDULED, WorkloadStatus.PREPARING, WorkloadStatus.RUNNING, WorkloadStatus.SUCCEEDED}
@@ -68,14 +69,18 @@ def derive_workloads(
                 status = lifecycle.as_derived(status, requeue=True, stopping=stopping)
             statuses[task.workload_id].append(status)
     touched: dict[UUID, list[Change]] = defaultdict(list)
+    placed_in: set[UUID] = set()
     for change, _ in applied.tasks:
-        touched[loaded.tasks[change.task_id].workload_id].append(change)
+        workload_id = loaded.tasks[change.task_id].workload_id
+        touched[workload_id].append(change)
+        if change.new is TaskStatus.SCHEDULED:
+            placed_in.add(workload_id)
     updates: list[tuple[Any, ...]] = []
     over: list[UUID] = []
     for workload_id, workload in loaded.workloads.items():
         old = new = workload.status
         seen, desired = tuple(statuses[workload_id]), workload.replicas
-        count: Counter[TaskStatus] = Counter()
+        count = _NOT_COUNTED
         if workload.array:
             # How many of its tasks are in a status changes nothing before all have ended.
             count = loaded.others.get(workload_id, count) + Counter(seen)
@@ -88,7 +93,7 @@ def derive_workloads(
         own = touched.get(workload_id, ())
         if new is old and not own:
             continue
-        placed = any(change.new is TaskStatus.SCHEDULED for change in own)
+        placed = workload_id in placed_in
         reason = ended[workload_id][1] if workload_id in ended else _explain(new, own, workload, count)
         kept = None if reason is None or new in _GOES_WELL else reason.as_dict()
         explained = reason is not None or placed or new in _GOES_WELL

@@ -85,8 +85,7 @@ async def any_limits(connection: AsyncConnection, loaded: Loaded, now: datetime)
 
 
 def _tenants(workloads: Iterable[LoadedWorkload]) -> set[Tenant]:
-    owners = set(map(charges.owner_of, workloads))
-    return {tenant for owner in owners for tenant in charges.tenants_of(owner)}
+    return {tenant for owner in charges.owners_of(workloads) for tenant in charges.tenants_of(owner)}
 
 
 def _asked_by(workload: LoadedWorkload, decision: Decision) -> dict[str, int]:
