@@ -28,8 +28,8 @@ _ATTEMPTS = 20
 _FIRST_WAIT_SECONDS = 0.02
 _LAST_DOUBLED_SECONDS = 2.56
 _LONGEST_WAIT_SECONDS = 5.0
-_CHANGES_PER_COPY = 20_000
-"""Rows that SQLite writes before its log is copied into the file: a few large batches."""
+_CHANGES_PER_COPY = 100_000
+"""Rows that SQLite writes before its log is copied into the file: the same pages of several large batches once."""
 # What a batch is about lies in memory or on flash: a thousand rows are looked up, not searched for.
 _COSTS = {"random_page_cost": "1.1"}
 _PRAGMAS = (
@@ -41,7 +41,7 @@ _PRAGMAS = (
     "busy_timeout=5000",
     # Megabytes that a batch touches stay in memory, and are copied into the file once for many batches.
     "cache_size=-65536",
-    "wal_autocheckpoint=5000",
+    "wal_autocheckpoint=20000",
     "temp_store=memory",
 )
 
