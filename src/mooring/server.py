@@ -91,13 +91,15 @@ def rotate_keys(settings: Settings) -> None:
 
 
 async def _run(settings: Settings, listener: socket.socket) -> None:
+    name = settings.scheduler_instance_id or f"{socket.gethostname()}-{token_hex(4)}"
     database = Database(
         settings.database_url,
         dual_write=settings.dual_write,
         statement_timeout_seconds=settings.statement_timeout_seconds,
+        name=name,
     )
     try:
-        server = await _Server.build(settings, database, listener)
+        server = await _Server.build(settings, database, listener, name)
         await server.run()
     finally:
         await database.close()
@@ -145,7 +147,7 @@ class _State:
 class _Server:
     """One process: API, and as the role says a scheduler and an agent."""
 
-    def __init__(self, settings: Settings, database: Database, url: str) -> None:
+    def __init__(self, settings: Settings, database: Database, url: str, name: str) -> None:
         self.settings = settings
         self.database = database
         self.url = url
@@ -153,7 +155,6 @@ class _Server:
         database.on_commit.append(self.signal.send)
         self.hub = AgentHub(database, self.signal)
         self.feed = EventFeed(database, self.signal)
-        name = settings.scheduler_instance_id or f"{socket.gethostname()}-{token_hex(4)}"
         self.announcer: Announcer | None = None
         self._etcd: EtcdClient | None = None
         if settings.etcd_host is not None:
@@ -185,8 +186,8 @@ class _Server:
         self.listener: socket.socket | None = None
 
     @classmethod
-    async def build(cls, settings: Settings, database: Database, listener: socket.socket) -> _Server:
-        server = cls(settings, database, _url(settings, listener))
+    async def build(cls, settings: Settings, database: Database, listener: socket.socket, name: str) -> _Server:
+        server = cls(settings, database, _url(settings, listener), name)
         server.listener = listener
         await _ready_schema(database)
         await database.write(_seed)

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import aiohttp
 import pytest
+from sqlalchemy.exc import DBAPIError
 
 from mooring.coordination.election import SAFE_PART, Alone, Claim, Election, Seat
 from mooring.coordination.etcd import signals as etcd_signals
@@ -146,6 +147,26 @@ async def test_every_kind_of_coordination_goes_on_with_a_higher_term(postgresql:
     assert terms == sorted(set(terms))
     with pytest.raises(LeadershipLost):
         await postgresql.write(lambda c: leadership.check_term(c, terms[0]))
+
+
+async def test_a_leader_that_froze_in_the_middle_of_a_commit_is_ended_by_its_successor(emptied_url: str):
+    frozen, living = Database(emptied_url, name="frozen"), Database(emptied_url, name="living")
+    office = Office(frozen, "frozen")
+    term = await office.take()
+
+    async def commit() -> None:
+        async with frozen.engine.begin() as connection:
+            await leadership.check_term(connection, term)
+            # Its term is locked, and it does not go on.
+            assert await asyncio.wait_for(Office(living, "living").take(), LONG) == term + 1
+            await leadership.check_term(connection, term)
+
+    with pytest.raises(DBAPIError):
+        await commit()
+    with pytest.raises(LeadershipLost):
+        await frozen.write(lambda c: leadership.check_term(c, term))
+    await frozen.close()
+    await living.close()
 
 
 async def test_etcd_frozen_ends_a_leadership_before_the_lease_can_be_over():

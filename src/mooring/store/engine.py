@@ -30,6 +30,9 @@ _LAST_DOUBLED_SECONDS = 2.56
 _LONGEST_WAIT_SECONDS = 5.0
 _CHANGES_PER_COPY = 100_000
 """Rows that SQLite writes before its log is copied into the file: the same pages of several large batches once."""
+_FROZEN_SECONDS = 10
+"""Nobody thinks for so long in the middle of a transaction."""
+_LONGEST_NAME = 63
 # What a batch is about lies in memory or on flash: a thousand rows are looked up, not searched for.
 _COSTS = {"random_page_cost": "1.1"}
 _PRAGMAS = (
@@ -53,8 +56,13 @@ class Database:
     `work` accumulates must be made inside it. `read()` gives a connection for questions.
     """
 
-    def __init__(self, url: str, *, dual_write: bool = True, statement_timeout_seconds: float = 30.0) -> None:
-        """`dual_write`: keep readable copies of what the ledger says. A statement that takes longer is ended."""
+    def __init__(
+        self, url: str, *, dual_write: bool = True, statement_timeout_seconds: float = 30.0, name: str | None = None
+    ) -> None:
+        """`dual_write`: keep readable copies of what the ledger says. A statement that takes longer is ended.
+
+        `name`: what PostgreSQL calls the sessions of this process.
+        """
         self.url = make_url(url)
         # Called after every commit of this process; they only wake, so they must be quick and never fail.
         self.on_commit: list[Callable[[], None]] = []
@@ -75,7 +83,7 @@ class Database:
                 max_overflow=10,
                 pool_pre_ping=True,
                 json_deserializer=json.decode,
-                connect_args={"server_settings": _timeouts(statement_timeout_seconds) | _COSTS},
+                connect_args={"server_settings": _settings(statement_timeout_seconds, name)},
             )
             self._reader = self.engine
         else:
@@ -191,12 +199,15 @@ async def retry(attempt: Callable[[], Awaitable[R]], sleep: Callable[[float], Aw
     raise AssertionError("unreachable")
 
 
-def _timeouts(statement_seconds: float) -> dict[str, str]:
-    """What PostgreSQL ends by itself: statements, and before them the wait for a lock, which is tried again."""
-    if not statement_seconds:
-        return {}
-    whole = round(statement_seconds * 1000)
-    return {"statement_timeout": str(whole), "lock_timeout": str(max(whole // 2, 1))}
+def _settings(statement_seconds: float, name: str | None) -> dict[str, str]:
+    """What PostgreSQL ends by itself: statements, before them the wait for a lock, and transactions of the frozen."""
+    found = {"idle_in_transaction_session_timeout": str(_FROZEN_SECONDS * 1000), **_COSTS}
+    if name is not None:
+        found["application_name"] = name[:_LONGEST_NAME]
+    if statement_seconds:
+        whole = round(statement_seconds * 1000)
+        found |= {"statement_timeout": str(whole), "lock_timeout": str(max(whole // 2, 1))}
+    return found
 
 
 def is_temporary(error: Exception) -> bool:

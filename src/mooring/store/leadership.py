@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import func, literal, or_, select, update
+from sqlalchemy import func, literal, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.errors import LeadershipLost
@@ -12,6 +12,7 @@ from mooring.store.inserts import insert_new
 from mooring.store.tables import leadership, leadership_lease
 
 _ROW = 1
+_FROZEN_SECONDS = 1
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -25,6 +26,8 @@ async def take_office(
     revision: int | None = None,
 ) -> int:
     """A new term for `holder`; whoever led before can commit nothing more. The rest says what the seat was won with."""
+    if connection.dialect.name == "postgresql":
+        await _end_predecessor(connection, holder)
     won = {"holder": holder, "taken_at": now, "kind": kind, "cluster": cluster, "revision": revision}
     if await insert_new(connection, leadership, {"id": _ROW, "term": 1, **won}):
         return 1
@@ -32,6 +35,23 @@ async def take_office(
     term = int(found.scalar_one()) + 1
     await connection.execute(update(leadership).where(leadership.c.id == _ROW).values(term=term, **won))
     return term
+
+
+async def _end_predecessor(connection: AsyncConnection, holder: str) -> None:
+    """A leader that froze in the middle of a commit keeps its term locked: its transactions of that age are ended.
+
+    One that is not that old yet makes the caller's transaction fail soon, and be tried again.
+    """
+    await connection.execute(select(func.set_config("lock_timeout", f"{_FROZEN_SECONDS}s", True)))
+    await connection.execute(
+        text(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity, leadership"
+            " WHERE leadership.id = :row AND leadership.holder <> :holder"
+            " AND application_name = left(leadership.holder, 63) AND datname = current_database()"
+            " AND xact_start < clock_timestamp() - make_interval(secs => :seconds)"
+        ),
+        {"row": _ROW, "holder": holder, "seconds": _FROZEN_SECONDS},
+    )
 
 
 async def check_term(connection: AsyncConnection, term: int) -> None:
