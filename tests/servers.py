@@ -138,8 +138,8 @@ def running_postgres(options: Sequence[str] = ()) -> Iterator[PostgresServer]:
 
 
 @contextmanager
-def running_etcd() -> Iterator[EtcdServer]:
-    """A single etcd member with a data folder of its own."""
+def running_etcd(*options: str, also: str | None = None) -> Iterator[EtcdServer]:
+    """A single etcd member with a data folder of its own; `options` are further flags, `also` a further URL."""
     binary = shutil.which("etcd")
     if binary is None:
         unavailable("etcd", "etcd tests need etcd: run `make test-deps` (root) or install the package etcd-server")
@@ -147,11 +147,13 @@ def running_etcd() -> Iterator[EtcdServer]:
 
         def command(port: int) -> list[str]:
             client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{free_port()}"
+            listen = ",".join(filter(None, [client, also]))
             # A data folder per attempt: a member remembers the peer address that it was first started with.
             return [
                 binary, "--name=test", f"--data-dir={folder / str(port)}", "--logger=zap", "--log-level=warn",
-                f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
+                f"--listen-client-urls={listen}", f"--advertise-client-urls={client}",
                 f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=test={peer}",
+                *options,
             ]  # fmt: skip
 
         def ready(server: EtcdServer) -> bool:

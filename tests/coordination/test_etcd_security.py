@@ -1,0 +1,102 @@
+"""An etcd that wants a login gets one, again and again where it forgets it; one that speaks TLS is spoken to so."""
+
+import asyncio
+import shutil
+import subprocess
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from mooring.coordination.etcd.client import EtcdClient, EtcdError, Login, Tls
+from mooring.coordination.etcd.election import EtcdElection
+from tests.servers import EtcdServer, free_port, private_folder, running_etcd
+
+TTL = 2.0
+LONG = 30.0
+
+
+async def test_a_login_that_etcd_forgot_is_made_again_for_calls_and_watches():
+    with running_etcd("--auth-token-ttl=1") as server:
+        await _want_logins(server)
+        address = f"127.0.0.1:{server.port}"
+        stranger, member = EtcdClient([address]), EtcdClient([address], login=Login("root", "secret"))
+        with pytest.raises(EtcdError):
+            await stranger.get(b"/mooring")
+        with pytest.raises(EtcdError, match="cannot log in"):
+            await EtcdClient([address], login=Login("root", "wrong")).get(b"/mooring")
+        revision = (await member.put(b"/mooring", b"1")).header.revision
+        values: list[bytes] = []
+
+        async def watch() -> None:
+            async for answer in member.watch(b"/mooring", since=revision):
+                values.extend(event.kv.value for event in answer.events)
+                if len(values) == 3:
+                    return
+
+        watching = asyncio.create_task(watch())
+        for value in (b"2", b"3"):
+            await asyncio.sleep(1.5)
+            await member.put(b"/mooring", value)
+        await asyncio.wait_for(watching, LONG)
+        assert values == [b"1", b"2", b"3"]
+        seat = await EtcdElection(member, "me", TTL).campaign()
+        keeping = asyncio.create_task(seat.until_lost())
+        await asyncio.sleep(TTL * 1.5)
+        assert seat.safe
+        keeping.cancel()
+        await seat.resign()
+        for client in (stranger, member):
+            await client.close()
+
+
+async def test_etcd_is_spoken_to_by_tls_with_a_certificate_of_ones_own():
+    if shutil.which("openssl") is None:
+        pytest.skip("this needs openssl, to make certificates")
+    with private_folder("mooring-tls-") as folder:
+        ca, server, client = await asyncio.to_thread(_certificates, folder)
+        secure = free_port()
+        flags = [
+            f"--cert-file={server[0]}",
+            f"--key-file={server[1]}",
+            f"--trusted-ca-file={ca}",
+            "--client-cert-auth",
+        ]
+        address = f"127.0.0.1:{secure}"
+        with running_etcd(*flags, also=f"https://{address}"):
+            known = EtcdClient([address], tls=Tls(ca, *client))
+            await known.put(b"/mooring", b"1")
+            assert (await known.get(b"/mooring")).kvs[0].value == b"1"
+            for stranger in (EtcdClient([address], tls=Tls(ca)), EtcdClient([address])):
+                with pytest.raises(EtcdError):
+                    await stranger.get(b"/mooring")
+                await stranger.close()
+            await known.close()
+
+
+async def _want_logins(server: EtcdServer) -> None:
+    async with aiohttp.ClientSession(server.endpoint, raise_for_status=True) as session:
+        await session.post("/v3/auth/user/add", json={"name": "root", "password": "secret"})
+        await session.post("/v3/auth/role/add", json={"name": "root"})
+        await session.post("/v3/auth/user/grant", json={"user": "root", "role": "root"})
+        await session.post("/v3/auth/enable", json={})
+
+
+def _certificates(folder: Path) -> tuple[Path, tuple[Path, Path], tuple[Path, Path]]:
+    """An authority, and what it signed for a server and for a client: certificate and key each."""
+
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], check=True, capture_output=True, cwd=folder)
+
+    new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+    openssl("req", "-x509", *new, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem")
+    for name in ("server", "client"):
+        openssl("req", *new, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        extensions = folder / f"{name}.ext"
+        extensions.write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
+        signing = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", str(extensions))
+        # The server may run as another user than the tests.
+        (folder / f"{name}.key").chmod(0o644)
+        openssl("x509", "-req", "-in", f"{name}.csr", *signing, "-out", f"{name}.pem")
+    server, client = ((folder / f"{name}.pem", folder / f"{name}.key") for name in ("server", "client"))
+    return folder / "ca.pem", server, client
