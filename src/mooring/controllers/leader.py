@@ -67,6 +67,7 @@ class Leader:
         self._accounting = AccountingLoop(database, self.office)
         self._audit = AuditLoop(database)
         self._audit_seconds = audit_interval_seconds
+        self._warming: asyncio.Task[None] | None = None
         self.loops: list[LoopState] = []
         self.problem: str | None = "not started yet"
 
@@ -84,9 +85,7 @@ class Leader:
         """Lead whenever the seat is ours, until cancelled. While it is not, the rest of the server goes on."""
         try:
             while True:
-                if self._election.standbys:
-                    self.problem = None
-                seat = await self._election.campaign()
+                seat = await self._stand_by()
                 try:
                     await self._lead(seat)
                 except LeadershipLost as error:
@@ -101,48 +100,80 @@ class Leader:
                     _log.warning("Deployment scheduling may be unavailable")
                     await asyncio.sleep(_START_AGAIN_SECONDS)
                 finally:
+                    self.scheduling.lose()
                     await seat.resign()
         except asyncio.CancelledError:
             self.problem = "stopped"
             raise
         finally:
+            if self._warming is not None:
+                self._warming.cancel()
+                await asyncio.gather(self._warming, return_exceptions=True)
             self.scheduling.close()
             await self._election.close()
+
+    async def _stand_by(self) -> Seat:
+        """Wait for the seat, with a view of the cluster that is kept warm."""
+        if not self._election.standbys:
+            return await self._election.campaign()
+        self.problem = None
+        elected = asyncio.Event()
+        self._warming = asyncio.create_task(self._stay_warm(elected))
+        try:
+            return await self._election.campaign()
+        finally:
+            elected.set()
+            self._signal.send()
+
+    async def _stay_warm(self, elected: asyncio.Event) -> None:
+        """Until it is elected; a read that is under way then is not cut off, since half of it would be wrong."""
+        while not elected.is_set():
+            seen = self._signal.count
+            try:
+                await self.scheduling.stand_by()
+            except Exception as error:
+                self.scheduling.lose()
+                _log.warning("This standby cannot follow", error=f"{type(error).__name__}: {error}")
+            if not elected.is_set():
+                await self._signal.wait(self._reconcile_interval, seen)
+                await asyncio.sleep(_BURST_SECONDS)
 
     async def _lead(self, seat: Seat) -> None:
         self.loops.clear()
         try:
-            term = await self.office.take(seat.claim)
-            await self.scheduling.start()
-            self.problem = None
-            metrics.leading.set(1)
-            _log.info(f"Deployment scheduler started successfully (term {term})")
-            await self._run_loops(seat)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_keep(seat), name="seat")
+                term = await self.office.take(seat.claim)
+                if self._warming is not None:
+                    await self._warming
+                await self.scheduling.take_over()
+                self.problem = None
+                metrics.leading.set(1)
+                _log.info(f"Deployment scheduler started successfully (term {term})")
+                self._start_loops(group)
+        except BaseExceptionGroup as failed:
+            lost = failed.subgroup(LeadershipLost)
+            raise (lost or failed).exceptions[0] from None
         finally:
             metrics.leading.set(0)
             self.office.lose()
 
-    async def _run_loops(self, seat: Seat) -> None:
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(_keep(seat), name="seat")
-                longest = self._reconcile_interval
-                wait = self.scheduling.wait_seconds
-                self._start(group, "scheduling", self.scheduling.once, lambda: wait(longest))
-                until_held = self._holds.wait_seconds
-                self._start(group, "holds", self._holds.once, lambda: until_held(longest), _BURST_SECONDS)
-                self._start(group, "lifecycle", self._lifecycle.once, lambda: longest, _BURST_SECONDS)
-                until_due = self._limits.wait_seconds
-                self._start(group, "limits", self._limits.once, lambda: until_due(longest), _BURST_SECONDS)
-                self._start(group, "simulation", self._simulation.once, lambda: longest, _BURST_SECONDS)
-                self._start(group, "nodes", self._nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
-                counting = self._accounting_seconds
-                self._start(group, "accounting", self._accounting.once, lambda: counting, signalled=False)
-                self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS, signalled=False)
-                if self._audit_seconds:
-                    self._start(group, "audit", self._audit.once, lambda: self._audit_seconds, signalled=False)
-        except* LeadershipLost as lost:
-            raise lost.exceptions[0] from None
+    def _start_loops(self, group: asyncio.TaskGroup) -> None:
+        longest = self._reconcile_interval
+        wait = self.scheduling.wait_seconds
+        self._start(group, "scheduling", self.scheduling.once, lambda: wait(longest))
+        until_held = self._holds.wait_seconds
+        self._start(group, "holds", self._holds.once, lambda: until_held(longest), _BURST_SECONDS)
+        self._start(group, "lifecycle", self._lifecycle.once, lambda: longest, _BURST_SECONDS)
+        until_due = self._limits.wait_seconds
+        self._start(group, "limits", self._limits.once, lambda: until_due(longest), _BURST_SECONDS)
+        self._start(group, "simulation", self._simulation.once, lambda: longest, _BURST_SECONDS)
+        self._start(group, "nodes", self._nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
+        counting = self._accounting_seconds
+        self._start(group, "accounting", self._accounting.once, lambda: counting, signalled=False)
+        self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS, signalled=False)
+        if self._audit_seconds:
+            self._start(group, "audit", self._audit.once, lambda: self._audit_seconds, signalled=False)
 
     def _start(
         self,

@@ -38,6 +38,8 @@ from mooring.store.pools import Pool
 
 _log = structlog.get_logger(__name__)
 _HELD_BACK_SECONDS = 0.05
+_LOOKS = 3
+"""At a view that agents' reports may move on between a read and its check."""
 _AGAIN_AT_ONCE = 5
 """Conflicts in a row after which a workload waits for the next signal or timer, so that no disagreement spins."""
 Result = TypeVar("Result")
@@ -76,10 +78,38 @@ class SchedulingLoop:
         self.last_pass_at: datetime | None = None
         self.last_pass_ms: float | None = None
 
+    async def stand_by(self) -> None:
+        """What a standby does whenever something was committed: its view is warm when it has to take over."""
+        if self._schedulers is None:
+            await self.start()
+        else:
+            await self._mirror.follow()
+
+    async def take_over(self) -> None:
+        """Begin to lead. A view that is not, by its sums, what the store says is read anew before anything is bound."""
+        for _ in range(_LOOKS):
+            if self._schedulers is None:
+                break
+            await self._mirror.follow()
+            if await self._mirror.agrees():
+                self._mirror.begin_anew()
+                self._begin()
+                return
+        else:
+            _log.warning("The view of this standby differs from the store, and is read anew")
+        await self.start()
+
+    def lose(self) -> None:
+        """What was assumed may not have come true: the view is to be read from the store."""
+        self._schedulers = None
+
     async def start(self) -> None:
         # The kernels are compiled beside the start, so that the first passes soon have them.
         compilation.start()
         await self._mirror.load()
+        self._begin()
+
+    def _begin(self) -> None:
         self.room = self._new_room()
         self._policies, self._guarantees = {}, {}
         self._tried_all_at = monotonic()

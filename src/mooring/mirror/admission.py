@@ -77,6 +77,12 @@ class Tenancy:
         tenants = {tenant for workload in workloads for tenant in tenants_of(workload)}
         self._eased |= await tell_used(self.usage, connection, tenants)
 
+    async def agrees(self, connection: Connection) -> bool:
+        """Whether what the known tenants use is what the store says."""
+        fresh = Usage()
+        await tell_used(fresh, connection, self._known)
+        return all(fresh.used_by(tenant) == self.usage.used_by(tenant) for tenant in self._known)
+
     def admission(
         self,
         waiting: Collection[Workload],

@@ -120,6 +120,22 @@ class Mirror:
         await self._read_factors()
         return bool(news)
 
+    async def agrees(self) -> bool:
+        """Whether nodes and tenants are charged here with what the store says: sums that the database computes."""
+        async with self._database.read() as connection:
+            expected = await nodes.checksums(connection)
+            same_tenants = await self.tenancy.agrees(connection)
+        found = {
+            node.id: (node.generation, int(self.cluster.taken[:, row].sum()))
+            for row, node in enumerate(self.cluster.nodes)
+            if node is not None
+        }
+        return same_tenants and found == expected
+
+    def begin_anew(self) -> None:
+        """`news` tells of the whole queue the next time."""
+        self._news = None
+
     def _moved(self, news: Iterable[Event]) -> set[UUID]:
         """The nodes where something else fits than the view says.
 

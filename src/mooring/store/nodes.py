@@ -346,6 +346,17 @@ async def loads(connection: AsyncConnection) -> list[tuple[UUID, float, float]]:
     return [(row.id, row.cpu_percent, row.memory_percent) for row in rows]
 
 
+async def checksums(connection: AsyncConnection) -> dict[UUID, tuple[int, int]]:
+    """Of every node its generation, and the sum of what is taken of it, whatever the slot: to compare a view with."""
+    taken = func.coalesce(func.sum(node_resources.c.held + node_resources.c.reserved + node_resources.c.used), 0)
+    rows = await connection.execute(
+        select(nodes.c.id, nodes.c.generation, taken)
+        .outerjoin(node_resources, node_resources.c.node_id == nodes.c.id)
+        .group_by(nodes.c.id, nodes.c.generation)
+    )
+    return {id: (generation, int(sum)) for id, generation, sum in rows}
+
+
 async def served_slots(connection: AsyncConnection) -> dict[UUID, frozenset[str]]:
     """Per pool the slots that some node of it has; pools without nodes are not named."""
     rows = await connection.execute(
