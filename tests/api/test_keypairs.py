@@ -148,3 +148,16 @@ async def test_a_keypair_in_a_project_that_its_user_is_no_member_of_is_refused(w
     for project, code in (("vision", 409), ("nowhere", 404)):
         answer = await world.client.post("/api/keypairs", json={"project": project}, headers=ada)
         assert (project, answer.status_code) == (project, code)
+
+
+@on_sqlite
+async def test_a_keypair_ends_with_the_membership_whatever_its_owner_does(world: World):
+    ada, admin = await world.user("ada"), await world.admin()
+    await world.client.post("/api/projects", json={"name": "vision"}, headers=admin)
+    await world.client.post("/api/projects/vision/members", json={"username": "ada"}, headers=admin)
+    made, by_keypair = await make(world, ada, project="vision")
+    path = f"/api/keypairs/{made['access_key']}"
+    assert await status(world, by_keypair, path="/api/quotas") == 200
+    await world.client.delete("/api/projects/vision/members/ada", headers=admin)
+    assert (await world.client.patch(path, json={"active": True}, headers=ada)).json()["active"]
+    assert await status(world, by_keypair, path="/api/quotas") == 401

@@ -51,11 +51,13 @@ ROUTES = """
     DELETE /api/projects/vision/members/sam?domain=default -                                 404   404  404  403 404
     GET    /api/users                          -                                             200   200  403  403 200
     GET    /api/users/uma                      -                                             200   200  404  200 404
-    PATCH  /api/users/uma                      {"os_user":"uma1"}                            200   200  404  403 404
+    PATCH  /api/users/uma                      {"active":true}                               200   200  404  403 404
+    PATCH  /api/users/uma                      {"os_user":"uma1"}                            200   403  404  403 404
     PATCH  /api/users/admin                    {"os_user":"root"}                            200   403  404  404 404
     PATCH  /api/users/vic                      {"role":"admin"}                              200   403  404  404 404
     POST   /api/users                          {"username":"u-{who}","domain":"default"}     201   201  403  403 404
     POST   /api/users                          {"username":"a-{who}","role":"admin"}         201   403  403  403 403
+    POST   /api/users                          {"username":"o-{who}","os_user":"postgres"}   201   403  403  403 403
     DELETE /api/users/uma                      -                                             409   409  404  403 404
     GET    /api/keypairs?user=uma              -                                             200   200  404  200 404
     GET    /api/keypairs?everyone=true         -                                             200   200  403  403 200

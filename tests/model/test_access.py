@@ -53,6 +53,7 @@ TABLE = """
     SUBMIT           opdf   o             o              o
     SEE_USER         opdf   opd           o              o
     CHANGE_USER      opdf   opd           -              -
+    MAP_ACCOUNT      opdf   -             -              -
     SEE_KEYPAIR      opdf   opd           o              o
     CHANGE_KEYPAIR   opdf   opd           o              o
     SEE_QUOTA        opdf   opd           op             o

@@ -150,7 +150,7 @@ class Intake:
         narrate(await self._database.write(work))
 
     async def extend(self, principal: Principal, workload_id: UUID, asked: ExtendRequest) -> None:
-        """Change a session's time limit: up to what the pool and the asker's policy allow; for an admin to any."""
+        """Change a session's time limit: up to what its pool and its policy allow; for an admin to any."""
         if (asked.time is None) == (asked.by is None):
             raise InvalidInput("say either how long it may take in all (time) or how much longer (by)")
 
@@ -165,7 +165,7 @@ class Intake:
             limit = extended(row.name, row.time_limit_seconds, asked)
             pool = await pools.by_name(connection, row.pool)
             assert pool is not None
-            longest = longest_time(pool.policy, await policy_for(connection, principal))
+            longest = longest_time(pool.policy, await policy_for(connection, workload.access_key))
             if not principal.is_admin and (refused := too_long(limit, longest)) is not None:
                 raise refused
             if limit != row.time_limit_seconds:
