@@ -37,6 +37,10 @@ CHANGES: list[tuple[str, str, dict[str, Any] | None, str]] = [
     ("POST", "/api/nodes/n1/drain", None, "drain node n1"),
     ("POST", "/api/nodes/n1/resume", None, "resume node n1"),
     ("DELETE", "/api/nodes/n1", None, "remove node n1"),
+    ("POST", "/api/pools", {"name": "lab"}, "create pool lab"),
+    ("DELETE", "/api/pools/lab", None, "remove pool lab"),
+    ("PUT", "/api/quotas/project/default", {"limits": {"cpu": 1}}, "change quota project default/default"),
+    ("POST", "/api/quotas/project/default/revert", {}, "revert quota project default/default"),
     ("POST", "/api/join-tokens", {"name": "n2"}, "create join-token n2"),
 ]
 
@@ -65,6 +69,32 @@ async def test_every_administrative_change_leaves_one_row_and_no_secret(world: W
     everything = json.dumps(await rows(world, "?limit=1000"))
     for secret in ("open sesame", "open barley", token, made.json()["secret"], "hash"):
         assert secret not in everything
+
+
+@on_sqlite
+async def test_what_is_done_to_the_work_of_others_leaves_a_row_and_to_ones_own_none(world: World):
+    ada, admin = await world.user("ada"), await world.admin()
+    web = await world.submit(ada, name="web", kind="deployment")
+    job = await world.submit(ada, name="job", time=60)
+    before = await rows(world)
+    asked: list[tuple[dict[str, str], str, str, dict[str, int] | None]] = [
+        (ada, "POST", f"{web}/scale", {"replicas": 2}),
+        (ada, "POST", f"{job}/extend", {"by": 60}),
+        (admin, "POST", f"{web}/scale", {"replicas": 3}),
+        (admin, "POST", f"{job}/extend", {"by": 60}),
+        (admin, "DELETE", f"{job}?keep=true&force=true", None),
+        (ada, "DELETE", web, None),
+    ]
+    for headers, method, path, body in asked:
+        answer = await world.client.request(method, f"/api/workloads/{path}", json=body, headers=headers)
+        assert answer.status_code < 300, answer.text
+    new = [row for row in await rows(world) if row not in before]
+    assert [(row["username"], row["action"], row["noun"], row["object"]) for row in new] == [
+        ("admin", "cancel", "workload", f"job ({job})"),
+        ("admin", "extend", "workload", f"job ({job})"),
+        ("admin", "scale", "workload", f"web ({web})"),
+    ]
+    assert (new[0]["after"], new[2]["before"], new[2]["after"]) == ({"force": True}, {"replicas": 2}, {"replicas": 3})
 
 
 @on_sqlite
