@@ -3,6 +3,9 @@
 import base64
 from typing import Any
 
+import pytest
+
+from mooring.intake import acting
 from mooring.model.tenants import Role
 from tests.api.world import World
 from tests.store.databases import on_sqlite
@@ -161,3 +164,18 @@ async def test_a_keypair_ends_with_the_membership_whatever_its_owner_does(world:
     await world.client.delete("/api/projects/vision/members/ada", headers=admin)
     assert (await world.client.patch(path, json={"active": True}, headers=ada)).json()["active"]
     assert await status(world, by_keypair, path="/api/quotas") == 401
+
+
+async def test_work_for_a_keypair_that_goes_at_the_same_moment_is_told_to_come_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(acting, "_KNOWN_SECONDS", 60.0)
+    ada, admin = await world.user("ada"), await world.admin()
+    work = {"containers": [{"image": "nginx"}]}
+    # Refused for its pool, so that the keypair that would carry it is known for a moment and has no work.
+    unknown = await world.client.post("/api/workloads", json=work | {"pool": "nowhere"}, headers=ada)
+    assert unknown.status_code == 422
+    [carrying] = (await world.client.get("/api/keypairs?user=ada", headers=admin)).json()
+    assert await status(world, admin, "DELETE", f"/api/keypairs/{carrying['access_key']}") == 204
+    answer = await world.client.post("/api/workloads", json=work, headers=ada)
+    assert (answer.status_code, answer.json()["code"]) == (409, "overtaken")
