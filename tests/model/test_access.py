@@ -65,6 +65,7 @@ TABLE = """
     SEE_DOMAIN       opdf   opd           opd            opd
     CHANGE_DOMAIN    opdf   -             -              -
     SEE_CLUSTER      opdf   opdf          opdf           opdf
+    SEE_POOL_ACCESS  opdf   -             -              -
     CHANGE_POOLS     opdf   -             -              -
     CHANGE_NODES     opdf   -             -              -
     SEE_POLICIES     opdf   -             -              -

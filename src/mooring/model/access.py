@@ -29,6 +29,7 @@ class Action(StrEnum):
     SEE_QUOTA = "see a quota and its use"
     CHANGE_QUOTA = "change quotas"
     SEE_CLUSTER = "see pools and nodes"
+    SEE_POOL_ACCESS = "see who may use a pool"
     CHANGE_POOLS = "change pools and who may use them"
     CHANGE_NODES = "change nodes and let new ones join"
     SEE_POLICIES = "see policies"
@@ -70,6 +71,7 @@ _GRANTED: dict[Action, frozenset[_Standing]] = {
     Action.SEE_QUOTA: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN, _Standing.OWNER, _Standing.MEMBER}),
     Action.CHANGE_QUOTA: frozenset({_Standing.DOMAIN_ADMIN}),
     Action.SEE_CLUSTER: frozenset({_Standing.ANYBODY}),
+    Action.SEE_POOL_ACCESS: _NOBODY,
     Action.CHANGE_POOLS: _NOBODY,
     Action.CHANGE_NODES: _NOBODY,
     Action.SEE_POLICIES: _NOBODY,
