@@ -10,7 +10,10 @@ from mooring.model.errors import MooringError, NotAllowed, NotFound
     ("error", "hint"),
     [
         (NotAllowed("you may not change users; your role is user"), "mooring whoami"),
-        (NotAllowed("private sessions need the right", code="right-missing"), "a policy with that right"),
+        (
+            NotAllowed("the right 'private' is needed for private sessions", code="right-missing"),
+            "a policy with that right",
+        ),
         (NotAllowed("priority 90 is above the 50", code="priority-too-high"), "--priority"),
         (NotAllowed("pool 'lab' is for others", code="pool-not-allowed"), "mooring free"),
         (NotAllowed("this keypair is good for looking only", code="keypair-scope"), None),
