@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -224,8 +224,8 @@ def test_requests_and_answers_do_not_show_their_secrets():
         api.UserChange(password=secret),
         api.Token(access_token=secret, expires_in=1),
         api.JoinToken(token=secret, name="n1", pool="default", expires_at=now),
-        tenants.KeypairCreated.model_construct(secret=secret),
-        api.UserCreated.model_construct(password=secret),
+        cast(Any, tenants.KeypairCreated).model_construct(secret=secret),
+        cast(Any, api.UserCreated).model_construct(password=secret),
         Login(username="ada", token=secret, obtained_at=0, expires_at=1),
     ]
     for one in carrying:
