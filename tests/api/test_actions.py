@@ -5,11 +5,14 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+from sqlalchemy import select, text
+
 from mooring import clock
-from mooring.store import pools
+from mooring.store import pools, tables
 from mooring.store.engine import Connection
 from tests.api.world import World
-from tests.store.databases import on_sqlite
+from tests.store.databases import on_postgresql, on_sqlite
 
 # What is asked for, and the row that it leaves.
 CHANGES: list[tuple[str, str, dict[str, Any] | None, str]] = [
@@ -37,6 +40,10 @@ CHANGES: list[tuple[str, str, dict[str, Any] | None, str]] = [
     ("POST", "/api/nodes/n1/drain", None, "drain node n1"),
     ("POST", "/api/nodes/n1/resume", None, "resume node n1"),
     ("DELETE", "/api/nodes/n1", None, "remove node n1"),
+    ("POST", "/api/pools", {"name": "lab"}, "create pool lab"),
+    ("DELETE", "/api/pools/lab", None, "remove pool lab"),
+    ("PUT", "/api/quotas/project/default", {"limits": {"cpu": 1}}, "change quota project default/default"),
+    ("POST", "/api/quotas/project/default/revert", {}, "revert quota project default/default"),
     ("POST", "/api/join-tokens", {"name": "n2"}, "create join-token n2"),
 ]
 
@@ -65,6 +72,32 @@ async def test_every_administrative_change_leaves_one_row_and_no_secret(world: W
     everything = json.dumps(await rows(world, "?limit=1000"))
     for secret in ("open sesame", "open barley", token, made.json()["secret"], "hash"):
         assert secret not in everything
+
+
+@on_sqlite
+async def test_what_is_done_to_the_work_of_others_leaves_a_row_and_to_ones_own_none(world: World):
+    ada, admin = await world.user("ada"), await world.admin()
+    web = await world.submit(ada, name="web", kind="deployment")
+    job = await world.submit(ada, name="job", time=60)
+    before = await rows(world)
+    asked: list[tuple[dict[str, str], str, str, dict[str, int] | None]] = [
+        (ada, "POST", f"{web}/scale", {"replicas": 2}),
+        (ada, "POST", f"{job}/extend", {"by": 60}),
+        (admin, "POST", f"{web}/scale", {"replicas": 3}),
+        (admin, "POST", f"{job}/extend", {"by": 60}),
+        (admin, "DELETE", f"{job}?keep=true&force=true", None),
+        (ada, "DELETE", web, None),
+    ]
+    for headers, method, path, body in asked:
+        answer = await world.client.request(method, f"/api/workloads/{path}", json=body, headers=headers)
+        assert answer.status_code < 300, answer.text
+    new = [row for row in await rows(world) if row not in before]
+    assert [(row["username"], row["action"], row["noun"], row["object"]) for row in new] == [
+        ("admin", "cancel", "workload", f"job ({job})"),
+        ("admin", "extend", "workload", f"job ({job})"),
+        ("admin", "scale", "workload", f"web ({web})"),
+    ]
+    assert (new[0]["after"], new[2]["before"], new[2]["after"]) == ({"force": True}, {"replicas": 2}, {"replicas": 3})
 
 
 @on_sqlite
@@ -106,6 +139,49 @@ async def test_a_pool_goes_back_to_what_it_was_before_the_first_change(world: Wo
     assert await profile() == "spread"
     future = await world.client.post("/api/pools/default/revert", json={"version": 9}, headers=admin)
     assert (future.status_code, future.json()["code"]) == (422, "invalid-version")
+
+
+@on_postgresql
+@pytest.mark.parametrize(
+    ("path", "first", "second"),
+    [
+        ("/api/pools/default", {"profile": "pack"}, {"ageing_seconds": 60}),
+        ("/api/policies/small", {"rules": {"max_sessions": 3}}, {"rules": {"max_priority": 50}}),
+    ],
+)
+async def test_of_two_changes_at_once_both_count(
+    world: World, path: str, first: dict[str, Any], second: dict[str, Any]
+):
+    admin, database = await world.admin(), world.services.database
+    await world.client.post("/api/policies", json={"name": "small"}, headers=admin)
+    table = tables.pools if "pools" in path else tables.policies
+    async with database.engine.begin() as connection:
+        # Whoever changes it waits here, so that both have begun when the first goes on.
+        await connection.execute(select(table.c.id).with_for_update())
+        changes = [asyncio.create_task(world.client.patch(path, json=one, headers=admin)) for one in (first, second)]
+        async with database.engine.connect() as watching:
+            waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+            while (await watching.execute(waiting)).scalar_one() < len(changes):
+                await watching.rollback()
+    for answer in await asyncio.gather(*changes):
+        assert answer.status_code < 300, answer.text
+    found = (await world.client.get(path, headers=admin)).json()
+    for asked in (first, second):
+        shown, wanted = (found["rules"], asked["rules"]) if "rules" in asked else (found, asked)
+        assert {name: shown[name] for name in wanted} == wanted
+
+
+async def test_a_pool_takes_its_guarantees_along(world: World):
+    admin, client = await world.admin(), world.client
+    for guaranteed in (True, False):
+        assert (await client.post("/api/pools", json={"name": "lab"}, headers=admin)).status_code == 201
+        if guaranteed:
+            share = {"guaranteed": {"cpu": 4}, "pool": "lab"}
+            assert (await client.put("/api/quotas/project/default", json=share, headers=admin)).status_code == 200
+            await client.post("/api/pools/lab/access", json={"project": "default"}, headers=admin)
+            assert (await client.delete("/api/pools/lab", headers=admin)).status_code == 204
+    assert (await client.get("/api/quotas/project/default", headers=admin)).json()["guarantees"] == []
+    assert (await client.get("/api/pools/lab/access", headers=admin)).json() == []
 
 
 @on_sqlite

@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, cast
 
 import pytest
 
+from mooring.client.credentials import Login
+from mooring.wire import api, tenants
 from mooring.wire.fields import MAX_BODY_BYTES
 from tests.api.world import World
 from tests.store.databases import on_sqlite
@@ -209,3 +212,21 @@ async def test_a_login_survives_odd_characters(world: World):
             "/api/auth/login", content=content, headers={"Content-Type": "application/json"}
         )
         assert answer.status_code == status
+
+
+def test_requests_and_answers_do_not_show_their_secrets():
+    secret = "open sesame"
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    carrying = [
+        api.LoginRequest(username="ada", password=secret),
+        api.PasswordChange(old_password=secret, new_password=secret),
+        api.UserRequest(username="ada", password=secret),
+        api.UserChange(password=secret),
+        api.Token(access_token=secret, expires_in=1),
+        api.JoinToken(token=secret, name="n1", pool="default", expires_at=now),
+        cast(Any, tenants.KeypairCreated).model_construct(secret=secret),
+        cast(Any, api.UserCreated).model_construct(password=secret),
+        Login(username="ada", token=secret, obtained_at=0, expires_at=1),
+    ]
+    for one in carrying:
+        assert secret not in repr(one), type(one)

@@ -3,6 +3,9 @@
 import base64
 from typing import Any
 
+import pytest
+
+from mooring.intake import acting
 from mooring.model.tenants import Role
 from tests.api.world import World
 from tests.store.databases import on_sqlite
@@ -148,3 +151,31 @@ async def test_a_keypair_in_a_project_that_its_user_is_no_member_of_is_refused(w
     for project, code in (("vision", 409), ("nowhere", 404)):
         answer = await world.client.post("/api/keypairs", json={"project": project}, headers=ada)
         assert (project, answer.status_code) == (project, code)
+
+
+@on_sqlite
+async def test_a_keypair_ends_with_the_membership_whatever_its_owner_does(world: World):
+    ada, admin = await world.user("ada"), await world.admin()
+    await world.client.post("/api/projects", json={"name": "vision"}, headers=admin)
+    await world.client.post("/api/projects/vision/members", json={"username": "ada"}, headers=admin)
+    made, by_keypair = await make(world, ada, project="vision")
+    path = f"/api/keypairs/{made['access_key']}"
+    assert await status(world, by_keypair, path="/api/quotas") == 200
+    await world.client.delete("/api/projects/vision/members/ada", headers=admin)
+    assert (await world.client.patch(path, json={"active": True}, headers=ada)).json()["active"]
+    assert await status(world, by_keypair, path="/api/quotas") == 401
+
+
+async def test_work_for_a_keypair_that_goes_at_the_same_moment_is_told_to_come_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(acting, "_KNOWN_SECONDS", 60.0)
+    ada, admin = await world.user("ada"), await world.admin()
+    work = {"containers": [{"image": "nginx"}]}
+    # Refused for its pool, so that the keypair that would carry it is known for a moment and has no work.
+    unknown = await world.client.post("/api/workloads", json=work | {"pool": "nowhere"}, headers=ada)
+    assert unknown.status_code == 422
+    [carrying] = (await world.client.get("/api/keypairs?user=ada", headers=admin)).json()
+    assert await status(world, admin, "DELETE", f"/api/keypairs/{carrying['access_key']}") == 204
+    answer = await world.client.post("/api/workloads", json=work, headers=ada)
+    assert (answer.status_code, answer.json()["code"]) == (409, "overtaken")

@@ -8,8 +8,10 @@ from sqlalchemy import select
 
 from mooring.clock import now
 from mooring.model.lifecycle import TaskStatus
+from mooring.model.tenants import Role
 from mooring.store.tables import admin_actions
 from tests.api.world import World
+from tests.store.databases import on_sqlite
 
 
 def lines(answer: Any) -> dict[tuple[str, str], dict[str, Any]]:
@@ -76,6 +78,52 @@ async def test_only_those_who_may_change_quotas_and_each_change_is_recorded(worl
         [action] = (await connection.execute(select(admin_actions).where(admin_actions.c.noun == "quota"))).all()
     assert (action.username, action.noun, action.object) == ("admin", "quota", "user ada")
     assert (action.before["limits"], action.after["limits"]) == ({}, {"cpu": "1"})
+
+
+async def test_every_quota_goes_back_to_what_it_was(world: World):
+    admin, client, path = await world.admin(), world.client, "/api/quotas/project/default"
+    await client.put(path, json={"limits": {"cpu": 4, "memory": "1Gi"}}, headers=admin)
+    await client.put(path, json={"guaranteed": {"cpu": 2}, "pool": "default"}, headers=admin)
+    soon = (now() + timedelta(hours=1)).isoformat()
+    await client.put(path, json={"limits": {"cpu": 9}, "until": soon}, headers=admin)
+    assert (await client.put(path, json={"limits": {"cpu": None, "gpu": 1}}, headers=admin)).status_code == 200
+
+    async def reverted(**body: int) -> tuple[dict[str, str], dict[str, str]]:
+        answer = await client.post(f"{path}/revert", json=body, headers=admin)
+        assert answer.status_code == 200, answer.text
+        found = answer.json()
+        return (
+            {line["slot"]: line["limit"] for line in found["quotas"] if line["limit"] is not None},
+            {share["slot"]: share["guaranteed"] for share in found["guarantees"]},
+        )
+
+    assert await reverted() == ({"cpu": "9", "memory": "1Gi"}, {"cpu": "2"})
+    assert await reverted(version=2) == ({"cpu": "4", "memory": "1Gi"}, {})
+    assert await reverted(version=1) == ({}, {})
+    refused = await client.post(f"{path}/revert", json={"version": 8}, headers=admin)
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid-version")
+    async with world.services.database.read() as connection:
+        rows = await connection.execute(select(admin_actions.c.action, admin_actions.c.version))
+        found = [tuple(row) for row in rows if row.version is not None and row.version > 1]
+    changes = [("change", version) for version in range(2, 6)]
+    assert found == [*changes, *(("revert", version) for version in range(6, 9))]
+
+
+@on_sqlite
+async def test_a_name_that_another_domain_has_too_means_ones_own(world: World):
+    await world.user("uma", project="vision")
+    frank = await world.user("frank", domain="beta", project="vision", role=Role.DOMAIN_ADMIN)
+    path = "/api/quotas/project/vision"
+    assert (await world.client.put(path, json={"limits": {"cpu": 1}}, headers=frank)).status_code == 200
+    ambiguous = await world.client.get(path, headers=await world.admin())
+    assert (ambiguous.status_code, ambiguous.json()["code"]) == (422, "ambiguous-name")
+
+
+@pytest.mark.parametrize("scope", ["keypair", "user", "project", "domain"])
+async def test_what_cannot_be_a_name_names_no_tenant(world: World, scope: str):
+    for name in ("a%00b", "%F0%9F%90%99", "x" * 300):
+        answer = await world.client.get(f"/api/quotas/{scope}/{name}", headers=await world.admin())
+        assert answer.status_code == 404, answer.text
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,17 @@
 """Every role at real routes: 200 to who may, 403 to who sees but may not, 404 to who may not even see."""
 
 import json
-from typing import Any
+import re
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, cast
 
+from mooring.api.app import create_app
+from mooring.api.services import Services
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.tenants import Role
 from tests.api.streams import streaming
+from tests.api.test_keypairs import basic
 from tests.api.world import World, real_pool_takes_containers
 from tests.store.databases import on_sqlite
 
@@ -25,6 +31,7 @@ SEEING = {"uma", "paul", "dora", "admin"}
 
 READS = [
     "/api/workloads/{id}",
+    "/api/workloads/{id}/tasks",
     "/api/workloads/{id}/history",
     "/api/workloads/{id}/explanation",
     "/api/workloads/{id}/logs",
@@ -33,47 +40,146 @@ READS = [
     "/api/events?workload={id}",
 ]
 
-# Statuses by role; {who} makes names that are new.
+# Statuses of each route by who asks; `read` and `work` are keypairs of the admin with these scopes. {who} makes names
+# that are new, {web} and {job} are work of uma's, {key} is her keypair.
 ROUTES = """
-    route                                      body                                          admin dora paul uma frank
-    GET    /api/domains/default                -                                             200   200  200  200 404
-    PATCH  /api/domains/default                {"active":true}                               200   403  403  403 404
-    DELETE /api/domains/default                -                                             409   403  403  403 404
-    POST   /api/domains                        {"name":"d-{who}"}                            201   403  403  403 403
-    GET    /api/projects/vision?domain=default -                                             200   200  200  200 404
-    GET    /api/projects/speech?domain=default -                                             200   200  404  404 404
-    PATCH  /api/projects/vision?domain=default {"active":true}                               200   200  403  403 404
-    PATCH  /api/projects/vision?domain=default {"policy":""}                                 200   403  403  403 404
-    DELETE /api/projects/vision?domain=default -                                             409   409  403  403 404
-    POST   /api/projects                       {"name":"p-{who}","domain":"default"}         201   201  403  403 404
-    GET    /api/projects/vision/members?domain=default -                                     200   200  200  403 404
-    POST   /api/projects/vision/members?domain=default {"username":"vic"}                    200   200  200  403 404
-    DELETE /api/projects/vision/members/sam?domain=default -                                 404   404  404  403 404
-    GET    /api/users                          -                                             200   200  403  403 200
-    GET    /api/users/uma                      -                                             200   200  404  200 404
-    PATCH  /api/users/uma                      {"os_user":"uma1"}                            200   200  404  403 404
-    PATCH  /api/users/admin                    {"os_user":"root"}                            200   403  404  404 404
-    PATCH  /api/users/vic                      {"role":"admin"}                              200   403  404  404 404
-    POST   /api/users                          {"username":"u-{who}","domain":"default"}     201   201  403  403 404
-    POST   /api/users                          {"username":"a-{who}","role":"admin"}         201   403  403  403 403
-    DELETE /api/users/uma                      -                                             409   409  404  403 404
-    GET    /api/keypairs?user=uma              -                                             200   200  404  200 404
-    GET    /api/keypairs?everyone=true         -                                             200   200  403  403 200
-    POST   /api/keypairs                       {"user":"uma"}                                201   201  404  201 404
-    POST   /api/keypairs                       {"user":"admin"}                              201   403  404  404 404
-    GET    /api/policies                       -                                             200   403  403  403 403
-    POST   /api/policies                       {"name":"rules-{who}"}                        201   403  403  403 403
-    GET    /api/actions                        -                                             200   403  403  403 403
-    GET    /api/audit                          -                                             200   403  403  403 403
-    POST   /api/nodes/n1/drain                 -                                             200   403  403  403 403
-    POST   /api/join-tokens                    {"name":"j-{who}"}                            201   403  403  403 403
-    PATCH  /api/pools/default                  {"profile":"pack"}                            204   403  403  403 403
-    GET    /api/pools/default/access           -                                             200   403  403  403 403
-    POST   /api/pools/default/access           {"project":"vision","domain":"default"}       204   403  403  403 403
-    GET    /api/pools                          -                                             200   200  200  200 200
-    GET    /api/nodes/n1                       -                                             200   200  200  200 200
+    admin dora paul uma  frank read work route
+    200   200  200  200  200   200  200  GET    /api/domains
+    201   403  403  403  403   403  403  POST   /api/domains {"name":"d-{who}"}
+    200   200  200  200  404   200  200  GET    /api/domains/default
+    200   403  403  403  404   403  403  PATCH  /api/domains/default {"active":true}
+    409   403  403  403  404   403  403  DELETE /api/domains/default
+    200   200  200  200  200   200  200  GET    /api/projects
+    201   201  403  403  404   403  403  POST   /api/projects {"name":"p-{who}","domain":"default"}
+    200   200  200  200  404   200  200  GET    /api/projects/vision?domain=default
+    200   200  404  404  404   200  200  GET    /api/projects/speech?domain=default
+    200   200  403  403  404   403  403  PATCH  /api/projects/vision?domain=default {"active":true}
+    200   403  403  403  404   403  403  PATCH  /api/projects/vision?domain=default {"policy":""}
+    409   409  403  403  404   403  403  DELETE /api/projects/vision?domain=default
+    200   200  200  403  404   200  200  GET    /api/projects/vision/members?domain=default
+    200   200  200  403  404   403  403  POST   /api/projects/vision/members?domain=default {"username":"vic"}
+    404   404  404  403  404   403  403  DELETE /api/projects/vision/members/sam?domain=default
+    200   200  403  403  200   200  200  GET    /api/users
+    201   201  403  403  404   403  403  POST   /api/users {"username":"u-{who}","domain":"default"}
+    201   403  403  403  403   403  403  POST   /api/users {"username":"a-{who}","role":"admin"}
+    201   403  403  403  403   403  403  POST   /api/users {"username":"o-{who}","os_user":"postgres"}
+    200   200  404  200  404   200  200  GET    /api/users/uma
+    200   200  404  403  404   403  403  PATCH  /api/users/uma {"active":true}
+    200   403  404  403  404   403  403  PATCH  /api/users/uma {"os_user":"uma1"}
+    200   403  404  403  404   403  403  PATCH  /api/users/uma {"policy":""}
+    200   403  404  404  404   403  403  PATCH  /api/users/admin {"active":true}
+    200   403  404  404  404   403  403  PATCH  /api/users/vic {"role":"admin"}
+    409   409  404  403  404   403  403  DELETE /api/users/uma
+    200   200  404  200  404   200  200  GET    /api/keypairs?user=uma
+    200   200  403  403  200   200  200  GET    /api/keypairs?everyone=true
+    201   201  404  201  404   403  403  POST   /api/keypairs {"user":"uma"}
+    201   403  404  404  404   403  403  POST   /api/keypairs {"user":"admin"}
+    200   200  404  200  404   200  200  GET    /api/keypairs/{key}
+    200   200  404  200  404   403  403  PATCH  /api/keypairs/{key} {"active":true}
+    200   403  404  403  404   403  403  PATCH  /api/keypairs/{key} {"policy":""}
+    409   409  404  409  404   403  403  DELETE /api/keypairs/{key}
+    200   403  403  403  403   200  200  GET    /api/policies
+    201   403  403  403  403   403  403  POST   /api/policies {"name":"rules-{who}"}
+    200   403  403  403  403   200  200  GET    /api/policies/small
+    200   403  403  403  403   403  403  PATCH  /api/policies/small {"rules":{"max_tasks":9}}
+    200   403  403  403  403   403  403  POST   /api/policies/small/revert {"version":1}
+    404   403  403  403  403   403  403  DELETE /api/policies/nothing
+    200   200  200  200  200   200  200  GET    /api/quotas
+    200   200  404  200  404   200  200  GET    /api/quotas/user/uma
+    200   200  404  404  404   200  200  GET    /api/quotas/project/speech
+    200   200  200  200  404   200  200  GET    /api/quotas/domain/default
+    200   200  404  403  404   403  403  PUT    /api/quotas/user/uma {"limits":{"cpu":99}}
+    200   200  404  404  404   403  403  PUT    /api/quotas/project/speech {"limits":{"cpu":99}}
+    200   403  403  403  404   403  403  PUT    /api/quotas/domain/default {"limits":{"cpu":99}}
+    200   200  404  403  404   403  403  POST   /api/quotas/user/uma/revert {"version":1}
+    200   403  403  403  403   200  200  GET    /api/actions
+    200   403  403  403  403   200  200  GET    /api/audit
+    200   403  403  403  403   403  403  POST   /api/audit/repair
+    200   200  200  200  200   200  200  GET    /api/nodes
+    201   403  403  403  403   403  403  POST   /api/nodes $node
+    200   200  200  200  200   200  200  GET    /api/nodes/n1
+    200   403  403  403  403   403  403  POST   /api/nodes/n1/drain
+    200   403  403  403  403   403  403  POST   /api/nodes/n1/resume
+    404   403  403  403  403   403  403  DELETE /api/nodes/nowhere
+    201   403  403  403  403   403  403  POST   /api/join-tokens {"name":"j-{who}"}
+    200   200  200  200  200   200  200  GET    /api/pools
+    201   403  403  403  403   403  403  POST   /api/pools {"name":"pool-{who}"}
+    200   200  200  200  200   200  200  GET    /api/pools/default
+    204   403  403  403  403   403  403  PATCH  /api/pools/default {"profile":"pack"}
+    204   403  403  403  403   403  403  POST   /api/pools/default/revert {"version":1}
+    404   403  403  403  403   403  403  DELETE /api/pools/nowhere
+    200   403  403  403  403   200  200  GET    /api/pools/default/access
+    204   403  403  403  403   403  403  POST   /api/pools/default/access {"project":"vision","domain":"default"}
+    204   403  403  403  403   403  403  DELETE /api/pools/default/access?project=vision&domain=default
+    200   200  200  200  200   200  200  GET    /api/usage
+    200   200  200  200  200   200  200  GET    /api/usage/workloads
+    200   200  200  200  200   200  200  GET    /api/free
+    200   200  200  200  200   200  200  GET    /api/auth/me
+    200   200  200  200  200   403  403  POST   /api/auth/renew
+    200   200  200  200  200   200  200  GET    /api/events
+    200   200  200  200  404   200  200  GET    /api/events?workload={web}
+    200   200  200  200  200   200  200  GET    /api/workloads
+    200   200  200  403  200   200  200  GET    /api/workloads?everyone=true
+    202   202  202  202  202   403  202  POST   /api/workloads $work
+    202   202  202  202  202   403  202  POST   /api/workloads/batch $batch
+    200   200  200  200  200   200  200  POST   /api/workloads/dry-run $work
+    200   200  200  200  404   200  200  GET    /api/workloads/{web}
+    200   200  200  200  404   200  200  GET    /api/workloads/{web}/tasks
+    200   200  200  200  404   200  200  GET    /api/workloads/{web}/history
+    200   200  200  200  404   200  200  GET    /api/workloads/{web}/explanation
+    200   200  200  200  404   200  200  GET    /api/workloads/{web}/wait?timeout=0
+    200   200  200  200  404   200  200  GET    /api/workloads/{web}/logs
+    202   202  202  202  404   403  403  POST   /api/workloads/{web}/scale {"replicas":2}
+    200   200  200  200  404   403  403  POST   /api/workloads/{job}/extend {"by":60}
+    202   202  202  202  404   403  403  DELETE /api/workloads/{job}?keep=true
+    200   200  200  200  200   200  200  GET    /api/sessions
+    202   202  202  202  202   403  202  POST   /api/sessions {"image":"a"}
+    200   200  200  200  404   200  200  GET    /api/sessions/{job}
+    202   202  202  202  404   403  403  DELETE /api/sessions/{job}
+    200   200  200  200  200   200  200  GET    /api/deployment/list
+    202   202  202  202  202   403  202  POST   /api/deployment/deploy $deployment
+    200   200  200  200  404   200  200  GET    /api/deployment/status/{web}
+    202   202  202  202  404   403  403  POST   /api/deployment/scale/{web} {"replicas":1}
+    202   202  202  202  202   404  202  DELETE /api/deployment/web-{who}
 """
-ROLES = ["admin", "dora", "paul", "uma", "frank"]
+BODIES = {
+    "$work": {"containers": [{"image": "a"}]},
+    "$batch": {"workloads": [{"containers": [{"image": "a"}]}]},
+    "$node": {"name": "n-{who}", "simulated": True, "resources": {"cpu": 1}},
+    "$deployment": {"name": "web-{who}", "container_image": "a", "resources": {"cpu": 1, "memory": 512}},
+}
+# Open to all, about the password itself, or tested as a stream.
+APART = {
+    "GET /health",
+    "GET /ready",
+    "GET /metrics",
+    "POST /api/auth/login",
+    "POST /api/auth/password",
+    "GET /api/events/stream",
+}
+ROLES = ["admin", "dora", "paul", "uma", "frank", "read", "work"]
+
+
+@dataclass(frozen=True)
+class Row:
+    method: str
+    path: str
+    body: str
+    statuses: dict[str, int]
+
+    def sent(self, who: str) -> Any:
+        text = json.dumps(BODIES[self.body]) if self.body in BODIES else self.body or "null"
+        return json.loads(text.replace("{who}", who))
+
+
+def rows() -> list[Row]:
+    found = []
+    for line in ROUTES.strip().splitlines()[1:]:
+        words = line.split()
+        statuses = dict(zip(ROLES, map(int, words[: len(ROLES)]), strict=True))
+        method, path, *body = words[len(ROLES) :]
+        found.append(Row(method, path, "".join(body), statuses))
+    return found
 
 
 async def everybody(world: World) -> dict[str, Headers]:
@@ -149,14 +255,36 @@ async def _check_stream(world: World, headers: Headers, workload_id: str, *, see
 @on_sqlite
 async def test_each_role_gets_what_the_table_says_and_what_is_refused_changes_nothing(world: World):
     people = await everybody(world)
-    await umas_work(world, people["uma"])
+    for scope in ("read", "work"):
+        made = await world.client.post("/api/keypairs", json={"scope": scope}, headers=people["admin"])
+        people[scope] = basic(made.json()["access_key"], made.json()["secret"])
+    await world.client.post("/api/policies", json={"name": "small"}, headers=people["admin"])
+    web = await umas_work(world, people["uma"])
+    job = await world.submit(people["uma"], name="job", pool="real", time=60)
+    key = (await world.client.get("/api/keypairs", headers=people["uma"])).json()[0]["access_key"]
     before = await world.counts()
     for refused in (True, False):
-        for line in ROUTES.strip().splitlines()[1:]:
-            method, path, body, *statuses = line.split()
-            for name, status in zip(ROLES, map(int, statuses), strict=True):
+        for row in rows():
+            for name, status in row.statuses.items():
                 if (status >= 400) is refused:
-                    sent = None if body == "-" else json.loads(body.replace("{who}", name))
-                    answer = await world.client.request(method, path, json=sent, headers=people[name])
-                    assert (line.strip(), name, answer.status_code) == (line.strip(), name, status), answer.text
+                    path = row.path.format(web=web, job=job, key=key, who=name)
+                    answer = await world.client.request(row.method, path, json=row.sent(name), headers=people[name])
+                    assert (row.method, row.path, name, answer.status_code) == (row.method, row.path, name, status), (
+                        answer.text
+                    )
         assert (await world.counts() == before) is refused
+
+
+def test_every_operation_of_the_description_has_a_row():
+    described = create_app(cast(Services, SimpleNamespace(version="0"))).openapi()["paths"]
+    operations = {f"{method.upper()} {path}" for path, methods in described.items() for method in methods}
+    assert operations >= APART
+    assert {_operation(row, operations) for row in rows()} == operations - APART
+
+
+def _operation(row: Row, operations: set[str]) -> str:
+    """What a row asks for: the operation that its path fits, one without a name in it before others."""
+    asked = f"{row.method} {row.path.partition('?')[0]}"
+    fitting = [one for one in operations if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", one), asked)]
+    assert fitting, f"the API has no {asked}"
+    return min(fitting, key=lambda one: one.count("{"))

@@ -136,7 +136,7 @@ def test_where_nothing_listens_the_exit_code_says_so(anonymous: Mooring) -> None
 
 
 def test_users_are_added_listed_and_changed(server: FakeServer, mooring: Mooring) -> None:
-    added = mooring("user", "add", "ann", "--project", "vision", "--os-user", "annie")
+    added = mooring("user", "create", "ann", "--project", "vision", "--os-user", "annie")
     assert added.exit_code == 0, added.stderr
     assert "password: made-up-password" in added.stdout
     assert server.last("POST", "/api/users").body == {
@@ -145,8 +145,8 @@ def test_users_are_added_listed_and_changed(server: FakeServer, mooring: Mooring
         "project": "vision",
         "os_user": "annie",
     }
-    assert mooring("user", "add", "ann").exit_code == 1
-    assert mooring("user", "add", "Ann Smith").exit_code == 2
+    assert mooring("user", "create", "ann").exit_code == 1
+    assert mooring("user", "create", "Ann Smith").exit_code == 2
     lines = mooring("user", "list").stdout.splitlines()
     assert lines[0].split()[:3] == ["USER", "ROLE", "PROJECT"]
     assert [line.split()[0] for line in lines[1:]] == ["admin", "ann"]
@@ -154,14 +154,14 @@ def test_users_are_added_listed_and_changed(server: FakeServer, mooring: Mooring
 
 
 def test_only_what_is_given_changes_of_a_user(server: FakeServer, mooring: Mooring) -> None:
-    mooring("user", "add", "ann", "--password-stdin", typed="annas password\n")
+    mooring("user", "create", "ann", "--password-stdin", typed="annas password\n")
     assert server.passwords["ann"] == "annas password"
-    changed = mooring("user", "set", "ann", "--role", "admin", "--inactive")
+    changed = mooring("user", "change", "ann", "--role", "admin", "--inactive")
     assert changed.stdout == "ann: admin, inactive\n"
     assert server.last("PATCH", "/api/users/ann").body == {"role": "admin", "active": False}
-    mooring("user", "set", "ann", "--os-user", "")
+    mooring("user", "change", "ann", "--os-user", "")
     assert server.last("PATCH", "/api/users/ann").body == {"os_user": ""}
-    assert mooring("user", "set", "ann").exit_code == 2
+    assert mooring("user", "change", "ann").exit_code == 2
     assert mooring("user", "set", "bob", "--active").exit_code == 3
     assert mooring("user", "passwd", "ann", "--password-stdin", typed="another one\n").exit_code == 0
     assert server.passwords["ann"] == "another one"

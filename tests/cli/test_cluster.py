@@ -128,7 +128,7 @@ def test_a_pool_is_made_shown_and_removed(server: FakeServer, mooring: Mooring) 
 
 
 def test_pools_are_listed(mooring: Mooring) -> None:
-    lines = mooring("pools").stdout.splitlines()
+    lines = mooring("pool", "list").stdout.splitlines()
     assert lines[1].split() == ["default", "1", "process", "balanced", "fifo", "optimistic", "off"]
     assert lines[2].startswith("toy (simulated)")
     assert len(json.loads(mooring("pools", "-o", "json").stdout)["pools"]) == 2

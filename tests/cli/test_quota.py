@@ -43,4 +43,6 @@ def test_limits_of_a_tenant_are_set_for_good_or_for_a_time_and_taken_away(server
     assert server.last("PUT", path).body == {"guaranteed": {"gpu": "2"}, "pool": "default"}
     assert mooring("quota", "unset", "project", "vision", "gpu").exit_code == 0
     assert server.last("PUT", path).body == {"limits": {"gpu": None}}
+    assert mooring("quota", "revert", "project", "vision", "--version", "3").exit_code == 0
+    assert server.last("POST", f"{path}/revert").body == {"version": 3}
     assert mooring("quota", "set", "project", "vision", "gpu").exit_code == 2

@@ -246,6 +246,7 @@ class FakeServer:
             web.get("/api/quotas", self._quotas),
             web.get("/api/quotas/{scope}/{tenant}", self._quotas),
             web.put("/api/quotas/{scope}/{tenant}", self._quotas),
+            web.post("/api/quotas/{scope}/{tenant}/revert", self._quotas),
             web.post("/api/join-tokens", self._join_token),
             web.get("/health", self._health),
             web.get("/ready", self._ready),

@@ -8,7 +8,6 @@ import pytest
 from sqlalchemy import select
 
 from mooring.clock import now
-from mooring.intake import intake as intake_module
 from mooring.intake.intake import Intake
 from mooring.model.dependencies import Condition, Dependency, Fate
 from mooring.model.errors import Conflict, InvalidInput, NotFound
@@ -16,8 +15,9 @@ from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.policies import Policy
 from mooring.model.tenants import Principal, Role
 from mooring.model.workloads import Workload
-from mooring.store import tenants, users
+from mooring.store import keypairs, policies, tenants, users
 from mooring.store import workloads as store
+from mooring.store.actions import SERVER
 from mooring.store.engine import Connection
 from mooring.store.tables import dependencies
 from mooring.wire.api import WorkloadRequest
@@ -247,15 +247,19 @@ async def test_a_running_session_is_extended_from_its_start(harbour: Harbour):
 
 @on_sqlite
 async def test_a_time_limit_grows_up_to_what_is_allowed_and_for_an_admin_beyond(
-    harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+    harbour: Harbour,
 ):
-    async def an_hour(connection: Connection, principal: Principal) -> Policy:
-        return Policy(max_time_seconds=3600)
-
-    monkeypatch.setattr(intake_module, "policy_for", an_hour)
     intake = Intake(harbour.database)
     job = await submit(harbour, "job", time="30m")
-    user = replace(harbour.principal, role=Role.USER)
+
+    async def limit(connection: Connection) -> None:
+        await policies.create(connection, "an-hour", Policy(max_time_seconds=3600), actor=SERVER, now=now())
+        key = harbour.principal.access_key
+        await keypairs.change(connection, key, policy="an-hour", actor=SERVER, now=now())
+
+    await harbour.database.write(limit)
+    # It is the work's keypair that counts, not one that its owner comes with.
+    user = replace(harbour.principal, role=Role.USER, access_key="")
     await intake.extend(user, job, ExtendRequest(by="30m"))
     with pytest.raises(InvalidInput, match="1h1s is above the 1h") as refused:
         await intake.extend(user, job, ExtendRequest(by=1))

@@ -53,6 +53,7 @@ TABLE = """
     SUBMIT           opdf   o             o              o
     SEE_USER         opdf   opd           o              o
     CHANGE_USER      opdf   opd           -              -
+    MAP_ACCOUNT      opdf   -             -              -
     SEE_KEYPAIR      opdf   opd           o              o
     CHANGE_KEYPAIR   opdf   opd           o              o
     SEE_QUOTA        opdf   opd           op             o
@@ -64,6 +65,7 @@ TABLE = """
     SEE_DOMAIN       opdf   opd           opd            opd
     CHANGE_DOMAIN    opdf   -             -              -
     SEE_CLUSTER      opdf   opdf          opdf           opdf
+    SEE_POOL_ACCESS  opdf   -             -              -
     CHANGE_POOLS     opdf   -             -              -
     CHANGE_NODES     opdf   -             -              -
     SEE_POLICIES     opdf   -             -              -

@@ -78,6 +78,16 @@ def test_a_large_workload_of_high_priority_stops_small_ones_of_low_priority(comp
 
 
 @EITHER_WAY
+def test_who_is_behind_the_work_of_another_user_is_not_told_its_name(compiled: bool):
+    secret = with_(workload("secret").cpu(4).created(-1), user_id=id_of("another"))
+    waiting = [workload("s1").cpu(2), secret, workload("s3").priority(5).cpu(1)]
+    reason = run(FOUR_CORES, *waiting, compiled=compiled).decisions[2].reason
+    assert reason is not None
+    assert (reason.code, reason.details) == ("blocked", {"priority": 10})
+    assert "secret" not in reason.message
+
+
+@EITHER_WAY
 def test_a_node_that_may_take_no_more_tasks_lacks_room_as_well(compiled: bool):
     full = [node("n").cpu(8).tasks(2, at_most=2)]
     result = run(full, workload("first").cpu(1), workload("second").cpu(1).created(-1), compiled=compiled)

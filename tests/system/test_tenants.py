@@ -44,7 +44,7 @@ def test_a_domain_runs_itself_within_what_the_admin_gave_it(servers: Servers) ->
     admin = Person(server.url, servers.folder / "admin").login("admin", PASSWORD)
     admin.out("domain", "create", "research")
     admin.out("project", "create", "vision", "--domain", "research")
-    lead_password = admin.json("user", "add", "lead", "--domain", "research", "--role", "domain-admin")["password"]
+    lead_password = admin.json("user", "create", "lead", "--domain", "research", "--role", "domain-admin")["password"]
     policy = admin.json("policy", "create", "small", "--limit", "cpu=4", "--rule", "max_sessions=10")
     assert policy["rules"] == {"limits": {"cpu": "4"}, "max_sessions": 10}
     unknown = admin("policy", "create", "wrong", "--rule", "max_cpus=4")
@@ -52,7 +52,7 @@ def test_a_domain_runs_itself_within_what_the_admin_gave_it(servers: Servers) ->
     admin.out("project", "change", "vision", "--domain", "research", "--policy", "small")
 
     lead = Person(server.url, servers.folder / "lead").login("lead", lead_password)
-    ben_password = lead.json("user", "add", "ben", "--project", "vision")["password"]
+    ben_password = lead.json("user", "create", "ben", "--project", "vision")["password"]
     lead.out("project", "create", "speech")
     assert "project-admin" in lead.out("project", "add-member", "speech", "ben", "--role", "project-admin")
     assert [user["username"] for user in lead.json("user", "list")] == ["ben", "lead"]

@@ -100,7 +100,8 @@ async def _by_keypair(services: Services, access_key: str, secret: str) -> Login
         found = await keypairs.verified(connection, access_key, secret, now)
         if found is not None:
             standing = await tenants.standing(connection, found.user_id)
-    if found is None or standing is None or not standing.active:
+    # One that was switched on again does not bring back a membership that ended.
+    if found is None or standing is None or not standing.active or found.project_id not in standing.principal.projects:
         raise NotAuthenticated(
             "this keypair is not known, has ended, or its secret is another one", code="wrong-credentials"
         )

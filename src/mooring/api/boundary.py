@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mooring.api.errors import error_answer, refusal
 from mooring.model.errors import TooManyAttempts
 from mooring.model.names import shown
-from mooring.store.engine import is_temporary
+from mooring.store.engine import is_overtaken, is_temporary
 from mooring.store.ids import new_id
 from mooring.wire.fields import MAX_BODY_BYTES
 
@@ -73,6 +73,10 @@ class Boundary:
             if not started and is_temporary(error):
                 log.warning("The database does not answer", method=method, path=path, error=repr(error))
                 answer = error_answer(503, "unavailable", "the database does not answer; try again soon")
+            elif not started and is_overtaken(error):
+                log.warning("A request was overtaken by another", method=method, path=path, error=repr(error))
+                message = "what this is about was taken or removed at this very moment; look again, and try again"
+                answer = error_answer(409, "overtaken", message)
             else:
                 log.exception("A request failed", method=method, path=path)
                 if started:

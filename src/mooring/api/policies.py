@@ -51,6 +51,7 @@ async def change_policy(services: Served, admin: Admin, name: str, change: Polic
     named("policy", name)
 
     async def work(connection: Connection) -> NamedPolicy:
+        await policies.lock(connection, name)
         present = await policies.find(connection, name)
         policy = parse_policy({**policy_rules(present.policy), **change.rules})
         return await policies.change(connection, name, policy, actor=Actor.of(admin), now=services.now())

@@ -25,6 +25,7 @@ from mooring.wire.tenants import PoolAccessRequest, PoolAccessView, RevertReques
 router = APIRouter(prefix="/api/pools", tags=["pools"], responses=problems(401, 422, 503))
 
 Reader = Annotated[Principal, needs(Action.SEE_CLUSTER)]
+AccessReader = Annotated[Principal, needs(Action.SEE_POOL_ACCESS)]
 Admin = Annotated[Principal, needs(Action.CHANGE_POOLS)]
 
 
@@ -73,7 +74,7 @@ async def revert_pool(services: Served, admin: Admin, name: str, request: Revert
 
 
 @router.get("/{name}/access", operation_id="list_pool_access", responses=problems(403, 404, 422))
-async def list_access(services: Served, _admin: Admin, name: str) -> list[PoolAccessView]:
+async def list_access(services: Served, _reader: AccessReader, name: str) -> list[PoolAccessView]:
     """Who may use a pool that is not public."""
     async with services.database.read() as connection:
         found = await pool_access.of_pool(connection, named("pool", name))

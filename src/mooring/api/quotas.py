@@ -8,6 +8,7 @@ from mooring.api.access import Served, User
 from mooring.api.errors import problems
 from mooring.model.quotas import Scope
 from mooring.wire.quotas import QuotaChange, QuotaView, ScopeName
+from mooring.wire.tenants import RevertRequest
 
 router = APIRouter(prefix="/api/quotas", tags=["quotas"], responses=problems(401, 503))
 
@@ -28,3 +29,9 @@ async def of_tenant(services: Served, principal: User, scope: ScopeName, tenant:
 async def change(services: Served, principal: User, scope: ScopeName, tenant: str, request: QuotaChange) -> QuotaView:
     """Set or take away limits, for good or until a time, and what a project has for sure in a pool."""
     return await services.quotas.change(principal, Scope(scope), tenant, request)
+
+
+@router.post("/{scope}/{tenant}/revert", operation_id="revert_quota", responses=problems(400, 403, 404, 413, 422))
+async def revert(services: Served, principal: User, scope: ScopeName, tenant: str, request: RevertRequest) -> QuotaView:
+    """Give a tenant the quota of an earlier version back, as a new version; 1 is that before any change."""
+    return await services.quotas.revert(principal, Scope(scope), tenant, request.version)

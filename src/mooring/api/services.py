@@ -89,6 +89,8 @@ class Quotas(Protocol):
 
     async def change(self, principal: Principal, scope: Scope, ref: str, asked: QuotaChange) -> QuotaView: ...
 
+    async def revert(self, principal: Principal, scope: Scope, ref: str, version: int | None) -> QuotaView: ...
+
 
 class Logs(Protocol):
     def stream(self, task_id: UUID, node_id: UUID, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:

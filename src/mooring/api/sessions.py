@@ -69,7 +69,7 @@ async def get_session(services: Served, principal: User, ref: str) -> WorkloadDe
     return await detailed(services, principal, await find_workload(services, principal, ref, kind=Kind.SESSION))
 
 
-@router.delete("/{ref}", status_code=202, operation_id="cancel_session", responses=problems(404, 409))
+@router.delete("/{ref}", status_code=202, operation_id="cancel_session", responses=problems(403, 404, 409))
 async def cancel(
     services: Served,
     principal: User,

@@ -27,6 +27,8 @@ router = APIRouter(prefix="/api/users", tags=["tenants"], responses=problems(401
 async def create_user(services: Served, principal: User, new: UserRequest, response: Response) -> UserCreated:
     """Make a user. Without a password one is made up and shown in this answer only."""
     require(principal, Action.CHANGE_USER, Target(principal.domain_id, role=Role(new.role)))
+    if new.os_user:
+        require(principal, Action.MAP_ACCOUNT)
     made_up = new_password() if new.password is None else None
     password_hash = await services.passwords.hash(new.password or made_up or "")
 
@@ -123,5 +125,7 @@ async def _changeable(connection: Connection, principal: Principal, username: st
     found = await find_user(connection, principal, username, Action.CHANGE_USER)
     if change.role is not None:
         require(principal, Action.CHANGE_USER, Target(found.domain_id, role=Role(change.role)))
+    if change.os_user is not None:
+        require(principal, Action.MAP_ACCOUNT)
     if change.policy is not None:
         require(principal, Action.CHANGE_POLICIES)

@@ -60,7 +60,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for module in (
-    database,
     deploy,
     submit,
     run,

@@ -31,7 +31,7 @@ def _too_few_nodes(workload: WorkloadView, details: Details) -> str:
 
 
 def _no_nodes(workload: WorkloadView, details: Details) -> str:
-    return f"choose another with --pool (`mooring pools` lists them), or add nodes ({_add_nodes(workload)})"
+    return f"choose another with --pool (`mooring pool list` lists them), or add nodes ({_add_nodes(workload)})"
 
 
 def _too_little_room(workload: WorkloadView, details: Details) -> str:
@@ -72,7 +72,7 @@ def _other_runtime(workload: WorkloadView, details: Details) -> str:
         "container": "; without --image it runs as a process",
         "process": "; with --image it runs as a container",
     }.get(runtime, "")
-    return f"choose a pool whose nodes offer it with --pool (`mooring pools`){instead}"
+    return f"choose a pool whose nodes offer it with --pool (`mooring pool list`){instead}"
 
 
 def _not_ready(workload: WorkloadView, details: Details) -> str:

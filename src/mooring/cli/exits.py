@@ -47,6 +47,26 @@ class TimedOut(MooringError):
     code = "timeout"
 
 
+# Others say themselves what would help.
+_NOT_ALLOWED = {
+    "not-allowed": "`mooring whoami` shows who you are here; an administrator can do it, or change your role",
+    "right-missing": "ask an administrator for a policy with that right (`mooring policy create NAME --right RIGHT`)",
+    "priority-too-high": "ask for less with --priority, or an administrator for a policy that allows more",
+    "pool-not-allowed": "`mooring free` lists the pools that you may use; an administrator can give you access",
+}
+_LISTS = {
+    "workload": "ps -a",
+    "session": "session list",
+    "deployment": "ps -a",
+    "node": "nodes",
+    "pool": "pool list",
+    "domain": "domain list",
+    "project": "project list",
+    "user": "user list",
+    "keypair": "keypair list",
+    "policy": "policy list",
+}
+
 _BY_ERROR: tuple[tuple[type[MooringError], ExitCode], ...] = (
     (InvalidInput, ExitCode.USAGE),
     (NotFound, ExitCode.NOT_FOUND),
@@ -82,7 +102,9 @@ def _hint(error: MooringError) -> str | None:
     if isinstance(error, NotAuthenticated) and error.code != "wrong-credentials":
         return "log in with `mooring login`"
     if isinstance(error, NotAllowed):
-        return "`mooring whoami` shows who you are here; an administrator can change it with `mooring user set`"
+        return _NOT_ALLOWED.get(error.code)
     if isinstance(error, NotFound):
-        return "`mooring ps -a` lists your workloads, `mooring nodes` the nodes, `mooring pools` the pools"
+        noun = error.message.removeprefix("there is no ").partition(" ")[0]
+        lists = _LISTS.get(noun)
+        return f"`mooring {lists}` lists those that you may see" if lists else None
     return None

@@ -8,7 +8,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ class Login:
     """A token and how it was come by. Times are seconds since the epoch."""
 
     username: str
-    token: str
+    token: str = field(repr=False)
     obtained_at: float
     expires_at: float
     data_folder: str | None = None

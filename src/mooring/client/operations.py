@@ -12,6 +12,7 @@ from mooring.wire import pools as wire_pools
 from mooring.wire import sessions as sessions_wire
 from mooring.wire.explanation import Explanation
 from mooring.wire.quotas import QuotaChange, QuotaView
+from mooring.wire.tenants import RevertRequest
 
 WaitFor = Literal["ended", "running", "changed"]
 LONG_POLL_SECONDS = 25.0
@@ -280,6 +281,12 @@ def quota(scope: str, tenant: str) -> Operation[QuotaView]:
 
 def change_quota(scope: str, tenant: str, change: QuotaChange) -> Operation[QuotaView]:
     return Operation("PUT", f"/api/quotas/{segment(scope)}/{segment(tenant)}", QuotaView, body=change)
+
+
+def revert_quota(scope: str, tenant: str, *, version: int | None = None) -> Operation[QuotaView]:
+    """The quota of an earlier version again; without one, that before the last change."""
+    path = f"/api/quotas/{segment(scope)}/{segment(tenant)}/revert"
+    return Operation("POST", path, QuotaView, body=RevertRequest(version=version))
 
 
 def create_join_token(request: api.JoinTokenRequest) -> Operation[api.JoinToken]:

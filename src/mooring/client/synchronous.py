@@ -148,6 +148,7 @@ class Client:
     quotas = _sent(operations.quotas)
     quota = _sent(operations.quota)
     change_quota = _sent(operations.change_quota)
+    revert_quota = _sent(operations.revert_quota)
     create_join_token = _sent(operations.create_join_token)
 
     usage = _sent(accounting.usage)

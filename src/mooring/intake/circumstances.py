@@ -50,9 +50,9 @@ def of_project(found: ByProject, project: str | None) -> Circumstances:
     return circumstances
 
 
-async def policy_for(connection: Connection, principal: Principal) -> Policy:
-    """The innermost policy of a principal."""
-    return (await policies.policy_of(connection, principal.access_key)).innermost
+async def policy_for(connection: Connection, access_key: str) -> Policy:
+    """The innermost policy of a keypair."""
+    return (await policies.policy_of(connection, access_key)).innermost
 
 
 class Surroundings:

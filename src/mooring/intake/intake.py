@@ -27,12 +27,14 @@ from mooring.model.reasons import Reason
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
 from mooring.scheduling.admission import Validator
-from mooring.store import pools, submissions, time_limits, workloads
+from mooring.store import actions, pools, submissions, time_limits, workloads
+from mooring.store.actions import Actor, State
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database, is_taken
-from mooring.store.loading import lock_workloads
+from mooring.store.loading import LoadedWorkload, lock_workloads
 from mooring.store.narration import narrate
 from mooring.store.submissions import Answered, Key
+from mooring.store.types import as_uuid
 from mooring.store.views import workloads as views
 from mooring.store.workloads import NewWorkload
 from mooring.wire.api import BatchAccepted, WorkloadAccepted, WorkloadRequest
@@ -145,12 +147,15 @@ class Intake:
                 raise Conflict(f"deployment {workload.name!r} is {state} and cannot be scaled", code="already-ended")
             if workload.replicas == replicas:
                 return Applied()
+            await _record(
+                connection, principal, workload, "scale", {"replicas": workload.replicas}, {"replicas": replicas}
+            )
             return await workloads.scale(connection, workload_id, replicas, actor=str(principal.user_id), now=now())
 
         narrate(await self._database.write(work))
 
     async def extend(self, principal: Principal, workload_id: UUID, asked: ExtendRequest) -> None:
-        """Change a session's time limit: up to what the pool and the asker's policy allow; for an admin to any."""
+        """Change a session's time limit: up to what its pool and its policy allow; for an admin to any."""
         if (asked.time is None) == (asked.by is None):
             raise InvalidInput("say either how long it may take in all (time) or how much longer (by)")
 
@@ -165,10 +170,12 @@ class Intake:
             limit = extended(row.name, row.time_limit_seconds, asked)
             pool = await pools.by_name(connection, row.pool)
             assert pool is not None
-            longest = longest_time(pool.policy, await policy_for(connection, principal))
+            longest = longest_time(pool.policy, await policy_for(connection, workload.access_key))
             if not principal.is_admin and (refused := too_long(limit, longest)) is not None:
                 raise refused
             if limit != row.time_limit_seconds:
+                before, after = {"time": row.time_limit_seconds}, {"time": limit}
+                await _record(connection, principal, workload, "extend", before, after)
                 await time_limits.change(connection, workload, limit, actor=str(principal.user_id), now=now())
 
         await self._database.write(work)
@@ -183,6 +190,9 @@ class Intake:
         reason = Reason(code, f"{what} by {shown(principal.username)}", "user", "never")
 
         async def work(connection: Connection) -> Applied:
+            workload = (await lock_workloads(connection, [workload_id]))[workload_id]
+            before, after = {"status": workload.status.value}, {"force": force}
+            await _record(connection, principal, workload, "cancel" if keep else "remove", before, after)
             return await workloads.stop(
                 connection,
                 workload_id,
@@ -232,6 +242,17 @@ class Intake:
         for submission, outcome in zip(group, written.outcomes, strict=True):
             _settle(submission, outcome)
         self._hooks.written(written.accepted)
+
+
+async def _record(
+    connection: Connection, principal: Principal, workload: LoadedWorkload, action: str, before: State, after: State
+) -> None:
+    """What is done to the work of others is an administrative change."""
+    if as_uuid(workload.user_id) != principal.user_id:
+        object = f"{workload.name} ({workload.id})"
+        await actions.record(
+            connection, Actor.of(principal), action, "workload", object, now=now(), before=before, after=after
+        )
 
 
 async def _written(

@@ -80,6 +80,8 @@ class PoolAdmin:
 
 
 async def _found(connection: Connection, name: str) -> pools.Pool:
+    """The pool as it is, until the transaction ends: two changes at once both count."""
+    await pools.lock(connection, name)
     found = await pools.by_name(connection, name)
     if found is None:
         raise not_there(f"pool {name[:63]!r}")

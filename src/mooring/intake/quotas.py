@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mooring.clock import now
-from mooring.model.access import Action, require_seen
+from mooring.model.access import Action, may, not_there, require
 from mooring.model.errors import InvalidInput
 from mooring.model.quotas import Scope
 from mooring.model.slots import slot_type
@@ -15,8 +15,12 @@ from mooring.store import actions, quotas
 from mooring.store.actions import Actor
 from mooring.store.charges import ALL_POOLS
 from mooring.store.engine import Connection, Database
+from mooring.store.policies import earlier
+from mooring.store.quotas import State
 from mooring.store.views import quotas as views
 from mooring.wire.quotas import GuaranteeLine, QuotaChange, QuotaLine, QuotaView
+
+_NOUN = "quota"
 
 
 class QuotaAdmin:
@@ -30,31 +34,68 @@ class QuotaAdmin:
 
     async def of(self, principal: Principal, scope: Scope, ref: str) -> QuotaView:
         async with self._database.read() as connection:
-            found = await quotas.find(connection, scope, ref)
-            require_seen(principal, Action.SEE_QUOTA, found.target, f"{scope} {ref[:63]!r}")
+            found = await _find(connection, principal, scope, ref)
             return _shown(await views.view(connection, [found.tenant], now()))
 
     async def change(self, principal: Principal, scope: Scope, ref: str, asked: QuotaChange) -> QuotaView:
         change = _parsed(asked)
 
         async def work(connection: Connection) -> QuotaView:
-            found = await quotas.find(connection, scope, ref)
-            require_seen(principal, Action.CHANGE_QUOTA, found.target, f"{scope} {ref[:63]!r}")
+            found = await _changeable(connection, principal, scope, ref)
             before, after = await quotas.set_quota(connection, found, change, now())
-            if after != before:
-                await actions.record(
-                    connection,
-                    Actor.of(principal),
-                    "change",
-                    "quota",
-                    f"{scope} {found.name}",
-                    now=now(),
-                    before=before,
-                    after=after,
-                )
-            return _shown(await views.view(connection, [found.tenant], now()))
+            return await _recorded(connection, principal, found, "change", before, after)
 
         return await self._database.write(work)
+
+    async def revert(self, principal: Principal, scope: Scope, ref: str, version: int | None) -> QuotaView:
+        """The quota of an earlier version again; as it was before the last change if none is named."""
+
+        async def work(connection: Connection) -> QuotaView:
+            found = await _changeable(connection, principal, scope, ref)
+            present = await actions.latest_version(connection, _NOUN, _object(found))
+            wanted = earlier(version, present, f"the quota of {_object(found)}")
+            state = await actions.state_at(connection, _NOUN, _object(found), wanted)
+            if state is None:
+                raise not_there(f"record of version {wanted} of the quota of {_object(found)}")
+            before, after = await quotas.restore(connection, found, dict(state), now())
+            return await _recorded(connection, principal, found, "revert", before, after)
+
+        return await self._database.write(work)
+
+
+async def _find(connection: Connection, principal: Principal, scope: Scope, ref: str) -> quotas.Found:
+    """A tenant whose quota the principal may see; others of the name do not exist for it."""
+    return await quotas.find(connection, scope, ref, seen=lambda target: may(principal, Action.SEE_QUOTA, target))
+
+
+async def _changeable(connection: Connection, principal: Principal, scope: Scope, ref: str) -> quotas.Found:
+    found = await _find(connection, principal, scope, ref)
+    require(principal, Action.CHANGE_QUOTA, found.target)
+    return found
+
+
+async def _recorded(
+    connection: Connection, principal: Principal, found: quotas.Found, action: str, before: State, after: State
+) -> QuotaView:
+    """The quota as it is now; a change leaves its row. Versions count the changes of one tenant's quota."""
+    if after != before:
+        version = await actions.latest_version(connection, _NOUN, _object(found)) + 1
+        await actions.record(
+            connection,
+            Actor.of(principal),
+            action,
+            _NOUN,
+            _object(found),
+            now=now(),
+            before=before,
+            after=after,
+            version=version,
+        )
+    return _shown(await views.view(connection, [found.tenant], now()))
+
+
+def _object(found: quotas.Found) -> str:
+    return f"{found.tenant.scope} {found.name}"
 
 
 def _parsed(asked: QuotaChange) -> quotas.QuotaChange:

@@ -149,7 +149,7 @@ def _right(right: Right, circumstances: Circumstances, what: str) -> MooringErro
     if circumstances.principal.is_admin or right in circumstances.policy.rights:
         return None
     return NotAllowed(
-        f"{what} need the right {right.value!r}, which your policy does not give",
+        f"the right {right.value!r} is needed for {what}, and your policy does not give it",
         code="right-missing",
         details={"right": right.value},
     )

@@ -23,11 +23,13 @@ class Action(StrEnum):
     CHANGE_MEMBERS = "change the members of a project"
     SEE_USER = "see users"
     CHANGE_USER = "change users"
+    MAP_ACCOUNT = "choose the account that a user's processes run as"
     SEE_KEYPAIR = "see a keypair"
     CHANGE_KEYPAIR = "change keypairs"
     SEE_QUOTA = "see a quota and its use"
     CHANGE_QUOTA = "change quotas"
     SEE_CLUSTER = "see pools and nodes"
+    SEE_POOL_ACCESS = "see who may use a pool"
     CHANGE_POOLS = "change pools and who may use them"
     CHANGE_NODES = "change nodes and let new ones join"
     SEE_POLICIES = "see policies"
@@ -62,11 +64,14 @@ _GRANTED: dict[Action, frozenset[_Standing]] = {
     Action.CHANGE_MEMBERS: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN}),
     Action.SEE_USER: frozenset({_Standing.DOMAIN_ADMIN, _Standing.OWNER}),
     Action.CHANGE_USER: frozenset({_Standing.DOMAIN_ADMIN}),
+    # Accounts are those of the machines, which belong to no domain.
+    Action.MAP_ACCOUNT: _NOBODY,
     Action.SEE_KEYPAIR: frozenset({_Standing.DOMAIN_ADMIN, _Standing.OWNER}),
     Action.CHANGE_KEYPAIR: frozenset({_Standing.DOMAIN_ADMIN, _Standing.OWNER}),
     Action.SEE_QUOTA: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN, _Standing.OWNER, _Standing.MEMBER}),
     Action.CHANGE_QUOTA: frozenset({_Standing.DOMAIN_ADMIN}),
     Action.SEE_CLUSTER: frozenset({_Standing.ANYBODY}),
+    Action.SEE_POOL_ACCESS: _NOBODY,
     Action.CHANGE_POOLS: _NOBODY,
     Action.CHANGE_NODES: _NOBODY,
     Action.SEE_POLICIES: _NOBODY,

@@ -245,7 +245,7 @@ class Round:
 
     def _blocked(self, workload: Workload) -> Decision:
         blocker = self._blockers[workload.pool]
-        return Decision(workload, Outcome.WAITING, reason=behind(blocker))
+        return Decision(workload, Outcome.WAITING, reason=behind(blocker, workload))
 
 
 def kept_out(rejection: Rejection) -> Decision:
@@ -256,15 +256,19 @@ def _again_soon(rejection: Rejection, now: datetime) -> Rejection:
     return replace(rejection, awaits=replace(rejection.awaits, until=now))
 
 
-def behind(blocker: Workload) -> Reason:
-    """Why work is not tried: what is before it has to find room first."""
-    return Reason(
-        BLOCKED,
-        f"it is behind {blocker.name or blocker.id}, which waits for room",
-        "head_of_line",
-        "release",
-        {"blocker": str(blocker.id), "name": blocker.name},
-    )
+def behind(blocker: Workload, workload: Workload) -> Reason:
+    """Why work is not tried: what is before it has to find room first. Other people's workloads are not named."""
+    waits, details = "which waits for room", {"priority": blocker.priority}
+    if blocker.user_id != workload.user_id:
+        return Reason(
+            BLOCKED,
+            f"it is behind a workload of priority {blocker.priority}, {waits}",
+            "head_of_line",
+            "release",
+            details,
+        )
+    named = details | {"blocker": str(blocker.id), "name": blocker.name}
+    return Reason(BLOCKED, f"it is behind {blocker.name or blocker.id}, {waits}", "head_of_line", "release", named)
 
 
 def _lacks(decision: Decision) -> bool:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-from sqlalchemy import insert, select
+from sqlalchemy import func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.tenants import Principal
@@ -137,6 +137,13 @@ async def page(
         query = query.where(admin_actions.c.id < before_id)
     rows = await connection.execute(query.order_by(admin_actions.c.id.desc()).limit(limit))
     return [AdminAction(**row._mapping) for row in rows]
+
+
+async def latest_version(connection: AsyncConnection, noun: str, object: str) -> int:
+    """Of what has no version of its own: that of the last change, 1 where nobody changed it."""
+    this = (admin_actions.c.noun == noun) & (admin_actions.c.object == object)
+    found = await connection.execute(select(func.coalesce(func.max(admin_actions.c.version), 1)).where(this))
+    return int(found.scalar_one())
 
 
 async def state_at(connection: AsyncConnection, noun: str, object: str, version: int) -> State | None:

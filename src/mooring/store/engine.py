@@ -232,6 +232,12 @@ def is_taken(error: Exception) -> bool:
     return isinstance(error, IntegrityError) and "unique" in str(error.orig).lower()
 
 
+def is_overtaken(error: Exception) -> bool:
+    """True where a name was taken, or something referred to was removed, between a look and the write."""
+    refers = isinstance(error, IntegrityError) and "foreign key" in str(error.orig).lower()
+    return refers or is_taken(error)
+
+
 def _sqlite_transactions(engine: AsyncEngine, begin: str) -> None:
     # By default the driver opens no transaction before a SELECT, and read-modify-write loses updates without an error.
     @event.listens_for(engine.sync_engine, "connect")

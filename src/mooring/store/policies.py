@@ -82,6 +82,11 @@ async def create(connection: AsyncConnection, name: str, policy: Policy, *, acto
     return made
 
 
+async def lock(connection: AsyncConnection, name: str) -> None:
+    """From here on the policy is changed by this transaction alone."""
+    await connection.execute(select(policies.c.id).where(policies.c.name == name).with_for_update())
+
+
 async def find(connection: AsyncConnection, name: str) -> NamedPolicy:
     row = (await connection.execute(_policies().where(policies.c.name == name))).one_or_none()
     if row is None:
@@ -97,7 +102,7 @@ async def change(
     connection: AsyncConnection, name: str, policy: Policy, *, actor: Actor, now: datetime, action: str = "change"
 ) -> NamedPolicy:
     """Other rules in place of what was. Lowering a limit stops nothing that runs."""
-    await connection.execute(select(policies.c.id).where(policies.c.name == name).with_for_update())
+    await lock(connection, name)
     before = await find(connection, name)
     await connection.execute(
         update(policies)
@@ -114,6 +119,7 @@ async def revert(
     connection: AsyncConnection, name: str, version: int | None, *, actor: Actor, now: datetime
 ) -> NamedPolicy:
     """Back to the rules of an earlier version, the one before if none is named; that is a change of its own."""
+    await lock(connection, name)
     present = await find(connection, name)
     wanted = earlier(version, present.version, f"policy {name!r}")
     state = await actions.state_at(connection, "policy", name, wanted)

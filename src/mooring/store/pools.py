@@ -17,7 +17,7 @@ from mooring.model.pools import PoolPolicy
 from mooring.store import events
 from mooring.store.ids import new_id
 from mooring.store.inserts import insert_new
-from mooring.store.tables import join_tokens, nodes, pools, scale_requests, timeslots, workloads
+from mooring.store.tables import join_tokens, nodes, pools, scale_requests, tenant_resources, timeslots, workloads
 from mooring.store.types import AnyRow
 
 
@@ -59,6 +59,11 @@ async def all_pools(connection: AsyncConnection) -> list[Pool]:
         )
         for row in rows
     ]
+
+
+async def lock(connection: AsyncConnection, name: str) -> None:
+    """From here on the pool changes and goes by this transaction alone, and nothing new comes to belong to it."""
+    await connection.execute(select(pools.c.id).where(pools.c.name == name).with_for_update())
 
 
 async def by_name(connection: AsyncConnection, name: str) -> Pool | None:
@@ -110,16 +115,16 @@ async def _insert(
 async def remove(connection: AsyncConnection, pool: Pool, now: datetime) -> None:
     """Refused while nodes or workloads belong to it, ended ones included as long as they are kept.
 
-    Tokens to join it are good for nothing then, and go with it.
+    Tokens to join it are good for nothing then and go with it, as does what projects were guaranteed there.
     """
-    # Nothing can come to belong to it from here on.
-    await connection.execute(select(pools.c.id).where(pools.c.id == pool.id).with_for_update())
+    await lock(connection, pool.name)
     owned = {"nodes": nodes, "workloads": workloads, "timeslots": timeslots, "scale requests": scale_requests}
     for what, table in owned.items():
         found = await connection.scalar(select(table.c.id).where(table.c.pool_id == pool.id).limit(1))
         if found is not None:
             raise Conflict(f"pool {pool.name!r} still has {what}", code="pool-in-use", details={"pool": pool.name})
     await connection.execute(delete(join_tokens).where(join_tokens.c.pool_id == pool.id))
+    await connection.execute(delete(tenant_resources).where(tenant_resources.c.pool == pool.name))
     await connection.execute(delete(pools).where(pools.c.id == pool.id))
     await events.append(connection, [events.NewEvent("pool", pool.id, pool.version + 1, "removed")], now)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -70,6 +70,7 @@ _USED = Statement(
 )
 _COUNTED = frozenset({SESSIONS, PRIVATE_SESSIONS})
 _LARGEST = 2**63 - 1
+_TABLES = {Scope.KEYPAIR: keypairs, Scope.USER: users, Scope.PROJECT: projects, Scope.DOMAIN: domains}
 _rows = tenant_resources.c
 
 
@@ -139,18 +140,25 @@ class Found:
 
     tenant: Tenant
     name: str
+    """A project with its domain before it."""
     target: Target
 
 
-async def find(connection: AsyncConnection, scope: Scope, ref: str) -> Found:
-    """A keypair by its access key, another tenant by its id or its name."""
-    rows = list(await connection.execute(_named(scope, ref)))
-    if not rows:
+async def find(
+    connection: AsyncConnection, scope: Scope, ref: str, *, seen: Callable[[Target], bool] = lambda _: True
+) -> Found:
+    """A keypair by its access key, another tenant by its id or its name, among those that are `seen`."""
+    rows = await connection.execute(_named(scope, ref)) if ref.isprintable() else ()
+    found = [
+        Found(Tenant(scope, str(id)), name, Target(domain_id, project_id, user_id))
+        for id, name, domain_id, project_id, user_id in rows
+        if seen(Target(domain_id, project_id, user_id))
+    ]
+    if not found:
         raise not_there(f"{scope} {ref[:63]!r}")
-    if len(rows) > 1:
+    if len(found) > 1:
         raise InvalidInput(f"several domains have a {scope} {ref[:63]!r}: name it by its id", code="ambiguous-name")
-    id, name, domain_id, project_id, user_id = rows[0]
-    return Found(Tenant(scope, str(id)), name, Target(domain_id, project_id, user_id))
+    return found[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +181,7 @@ async def set_quota(
 ) -> tuple[State, State]:
     """Change what a tenant may use, and what it has for sure: the quota before and after. What runs is left alone."""
     await _check(connection, found.tenant, change, now)
-    before = await state(connection, found.tenant)
+    before = await _locked_state(connection, found.tenant)
     for slot, limit in sorted(change.limits.items()):
         if change.until is not None:
             values = {"override_limit": limit, "override_until": change.until}
@@ -184,12 +192,56 @@ async def set_quota(
         await _put(connection, found.tenant, ALL_POOLS, slot, values)
     for slot, amount in sorted(change.guaranteed.items()):
         await _put(connection, found.tenant, change.pool, slot, {"guaranteed": amount or 0})
+    return before, await _told_of(connection, found, before, now)
+
+
+async def restore(connection: AsyncConnection, found: Found, wanted: State, now: datetime) -> tuple[State, State]:
+    """Give a tenant the quota of an earlier state back, without overrides that are over: the quota before and after."""
+    overrides = {
+        slot: (_amount(slot, override["limit"]), datetime.fromisoformat(override["until"]))
+        for slot, override in wanted["overrides"].items()
+    }
+    overrides = {slot: override for slot, override in overrides.items() if override[1] > now}
+    for pool, amounts in wanted["guaranteed"].items():
+        change = QuotaChange(guaranteed={slot: _amount(slot, amount) for slot, amount in amounts.items()}, pool=pool)
+        await _check(connection, found.tenant, change, now)
+    before = await _locked_state(connection, found.tenant)
+    for slot in sorted({*before["limits"], *before["overrides"], *wanted["limits"], *overrides}):
+        limit = wanted["limits"].get(slot)
+        override_limit, until = overrides.get(slot, (None, None))
+        values = {
+            "limit": None if limit is None else _amount(slot, limit),
+            "override_limit": override_limit,
+            "override_until": until,
+        }
+        await _put(connection, found.tenant, ALL_POOLS, slot, values)
+    for pool in sorted({*before["guaranteed"], *wanted["guaranteed"]}):
+        given = wanted["guaranteed"].get(pool, {})
+        for slot in sorted({*before["guaranteed"].get(pool, {}), *given}):
+            await _put(connection, found.tenant, pool, slot, {"guaranteed": _amount(slot, given.get(slot, "0"))})
+    return before, await _told_of(connection, found, before, now)
+
+
+def _amount(slot: str, written: str) -> int:
+    return slot_type(slot).parse(written)
+
+
+async def _locked_state(connection: AsyncConnection, tenant: Tenant) -> State:
+    """Changes of one tenant's quota follow each other, so that each begins where the one before it ended."""
+    table = _TABLES[tenant.scope]
+    id = table.c.access_key == tenant.id if tenant.scope is Scope.KEYPAIR else table.c.id == UUID(tenant.id)
+    await connection.execute(select(table.c.created_at).where(id).with_for_update(key_share=True))
+    return await state(connection, tenant)
+
+
+async def _told_of(connection: AsyncConnection, found: Found, before: State, now: datetime) -> State:
+    """The quota after a change, which mirrors are told of if it is another one."""
     after = await state(connection, found.tenant)
     if after != before:
         told = found.target.user_id or found.target.project_id or found.target.domain_id
         assert told is not None
         await events.append(connection, [events.NewEvent("tenant", told, 0, events.QUOTA)], now)
-    return before, after
+    return after
 
 
 async def state(connection: AsyncConnection, tenant: Tenant) -> State:
@@ -266,8 +318,11 @@ def _named(scope: Scope, ref: str) -> Select[Any]:
         return select(user.id, user.name, user.domain_id, nobody, user.id.label("user_id")).where(_is(users, ref))
     if scope is Scope.PROJECT:
         project = projects.c
-        return select(project.id, project.name, project.domain_id, project.id.label("project_id"), nobody).where(
-            _is(projects, ref)
+        path = domains.c.name + "/" + project.name
+        return (
+            select(project.id, path, project.domain_id, project.id.label("project_id"), nobody)
+            .join(domains, domains.c.id == project.domain_id)
+            .where(_is(projects, ref))
         )
     domain = domains.c
     return select(domain.id, domain.name, domain.id.label("domain_id"), nobody, nobody).where(_is(domains, ref))

@@ -16,6 +16,7 @@ from mooring.wire.fields import (
     MAX_ENVIRONMENT,
     MAX_LABELS,
     MAX_TASKS,
+    UNSHOWN,
     Answer,
     EnvironmentName,
     IdempotencyKey,
@@ -46,24 +47,24 @@ class ErrorBody(Answer):
 
 class LoginRequest(Request):
     username: ShortText
-    password: Annotated[str, StringConstraints(max_length=256)]
+    password: Annotated[str, StringConstraints(max_length=256), UNSHOWN]
 
 
 class Token(Answer):
-    access_token: str
+    access_token: Annotated[str, UNSHOWN]
     token_type: Literal["bearer"] = "bearer"
     expires_in: int
     """Seconds."""
 
 
 class PasswordChange(Request):
-    old_password: Annotated[str, StringConstraints(max_length=256)]
-    new_password: Password
+    old_password: Annotated[str, StringConstraints(max_length=256), UNSHOWN]
+    new_password: Annotated[Password, UNSHOWN]
 
 
 class UserRequest(Request):
     username: Name
-    password: Password | None = None
+    password: Annotated[Password | None, UNSHOWN] = None
     """None: a random one is made and shown once."""
     role: Literal["admin", "domain-admin", "user"] = "user"
     domain: Name | None = None
@@ -79,7 +80,7 @@ class UserChange(Request):
     role: Literal["admin", "domain-admin", "user"] | None = None
     active: bool | None = None
     os_user: ShortText | None = None
-    password: Password | None = None
+    password: Annotated[Password | None, UNSHOWN] = None
     project: Name | None = None
     """The default project: one that the user is a member of."""
     policy: Name | Literal[""] | None = None
@@ -98,7 +99,7 @@ class UserView(Answer):
 
 
 class UserCreated(UserView):
-    password: str | None = None
+    password: Annotated[str | None, UNSHOWN] = None
 
 
 # --- workloads ----------------------------------------------------------------------------------------------------
@@ -517,7 +518,7 @@ class JoinTokenRequest(Request):
 
 
 class JoinToken(Answer):
-    token: str
+    token: Annotated[str, UNSHOWN]
     name: str
     pool: str
     expires_at: datetime

@@ -29,6 +29,8 @@ LabelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_
 SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-A-Za-z0-9./]{0,61}[A-Za-z0-9])?$")]
 Quantity = Annotated[str, StringConstraints(min_length=1, max_length=64)] | Annotated[int, Field(ge=0, le=2**63 - 1)]
 IdempotencyKey = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,128}$")]
+UNSHOWN = Field(repr=False)
+"""Of secrets: a request or an answer that gets into a log or a traceback does not take them there."""
 Password = Annotated[str, StringConstraints(min_length=8, max_length=256)]
 Image = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from mooring.wire.fields import INT32_MAX, Answer, Name, Request, ShortText
+from mooring.wire.fields import INT32_MAX, UNSHOWN, Answer, Name, Request, ShortText
 
 PolicyName = Name | Literal[""]
 """A policy's name; "" for none."""
@@ -95,7 +95,7 @@ class KeypairView(Answer):
 
 
 class KeypairCreated(KeypairView):
-    secret: str
+    secret: Annotated[str, UNSHOWN]
     """Shown in this answer only."""
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 nodes_app = typer.Typer(help="List the nodes; add, remove or show one.", invoke_without_command=True)
 app.add_typer(nodes_app, name="nodes", rich_help_panel=CLUSTER)
+app.add_typer(nodes_app, name="node", hidden=True)
 
 _COLUMNS = (
     Column("NAME"),

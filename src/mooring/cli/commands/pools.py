@@ -136,7 +136,7 @@ ValidatorOption = Annotated[
 Public = Annotated[bool | None, typer.Option(help="Whether every tenant may use it.")]
 
 
-@app.command("pools", rich_help_panel=CLUSTER)
+@app.command("pools", hidden=True)
 @pool_app.command("list")
 def pools(output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
     """List the pools."""

@@ -110,6 +110,23 @@ def unset(
     _change(level, tenant, dict.fromkeys(slots), None, guaranteed, output, server)
 
 
+@quota_app.command()
+def revert(
+    level: LevelArgument,
+    tenant: TenantArgument,
+    version: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="To this version; else the one before.")
+    ] = None,
+    output: OutputOption = Format.TABLE,
+    server: ServerOption = None,
+) -> None:
+    """Give a tenant the quota of an earlier version back; `mooring actions --noun quota` lists them."""
+    from mooring.cli.connection import connect
+
+    with connect(server) as client:
+        _show(client.revert_quota(level, tenant, version=version), output)
+
+
 def _change(
     level: Level,
     tenant: str,
@@ -140,10 +157,10 @@ def _show(view: QuotaView, output: Format) -> None:
     if output is Format.JSON:
         show_json(view)
         return
-    if not view.quotas:
+    if view.quotas:
+        show_table(_COLUMNS, [_row(line) for line in view.quotas], output)
+    else:
         show_line("nothing is limited, and nothing is in use")
-        return
-    show_table(_COLUMNS, [_row(line) for line in view.quotas], output)
     if view.guarantees:
         show_line("")
         shares = [[g.pool, g.slot, g.guaranteed, g.in_use, g.borrowed] for g in view.guarantees]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mooring.cli.exits import say
 from mooring.cli.options import CLUSTER, OutputOption, ServerOption
 from mooring.cli.output import Cell, Column, Format, Styled, show_json, show_table
 from mooring.cli.words import amounts, duration, instant, reason_text, status_style
@@ -73,6 +74,8 @@ def usage(
         return
     columns = (Column(by.upper()), Column("SLOT"), Column("HOURS", number=True), Column("OF"))
     show_table(columns, [[line.name, line.slot, line.hours, line.unit] for line in report.usage], output)
+    if not report.usage:
+        say("nothing was counted in these days yet; what runs now is counted every few minutes")
 
 
 def _day(given: datetime | None) -> date | None:

@@ -34,9 +34,9 @@ class Role(StrEnum):
     USER = "user"
 
 
-@user_app.command("create", hidden=True)
+@user_app.command("add", hidden=True)
 @user_app.command()
-def add(
+def create(
     name: UserArgument,
     role: Annotated[Role, typer.Option(help="What it may do.")] = Role.USER,
     project: Annotated[str | None, typer.Option(metavar="PROJECT", help="Made if it does not exist.")] = None,
@@ -46,7 +46,7 @@ def add(
     output: OutputOption = Format.TABLE,
     server: ServerOption = None,
 ) -> None:
-    """Add a user; without --password-stdin a password is made and shown once."""
+    """Make a user; without --password-stdin a password is made and shown once."""
     from mooring.cli.connection import connect
     from mooring.cli.requests import build, checked_name
     from mooring.wire.api import UserRequest
@@ -124,7 +124,7 @@ def passwd(name: UserArgument, password_stdin: PasswordStdinOption = False, serv
 
 @user_app.command()
 def remove(name: UserArgument, server: ServerOption = None) -> None:
-    """Remove a user that never worked; one that did is deactivated with `mooring user set NAME --inactive`."""
+    """Remove a user that never worked; one that did is deactivated with `mooring user change NAME --inactive`."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
@@ -132,9 +132,9 @@ def remove(name: UserArgument, server: ServerOption = None) -> None:
     show_line(f"{name}: removed")
 
 
-@user_app.command("change", hidden=True)
-@user_app.command("set")
-def set_user(
+@user_app.command("set", hidden=True)
+@user_app.command()
+def change(
     name: UserArgument,
     role: Annotated[Role | None, typer.Option(help="What it may do.")] = None,
     active: Annotated[bool | None, typer.Option("--active/--inactive", help="Whether it may log in.")] = None,
@@ -155,11 +155,11 @@ def set_user(
         raise InvalidInput(
             "there is nothing to change: give --role, --active, --inactive, --os-user, --project or --policy"
         )
-    change = build(
+    request = build(
         UserChange, role=role.value if role else None, active=active, os_user=os_user, project=project, policy=policy
     )
     with connect(server) as client:
-        user = client.change_user(name, change)
+        user = client.change_user(name, request)
     if output is Format.JSON:
         show_json(user)
     else:
