@@ -70,7 +70,7 @@ conformance: install  ## Kubernetes' cases for its scheduler; CASES=FOLDER runs 
 	$(BIN)/python -m tests.conformance $(CASES)
 
 soak: install test-deps  ## the long tests that `make test` leaves out
-	$(BIN)/pytest -m soak --timeout 0 $(PYTEST_ARGS)
+	$(BIN)/pytest -m soak --timeout 1800 $(PYTEST_ARGS)
 
 test-deps:  ## PostgreSQL and etcd for the tests, where they are missing
 	@bash scripts/test-servers.sh

@@ -391,7 +391,6 @@ def test_commitments_hold_after_every_step_on_postgresql(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 def test_commitments_hold_over_long_histories(
     database: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

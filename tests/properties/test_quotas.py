@@ -130,7 +130,6 @@ def test_limits_hold_after_every_step_on_sqlite(sqlite_template: Path, tmp_path:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 def test_limits_hold_over_long_histories(
     database: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
