@@ -13,11 +13,12 @@ from mooring.model.decisions import Decision
 from mooring.model.pools import Binding
 from mooring.model.quotas import Scope, Tenant
 from mooring.model.workloads import Kind
-from mooring.store import tenants
+from mooring.store import pools, tenants
+from mooring.store.pools import Pool
 from mooring.store.tables import tenant_resources
 from tests.properties import proofs
 from tests.properties.machine import HEALTH, LATER, PICK, REPORTS, SORTS, Machine, Steps, on, on_sqlite, run
-from tests.store.harbour import Harbour
+from tests.store.harbour import LONG_AGO, Harbour
 from tests.store.tenancy import make_project, make_user
 from tests.store.test_charges import make_private
 from tests.store.test_charges import tenants as levels
@@ -34,7 +35,7 @@ WHO = st.integers(0, 1)
 
 
 class Quotas(Machine):
-    """Two projects of one domain; what is proposed knows nothing of limits: the commit alone keeps them."""
+    """Two projects of one domain in two pools; proposals know nothing of limits: the commit alone keeps them."""
 
     def __init__(self, url: str) -> None:
         self.limits: dict[tuple[Tenant, str], int] = {}
@@ -52,12 +53,13 @@ class Quotas(Machine):
     @initialize(who=WHO, what=st.sampled_from(LIMITED), amount=st.integers(0, 3))
     def begin(self, who: int, what: tuple[Scope, str], amount: int) -> None:
         self.tenants = [self.harbour, self.do(self._neighbour())]
-        for number in range(2):
-            self.node_ids.append(self.do(self.harbour.node(f"n{number}", cpu=8)))
+        self.pools = [self.harbour.pool, self.do(self._second_pool())]
+        for pool in self.pools:
+            self.node_ids.append(self.do(replace(self.harbour, pool=pool).node(f"n-{pool.name}", cpu=8)))
         self.set_limit(who, what, amount)
         for private in (False, True):
-            self.submit(0, Kind.DEPLOYMENT, 2, "1", "limited", private)
-            self.submit(1, Kind.SESSION, 2, "1", "retried", private)
+            self.submit(0, 0, Kind.DEPLOYMENT, 2, "1", "limited", private)
+            self.submit(1, 1, Kind.SESSION, 2, "1", "retried", private)
 
     async def _neighbour(self) -> Harbour:
         """The same store for a user of another project."""
@@ -70,18 +72,25 @@ class Quotas(Machine):
         assert standing.principal.access_key
         return replace(self.harbour, principal=standing.principal)
 
+    async def _second_pool(self) -> Pool:
+        return await self.harbour.database.write(
+            lambda c: pools.ensure(c, "second", runtimes=["process"], simulated=False, now=LONG_AGO)
+        )
+
     @precondition(lambda self: len(self.workload_ids) < 10)
     @rule(
         who=WHO,
+        where=st.integers(0, 1),
         kind=st.sampled_from(Kind),
         replicas=st.integers(1, 3),
         cpu=st.sampled_from(["500m", "1", "2"]),
         sort=st.sampled_from(sorted(SORTS)),
         private=st.booleans(),
     )
-    def submit(self, who: int, kind: Kind, replicas: int, cpu: str, sort: str, private: bool) -> None:
+    def submit(self, who: int, where: int, kind: Kind, replicas: int, cpu: str, sort: str, private: bool) -> None:
         name = f"w{next(self.numbers)}"
-        workload_id = self.do(self.tenants[who].submit(name, kind=kind, replicas=replicas, cpu=cpu))
+        tenant = replace(self.tenants[who], pool=self.pools[where])
+        workload_id = self.do(tenant.submit(name, kind=kind, replicas=replicas, cpu=cpu))
         if kind is Kind.SESSION:
             self.do(self.harbour.set(workload_id, **SORTS[sort]))
         if private:
