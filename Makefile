@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 ARGS ?=
 CASES ?=
 
-.PHONY: help install run test coverage lint format bench conformance soak test-deps lock clean
+.PHONY: help install run test coverage lint format bench conformance soak kernels test-deps lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -45,10 +45,10 @@ $(STAMP): requirements.lock pyproject.toml
 run: install  ## everything on this machine: API, scheduler, five simulated nodes, SQLite
 	$(BIN)/mooring up --simulate 5
 
-test: install test-deps lint  ## lint, then every test; pytest's closing line comes last
+test: install test-deps lint kernels  ## lint, then every test; pytest's closing line comes last
 	@$(BIN)/pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
-coverage: install test-deps  ## every test, with the lines that none of them runs; it takes twice as long
+coverage: install test-deps kernels  ## every test, with the lines that none of them runs; it takes twice as long
 	@$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 
 lint: install  ## ruff, mypy --strict, and the doors between the rooms
@@ -69,8 +69,12 @@ bench: install  ## the benchmarks; ARGS="..." goes to them
 conformance: install  ## Kubernetes' cases for its scheduler; CASES=FOLDER runs those of another folder
 	$(BIN)/python -m tests.conformance $(CASES)
 
-soak: install test-deps  ## the long tests that `make test` leaves out
-	$(BIN)/pytest -m soak --timeout 0 $(PYTEST_ARGS)
+soak: install test-deps kernels  ## the long tests that `make test` leaves out
+	$(BIN)/pytest -m soak --timeout 1800 $(PYTEST_ARGS)
+
+# Before the tests, whose processes would each compile them, and in the time of a test.
+kernels: install
+	@$(BIN)/python -c 'from mooring.scheduling import compilation; compilation.wait()'
 
 test-deps:  ## PostgreSQL and etcd for the tests, where they are missing
 	@bash scripts/test-servers.sh

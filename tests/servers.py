@@ -116,7 +116,9 @@ def running_postgres(options: Sequence[str] = ()) -> Iterator[PostgresServer]:
     binaries = postgres_binaries()
     if binaries is None:
         unavailable("pg", "PostgreSQL tests need initdb: run `make test-deps` (root) or install the package postgresql")
-    settings = ["fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200", *options]
+    quick = ["fsync=off", "synchronous_commit=off", "full_page_writes=off", "wal_level=minimal", "max_wal_senders=0"]
+    quick += ["checkpoint_timeout=1h", "jit=off"]
+    settings = [*quick, "max_connections=200", *options]
     with private_folder("mooring-pg-") as folder:
         data = folder / "data"
         initdb = [str(binaries / "initdb"), "--pgdata", str(data), "--username=mooring", "--auth=trust"]

@@ -404,7 +404,7 @@ class FakeServer:
         workload = self.find(request.match_info["ref"])
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
-        log = workload.log
+        log, sent = workload.log, len(workload.log)
         if tail := request.query.get("tail"):
             log = b"".join(log.splitlines(keepends=True)[-int(tail) :])
         if workload.breaks and request.query.get("follow"):
@@ -417,6 +417,7 @@ class FakeServer:
         if request.query.get("follow") and not workload.log_ends:
             await _until(lambda: workload.view.status in ENDS)
         with contextlib.suppress(ConnectionError):
+            await response.write(workload.log[sent:])
             await response.write_eof()
         return response
 

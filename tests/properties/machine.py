@@ -56,6 +56,13 @@ REPORTS: list[Steps] = [
     [(T.CANCELLED, True)],
     [(T.CANCELLED, True), (T.CANCELLED, True)],
 ]
+# What sessions may have of their own.
+SORTS: dict[str, dict[str, Any]] = {
+    "interactive": {"type": "interactive"},
+    "retried": {"max_retries": 1},
+    "array": {"array": {"first": 0, "step": 1}, "max_retries": 1},
+    "limited": {"time_limit_seconds": 60},
+}
 HEALTH = ["well", "ill", "silent"]
 ADMIN = ["drain", "resume", "remove", "remove by force"]
 ANYTHING = st.lists(st.tuples(st.sampled_from(sorted(AGENT_REPORTS)), st.booleans()), min_size=1, max_size=3)
@@ -213,3 +220,10 @@ def on_sqlite(kind: type[Machine], template: Path, folder: Path) -> Callable[[],
 
 def on_postgresql(kind: type[Machine], server: PostgresServer, template: str) -> Callable[[], Machine]:
     return lambda: kind(server.url(server.create_database(template=template)))
+
+
+def on(database: str, kind: type[Machine], request: pytest.FixtureRequest, folder: Path) -> Callable[[], Machine]:
+    """On either database, by its name."""
+    if database == "sqlite":
+        return on_sqlite(kind, request.getfixturevalue("sqlite_template"), folder)
+    return on_postgresql(kind, request.getfixturevalue("postgres_server"), request.getfixturevalue("postgres_template"))

@@ -40,6 +40,7 @@ _BOOKS = (
     "resource_allocations",
     "status_history",
     "tasks",
+    "tenant_resources",
     "workloads",
 )
 

@@ -49,6 +49,7 @@ from tests.properties.machine import (
     Machine,
     Steps,
     T,
+    on,
     on_postgresql,
     on_sqlite,
     run,
@@ -394,9 +395,4 @@ def test_commitments_hold_after_every_step_on_postgresql(
 def test_commitments_hold_over_long_histories(
     database: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    if database == "sqlite":
-        make = on_sqlite(Commitments, request.getfixturevalue("sqlite_template"), tmp_path)
-    else:
-        server = request.getfixturevalue("postgres_server")
-        make = on_postgresql(Commitments, server, request.getfixturevalue("postgres_template"))
-    run(make, monkeypatch, max_examples=40, stateful_step_count=50)
+    run(on(database, Commitments, request, tmp_path), monkeypatch, max_examples=40, stateful_step_count=50)

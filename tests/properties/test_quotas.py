@@ -1,70 +1,120 @@
-"""Whatever happens in whatever order: no commit exceeds a limit over all pools, and private work has its own cap."""
+"""Whatever happens in whatever order: nothing exceeds a limit over all pools, and private work has its own cap."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 from sqlalchemy import select
 
 from mooring.clock import now
 from mooring.model.decisions import Decision
 from mooring.model.pools import Binding
-from mooring.model.quotas import Scope
+from mooring.model.quotas import Scope, Tenant
+from mooring.model.workloads import Kind
+from mooring.store import pools, tenants
+from mooring.store.pools import Pool
 from mooring.store.tables import tenant_resources
-from tests.properties.machine import LATER, PICK, REPORTS, Machine, Steps, on_postgresql, on_sqlite, run
-from tests.servers import PostgresServer
+from tests.properties import proofs
+from tests.properties.machine import HEALTH, LATER, PICK, REPORTS, SORTS, Machine, Steps, on, on_sqlite, run
+from tests.store.harbour import LONG_AGO, Harbour
+from tests.store.tenancy import make_project, make_user
 from tests.store.test_charges import make_private
+from tests.store.test_charges import tenants as levels
 from tests.store.test_quota_guard import limit
 
-LIMITED = [(Scope.KEYPAIR, "cpu"), (Scope.USER, "sessions"), (Scope.PROJECT, "cpu"), (Scope.USER, "private-sessions")]
+LIMITED = [
+    (Scope.KEYPAIR, "cpu"),
+    (Scope.USER, "sessions"),
+    (Scope.PROJECT, "cpu"),
+    (Scope.DOMAIN, "cpu"),
+    (Scope.USER, "private-sessions"),
+]
+WHO = st.integers(0, 1)
 
 
 class Quotas(Machine):
-    """What is proposed knows nothing of limits: the commit alone keeps them."""
+    """Two projects of one domain in two pools; proposals know nothing of limits: the commit alone keeps them."""
 
     def __init__(self, url: str) -> None:
-        self.limits: dict[tuple[Scope, str], int] = {}
+        self.limits: dict[tuple[Tenant, str], int] = {}
+        self.charges: dict[tuple[Tenant, str], int] = {}
         self.proposed: list[Decision] = []
         super().__init__(url)
 
     stop = precondition(lambda self: self.workload_ids)(rule(pick=PICK, remove=st.booleans())(Machine.stop))
+    force = precondition(lambda self: self.workload_ids)(rule(pick=PICK)(Machine.force))
+    scale = precondition(lambda self: self.workload_ids)(rule(pick=PICK, replicas=st.integers(1, 4))(Machine.scale))
     replace_what_ended = rule()(Machine.replace_what_ended)
+    time_is_over = rule(hours=st.integers(0, 1))(Machine.time_is_over)
+    node_is = rule(pick=PICK, how=st.sampled_from(HEALTH))(Machine.node_is)
 
-    @initialize(what=st.sampled_from(LIMITED), amount=st.integers(0, 3))
-    def begin(self, what: tuple[Scope, str], amount: int) -> None:
-        for number in range(2):
-            self.node_ids.append(self.do(self.harbour.node(f"n{number}", cpu=8)))
-        self.set_limit(what, amount)
-        for private in (False, True, False, True):
-            self.submit(2, "1", private)
+    @initialize(who=WHO, what=st.sampled_from(LIMITED), amount=st.integers(0, 3))
+    def begin(self, who: int, what: tuple[Scope, str], amount: int) -> None:
+        self.tenants = [self.harbour, self.do(self._neighbour())]
+        self.pools = [self.harbour.pool, self.do(self._second_pool())]
+        for pool in self.pools:
+            self.node_ids.append(self.do(replace(self.harbour, pool=pool).node(f"n-{pool.name}", cpu=8)))
+        self.set_limit(who, what, amount)
+        for private in (False, True):
+            self.submit(0, 0, Kind.DEPLOYMENT, 2, "1", "limited", private)
+            self.submit(1, 1, Kind.SESSION, 2, "1", "retried", private)
+
+    async def _neighbour(self) -> Harbour:
+        """The same store for a user of another project."""
+        database = self.harbour.database
+        await make_project(database, "other")
+        user_id = await make_user(database, "neighbour", project="other")
+        async with database.read() as connection:
+            standing = await tenants.standing(connection, user_id)
+        assert standing is not None
+        assert standing.principal.access_key
+        return replace(self.harbour, principal=standing.principal)
+
+    async def _second_pool(self) -> Pool:
+        return await self.harbour.database.write(
+            lambda c: pools.ensure(c, "second", runtimes=["process"], simulated=False, now=LONG_AGO)
+        )
 
     @precondition(lambda self: len(self.workload_ids) < 10)
-    @rule(replicas=st.integers(1, 3), cpu=st.sampled_from(["500m", "1", "2"]), private=st.booleans())
-    def submit(self, replicas: int, cpu: str, private: bool) -> None:
+    @rule(
+        who=WHO,
+        where=st.integers(0, 1),
+        kind=st.sampled_from(Kind),
+        replicas=st.integers(1, 3),
+        cpu=st.sampled_from(["500m", "1", "2"]),
+        sort=st.sampled_from(sorted(SORTS)),
+        private=st.booleans(),
+    )
+    def submit(self, who: int, where: int, kind: Kind, replicas: int, cpu: str, sort: str, private: bool) -> None:
         name = f"w{next(self.numbers)}"
-        workload_id = self.do(self.harbour.submit(name, replicas=replicas, cpu=cpu))
+        tenant = replace(self.tenants[who], pool=self.pools[where])
+        workload_id = self.do(tenant.submit(name, kind=kind, replicas=replicas, cpu=cpu))
+        if kind is Kind.SESSION:
+            self.do(self.harbour.set(workload_id, **SORTS[sort]))
         if private:
             self.do(make_private(self.harbour, workload_id))
         self.workload_ids.append(workload_id)
 
-    @rule(what=st.sampled_from(LIMITED), amount=st.integers(0, 4))
-    def set_limit(self, what: tuple[Scope, str], amount: int) -> None:
+    @rule(who=WHO, what=st.sampled_from(LIMITED), amount=st.integers(0, 4))
+    def set_limit(self, who: int, what: tuple[Scope, str], amount: int) -> None:
         scope, slot = what
         units = 1000 * amount if slot == "cpu" else amount
-        self.do(limit(self.harbour, scope, **{slot: units}))
-        self.limits[what] = units
+        self.do(limit(self.tenants[who], scope, **{slot: units}))
+        [tenant] = [level for level in levels(self.tenants[who]) if level.scope is scope]
+        self.limits[tenant, slot] = units
 
     @rule(mode=st.sampled_from(Binding), late=st.booleans())
     def bind(self, mode: Binding, late: bool) -> None:
-        """What is charged grows up to a limit, and not at all where the limit was lowered below it."""
+        """The same decisions again change nothing."""
         if not late:
-            self.proposed = self.do(self.harbour.propose(at=now() + LATER))
-        before = self.do(self._charged())
-        self.do(self.harbour.commit(*self.proposed, mode=mode))
-        after = self.do(self._charged())
-        for what, most in self.limits.items():
-            assert after.get(what, 0) <= max(most, before.get(what, 0)), what
+            decisions = self.do(self.harbour.propose(at=now() + LATER))
+            self.proposed = [decision for decision in decisions if decision.placements]
+        bound = self.do(self.harbour.commit(*self.proposed, mode=mode)).bound
+        before = self.do(proofs.books(self.harbour))
+        assert not bound or not self.do(self.harbour.commit(*bound, mode=mode)).bound
+        assert self.do(proofs.books(self.harbour)) == before
 
     @rule(reports=st.lists(st.tuples(PICK, st.sampled_from(REPORTS)), min_size=1, max_size=4))
     def report(self, reports: list[tuple[int, Steps]]) -> None:
@@ -72,11 +122,17 @@ class Quotas(Machine):
         if ids:
             self.do(self.tell([(ids[pick % len(ids)], s, gone) for pick, steps in reports for s, gone in steps]))
 
-    async def _charged(self) -> dict[tuple[Scope, str], int]:
-        """Of the one user, who is all that its keypair and project have."""
+    @invariant()
+    def what_is_charged_grows_up_to_a_limit_and_not_at_all_above_it(self) -> None:
+        before, self.charges = self.charges, self.do(self._charges())
+        for what, most in self.limits.items():
+            assert self.charges.get(what, 0) <= max(most, before.get(what, 0)), what
+
+    async def _charges(self) -> dict[tuple[Tenant, str], int]:
         row = tenant_resources.c
-        rows = await self.harbour.rows(select(row.scope, row.slot_name, row.reserved + row.used).where(row.pool == ""))
-        return {(Scope(scope), slot): amount for scope, slot, amount in rows}
+        amounts = select(row.scope, row.tenant_id, row.slot_name, row.reserved + row.used)
+        rows = await self.harbour.rows(amounts.where(row.pool == ""))
+        return {(Tenant(Scope(scope), id), slot): amount for scope, id, slot, amount in rows}
 
 
 def test_limits_hold_after_every_step_on_sqlite(sqlite_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -84,8 +140,8 @@ def test_limits_hold_after_every_step_on_sqlite(sqlite_template: Path, tmp_path:
 
 
 @pytest.mark.soak
-def test_limits_hold_after_every_step_on_postgresql(
-    postgres_server: PostgresServer, postgres_template: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_limits_hold_over_long_histories(
+    database: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    make = on_postgresql(Quotas, postgres_server, postgres_template)
-    run(make, monkeypatch, max_examples=20, stateful_step_count=30)
+    run(on(database, Quotas, request, tmp_path), monkeypatch, max_examples=40, stateful_step_count=40)

@@ -2,7 +2,6 @@
 and what the scheduler proposes is what the commit accepts."""
 
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -23,22 +22,16 @@ from tests.properties.machine import (
     MOST_WORKLOADS,
     PICK,
     REPORTS,
+    SORTS,
     Machine,
     Steps,
     T,
+    on,
     on_postgresql,
     on_sqlite,
     run,
 )
 from tests.servers import PostgresServer
-
-# What sessions may have of their own.
-SORTS: dict[str, dict[str, Any]] = {
-    "interactive": {"type": "interactive"},
-    "retried": {"max_retries": 1},
-    "array": {"array": {"first": 0, "step": 1}, "max_retries": 1},
-    "limited": {"time_limit_seconds": 60},
-}
 
 
 class Store(Machine):
@@ -180,3 +173,11 @@ def test_the_books_agree_after_every_step_on_postgresql(
 ):
     make = on_postgresql(Store, postgres_server, postgres_template)
     run(make, monkeypatch, max_examples=2, stateful_step_count=20)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_the_books_agree_over_long_histories(
+    database: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run(on(database, Store, request, tmp_path), monkeypatch, max_examples=60, stateful_step_count=50)

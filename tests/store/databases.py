@@ -2,11 +2,12 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
+import asyncpg
 import pytest
-from sqlalchemy import delete
 
 from mooring.store import engine, schema
 from mooring.store.engine import Database
@@ -81,37 +82,39 @@ def shared_postgres_url(postgres_server: PostgresServer, postgres_template: str)
 
 
 def migrate(url: str) -> None:
-    async def work(database: Database) -> None:
-        await schema.upgrade(database.engine)
-
-    _run(url, work)
-
-
-def empty(url: str) -> None:
-    async def work(database: Database) -> None:
-        async with database.engine.begin() as connection:
-            # What a failed test left open would keep its locks.
-            await connection.exec_driver_sql(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
-            # Its rows cannot be deleted, which holds for tests too.
-            await connection.exec_driver_sql("TRUNCATE admin_actions")
-            for table in reversed(metadata.sorted_tables):
-                if table is not admin_actions:
-                    await connection.execute(delete(table))
-
-    _run(url, work)
-
-
-def _run(url: str, work: Callable[[Database], Awaitable[None]]) -> None:
-    async def run() -> None:
+    async def work() -> None:
         database = Database(url)
         try:
-            await work(database)
+            await schema.upgrade(database.engine)
         finally:
             await database.close()
 
-    # A loop of its own, which leaves the one that pytest-asyncio keeps for the test alone.
+    _run(work())
+
+
+def empty(url: str) -> None:
+    """All in one message to the server, since it is done after every test."""
+    # What a failed test left open would keep its locks.
+    statements = [
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    ]
+    # Its rows cannot be deleted, which holds for tests too.
+    statements.append("TRUNCATE admin_actions")
+    others = (table for table in reversed(metadata.sorted_tables) if table is not admin_actions)
+    statements += [f"DELETE FROM {table.name}" for table in others]
+
+    async def work() -> None:
+        connection = await asyncpg.connect(url.replace("+asyncpg", ""), ssl=False)
+        try:
+            await connection.execute("; ".join(statements))
+        finally:
+            await connection.close()
+
+    _run(work())
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    """In a loop of its own, which leaves the one that pytest-asyncio keeps for the test alone."""
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        runner.run(run())
+        runner.run(work)

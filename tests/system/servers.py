@@ -38,7 +38,7 @@ _POLL_SECONDS = 0.03
 T = TypeVar("T")
 
 
-def eventually(condition: Callable[[], T], seconds: float = 30.0) -> T:
+def eventually(condition: Callable[[], T], seconds: float = 60.0) -> T:
     """What `condition` answers as soon as that is true; an AssertionError with its last answer after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (answer := condition()):

@@ -16,7 +16,7 @@ FAILING = 'echo "attempt $MOORING_ATTEMPT"; test "$MOORING_ATTEMPT" = 2'
 def test_a_job_is_warned_and_ended_in_time_and_a_failing_one_tried_again(servers: Servers) -> None:
     server = servers.start("--node-name", "here")
     with server.client() as client:
-        _submit(client, "patient", PATIENT, time=2, signal="USR1@1")
+        _submit(client, "patient", PATIENT, time=6, signal="USR1@3")
         _submit(client, "failing", FAILING, retries=1)
         patient = _ended(client, "patient")
         assert patient.reason is not None

@@ -13,7 +13,7 @@ from tests.servers import running_etcd
 from tests.system.conftest import Servers
 from tests.system.servers import Server, eventually
 
-KEY = {"MOORING_SIGNING_KEY": "one key that all of the servers share", "LEADER_LEASE_TTL": "2"}
+KEY = {"MOORING_SIGNING_KEY": "one key that all of the servers share", "LEADER_LEASE_TTL": "4"}
 FLAGS = ("--no-agent", "--demo", "--simulate", "3")
 
 
@@ -29,7 +29,7 @@ def _leads(server: Server) -> bool:
 
 def _runs(client: Client, name: str) -> None:
     client.submit(_work(name))
-    assert client.wait(name, "running", timeout_seconds=25).status == "RUNNING"
+    eventually(lambda: client.wait(name, "running", timeout_seconds=25).status == "RUNNING")
 
 
 @pytest.mark.parametrize("kind", ["database", "etcd"])
