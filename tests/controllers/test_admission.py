@@ -1,11 +1,16 @@
-"""How admission looked at a workload is stored with it, by every try anew."""
+"""How admission looks at workloads in the loop, and what wakes those whom it keeps waiting."""
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 
+from mooring.binding import binder
 from mooring.binding.binder import Binder
+from mooring.clock import now
+from mooring.controllers import scheduling
 from mooring.controllers.scheduling import SchedulingLoop
+from mooring.mirror import mirror
 from mooring.mirror.mirror import Mirror
 from mooring.model.quotas import Scope, Tenant
 from tests.mirror.test_admission import limit
@@ -37,3 +42,22 @@ async def test_the_record_of_a_look_is_overwritten_by_the_next(harbour: Harbour,
     assert passed["failed"] == []
     assert {"concurrency", "group_resource_limit"} <= set(passed["passed"])
     assert passed["at"] > refused["at"]
+
+
+async def test_the_loop_wakes_when_an_override_ends(
+    harbour: Harbour, loop: SchedulingLoop, monkeypatch: pytest.MonkeyPatch
+):
+    until = now() + timedelta(minutes=1)
+    await harbour.node("n1")
+    await limit(harbour, Tenant(Scope.USER, str(harbour.principal.user_id)), {"cpu": 0}, until)
+    workload_id = await harbour.submit("w", cpu=2)
+    await loop.once()
+    await loop.once()
+    assert await harbour.statuses(workload_id) == ["PENDING"]
+    assert 50 < loop.wait_seconds(3600) <= 60
+
+    for module in (binder, mirror, scheduling):
+        monkeypatch.setattr(module, "now", lambda: until)
+    await loop.once()
+    assert await harbour.statuses(workload_id) == ["SCHEDULED"]
+    assert loop.wait_seconds(3600) == 3600

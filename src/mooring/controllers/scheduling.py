@@ -92,11 +92,12 @@ class SchedulingLoop:
         self._thread.shutdown(wait=True)
 
     def wait_seconds(self, longest: float) -> float:
-        """How long the loop may sleep: until the timer, a task that backs off, or what is held back of the feed."""
+        """How long it may sleep: until the timer, a time that work waits for, or what is held back of the feed."""
         if self._mirror.held_back:
             return _HELD_BACK_SECONDS
-        due = self.room.next_time()
-        return longest if due is None else max(0.01, min(longest, (due - now()).total_seconds()))
+        times = (self.room.next_time(), self._mirror.tenancy.limits_until)
+        seconds = [(due - now()).total_seconds() for due in times if due is not None]
+        return max(0.01, min([longest, *seconds]))
 
     async def once(self) -> bool:
         if self._schedulers is None:

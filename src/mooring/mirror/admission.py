@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import UUID
 
 from mooring.model.events import Event
@@ -22,8 +21,6 @@ from mooring.store import events, policies, quotas
 from mooring.store.charges import ALL_POOLS
 from mooring.store.engine import Connection
 
-_LIMITS_SECONDS = 30.0
-"""An override ends by its time alone: limits are read again after so long."""
 _PENDING_VALIDATORS = frozenset({PendingSessionCountLimit.name, PendingSessionResourceLimit.name})
 
 
@@ -38,7 +35,8 @@ class Tenancy:
         self._owners: set[tuple[str, UUID, UUID, UUID]] = set()
         self._known: set[Tenant] = set()
         self._eased: set[Tenant] = set()
-        self._limits_read_at = 0.0
+        self.limits_until: datetime | None = datetime.min.replace(tzinfo=UTC)
+        """When an override ends, by its time alone: until then limits are as they were read."""
 
     def eased(self) -> set[Tenant]:
         """Who uses less than before, or has other limits, since this was asked last."""
@@ -64,9 +62,9 @@ class Tenancy:
     async def follow(self, connection: Connection, news: Iterable[Event], now: datetime) -> None:
         """Take in what was committed about tenants: their use, or who may what."""
         told = [event for event in news if event.noun == "tenant"]
-        time = asyncio.get_running_loop().time()
-        if any(event.kind != events.USAGE for event in told) or time - self._limits_read_at > _LIMITS_SECONDS:
-            self._limits_read_at = time
+        over = self.limits_until is not None and self.limits_until <= now
+        if over or any(event.kind != events.USAGE for event in told):
+            self.limits_until = await quotas.next_end(connection, now)
             await self._read(connection, self._known, now)
         else:
             moved = {tenant for event in told for tenant in self._told_by.get(event.object_id, ())}
