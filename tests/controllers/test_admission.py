@@ -12,9 +12,13 @@ from mooring.controllers import scheduling
 from mooring.controllers.scheduling import SchedulingLoop
 from mooring.mirror import mirror
 from mooring.mirror.mirror import Mirror
+from mooring.model.policies import parse_policy
 from mooring.model.quotas import Scope, Tenant
+from mooring.store import policies
 from tests.mirror.test_admission import limit
 from tests.store.harbour import Harbour
+from tests.store.tenancy import ACTOR
+from tests.store.test_admission import give_policy
 
 
 @pytest.fixture
@@ -61,3 +65,26 @@ async def test_the_loop_wakes_when_an_override_ends(
     await loop.once()
     assert await harbour.statuses(workload_id) == ["SCHEDULED"]
     assert loop.wait_seconds(3600) == 3600
+
+
+async def test_who_waits_for_less_to_wait_is_woken(harbour: Harbour, loop: SchedulingLoop):
+    await harbour.set_options(validators=[["pending_session_count_limit", ["scheduling"]]])
+    await give_policy(harbour, "user", {"max_pending": 1})
+    await harbour.node("n1")
+    tomorrow = now() + timedelta(days=1)
+    later = await harbour.set(await harbour.submit("later", cpu=2), starts_at=tomorrow)
+    first = await harbour.submit("first", cpu=2)
+    await loop.once()
+    assert await harbour.statuses(first) == ["PENDING"]
+    await harbour.stop(later)
+    await loop.once()
+    assert await harbour.statuses(first) == ["SCHEDULED"]
+
+    await harbour.set(await harbour.submit("later too", cpu=2), starts_at=tomorrow)
+    second = await harbour.submit("second", cpu=2)
+    await loop.once()
+    assert await harbour.statuses(second) == ["PENDING"]
+    more = parse_policy({"max_pending": 2})
+    await harbour.database.write(lambda c: policies.change(c, "of-user", more, actor=ACTOR, now=now()))
+    await loop.once()
+    assert await harbour.statuses(second) == ["SCHEDULED"]

@@ -145,6 +145,7 @@ class SchedulingLoop:
                 self.room.forget(workload_id)
             else:
                 self.room.admit(workload)
+        self._mirror.tenancy.note_pending(self._mirror.queue.values(), policies)
         self.room.wake(self._mirror.tenancy.eased())
 
     async def _in_thread(self, work: Callable[..., Result], *arguments: object) -> Result:

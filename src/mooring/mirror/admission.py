@@ -35,6 +35,7 @@ class Tenancy:
         self._owners: set[tuple[str, UUID, UUID, UUID]] = set()
         self._known: set[Tenant] = set()
         self._eased: set[Tenant] = set()
+        self._pending: dict[str, Pending] = {}
         self.limits_until: datetime | None = datetime.min.replace(tzinfo=UTC)
         """When an override ends, by its time alone: until then limits are as they were read."""
 
@@ -42,6 +43,13 @@ class Tenancy:
         """Who uses less than before, or has other limits, since this was asked last."""
         eased, self._eased = self._eased, set()
         return eased
+
+    def note_pending(self, waiting: Collection[Workload], pools: Mapping[str, PoolPolicy]) -> None:
+        """Of whom less waits than before, where passes ask for that: it leaves the queue without a word of tenants."""
+        before, self._pending = self._pending, _pending_for(waiting, pools)
+        for key, pending in before.items():
+            if self._pending.get(key, NOTHING_PENDING).is_less_than(pending):
+                self._eased.add(Tenant(Scope.KEYPAIR, key))
 
     async def meet(self, connection: Connection, waiting: Iterable[Workload], now: datetime) -> None:
         """Read who is not known yet of those whose work waits."""
@@ -83,7 +91,7 @@ class Tenancy:
         now: datetime,
     ) -> Admission:
         """For a pass over some or all of what waits; `pools` are their policies by name."""
-        pending = _pending(waiting) if _asks_for_pending(pools.values()) else {}
+        pending = _pending_for(waiting, pools)
         context = AdmissionContext(now, self.usage, Moment.SCHEDULING, self._policies, pending)
         return Admission(context, validators, pools)
 
@@ -91,7 +99,9 @@ class Tenancy:
         self._eased |= await tell_tenants(self.usage, connection, tenants, now)
         keys = {tenant.id for tenant in tenants if tenant.scope is Scope.KEYPAIR}
         found = await policies.policies_of(connection, keys)
-        self._policies |= {key: found[key].innermost if key in found else NO_POLICY for key in keys}
+        rules = {key: found[key].innermost if key in found else NO_POLICY for key in keys}
+        self._eased |= {Tenant(Scope.KEYPAIR, key) for key in keys if rules[key] != self._policies.get(key, NO_POLICY)}
+        self._policies |= rules
 
 
 async def tell_tenants(usage: Usage, connection: Connection, tenants: Collection[Tenant], now: datetime) -> set[Tenant]:
@@ -123,17 +133,16 @@ async def tell_used(usage: Usage, connection: Connection, tenants: Collection[Te
     return eased
 
 
-def _asks_for_pending(pools: Iterable[PoolPolicy]) -> bool:
-    return any(
-        name in _PENDING_VALIDATORS and Moment.SCHEDULING in moments
-        for policy in pools
-        for name, moments in policy.validators
-    )
-
-
-def _pending(waiting: Iterable[Workload]) -> dict[str, Pending]:
+def _pending_for(waiting: Iterable[Workload], pools: Mapping[str, PoolPolicy]) -> dict[str, Pending]:
+    """What waits by access key; nothing where no pool asks for it in passes."""
     found: dict[str, Pending] = {}
+    if not any(_asks_for_pending(policy) for policy in pools.values()):
+        return found
     for workload in waiting:
         if is_pending(workload):
             found[workload.access_key] = found.get(workload.access_key, NOTHING_PENDING).plus(workload)
     return found
+
+
+def _asks_for_pending(policy: PoolPolicy) -> bool:
+    return any(name in _PENDING_VALIDATORS and Moment.SCHEDULING in moments for name, moments in policy.validators)
