@@ -22,6 +22,7 @@ from mooring.mirror.schedulers import Schedulers
 from mooring.mirror.validators import installed_validators
 from mooring.model.decisions import SCORE_ONE, Decision, Outcome
 from mooring.model.errors import InvalidInput
+from mooring.model.fair_share import Factors
 from mooring.model.pools import HeadOfLine, PoolPolicy
 from mooring.model.reasons import Reason
 from mooring.model.slots import describe_amounts
@@ -66,6 +67,7 @@ class SchedulingLoop:
         self.room = self._new_room()
         self._policies: dict[str, PoolPolicy] = {}
         self._guarantees: Guarantees = {}
+        self._factors: dict[str, Factors] = {}
         self._admission: Admission | None = None
         """Of the last pass."""
         self._tried_all_at = 0.0
@@ -81,7 +83,7 @@ class SchedulingLoop:
         compilation.start()
         await self._mirror.load()
         self.room = self._new_room()
-        self._policies, self._guarantees = {}, {}
+        self._policies, self._guarantees, self._factors = {}, {}, {}
         self._tried_all_at = monotonic()
         self._schedulers = Schedulers(self._mirror, self._registry)
 
@@ -140,6 +142,11 @@ class SchedulingLoop:
         if lent != self._guarantees:
             self.room.reconsider({p for p in {*lent, *self._guarantees} if lent.get(p) != self._guarantees.get(p)})
             self._guarantees = lent
+        used = self._mirror.factors
+        if used != self._factors:
+            # Who used how much changes who is first in line, and so who stops others.
+            self.room.reconsider({p for p in used if used[p] != self._factors.get(p)} & self.room.in_line)
+            self._factors = dict(used)
         for workload_id, workload in self._mirror.news().items():
             if workload is None:
                 self.room.forget(workload_id)
