@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from uuid import UUID
 
 from mooring.model.events import Event
@@ -36,7 +36,7 @@ class Tenancy:
         self._known: set[Tenant] = set()
         self._eased: set[Tenant] = set()
         self._pending: dict[str, Pending] = {}
-        self.limits_until: datetime | None = datetime.min.replace(tzinfo=UTC)
+        self.limits_until: datetime | None = None
         """When an override ends, by its time alone: until then limits are as they were read."""
 
     def eased(self) -> set[Tenant]:
@@ -50,6 +50,11 @@ class Tenancy:
         for key, pending in before.items():
             if self._pending.get(key, NOTHING_PENDING).is_less_than(pending):
                 self._eased.add(Tenant(Scope.KEYPAIR, key))
+
+    async def load(self, connection: Connection, waiting: Iterable[Workload], now: datetime) -> None:
+        """Read everybody whose work waits, for the first time."""
+        self.limits_until = await quotas.next_end(connection, now)
+        await self.meet(connection, waiting, now)
 
     async def meet(self, connection: Connection, waiting: Iterable[Workload], now: datetime) -> None:
         """Read who is not known yet of those whose work waits."""
