@@ -167,3 +167,17 @@ async def test_tasks_on_simulated_nodes_take_the_steps_that_an_agent_would_repor
     assert sorted(await harbour.statuses(service)) == ["CANCELLED", "CANCELLED", "TERMINATING"]
     assert not await loop.once()
     assert await harbour.findings() == []
+
+
+@on_sqlite
+async def test_what_is_ended_by_force_on_a_simulated_node_leaves_it(harbour: Harbour):
+    node = await harbour.node("sim", simulated=True, cpu=2)
+    service = await harbour.submit("web", cpu=2)
+    await harbour.place()
+    loop = SimulationLoop(harbour.database, harbour.office)
+    await loop.once()
+    await harbour.stop(service, force=True)
+    assert await harbour.counters(node) == (0, 0, 2000)
+    await loop.once()
+    assert await harbour.counters(node) == (0, 0, 0)
+    assert await harbour.findings() == []

@@ -14,6 +14,7 @@ from mooring.controllers.scheduling import SchedulingLoop
 from mooring.intake.pools import PoolAdmin
 from mooring.mirror.mirror import Mirror
 from mooring.model.errors import Conflict, InvalidInput, NotFound
+from mooring.model.fair_share import Factors
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.pools import Binding, FairShare, HeadOfLine, Moment, PoolPolicy
 from mooring.model.preemption import Preemption, PreemptionMode, VictimScope
@@ -26,6 +27,7 @@ from mooring.store.tables import admin_actions
 from mooring.wire.pools import PoolChange, PoolRequest
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
+from tests.store.tenancy import make_user
 
 EVERYTHING: dict[str, Any] = {
     "profile": "pack",
@@ -174,6 +176,26 @@ async def test_a_strict_line_holds_up_who_is_behind_until_the_first_is_placed(ha
     await loop.once()
     assert [await harbour.statuses(each) for each in (large, late)] == [["SCHEDULED"], ["PENDING"]]
     assert loop.room.found_by_timer == 0
+
+
+@on_sqlite
+async def test_who_is_first_in_a_strict_line_changes_with_what_was_used(harbour: Harbour):
+    mirror = Mirror(harbour.database)
+    loop = SchedulingLoop(mirror, Binder(harbour.database), harbour.office)
+    await harbour.node("n", cpu=4)
+    await change(harbour, head_of_line="strict", sequencer="fair_share")
+    await harbour.submit("running", cpu=1)
+    await loop.once()
+    large, small = await harbour.submit("large", cpu=4), await harbour.submit("small", cpu=1)
+    await harbour.set(small, user_id=await make_user(harbour.database, "bea"))
+    for _ in range(3):
+        await loop.once()
+    assert (await harbour.workload(small)).reason["code"] == "blocked"
+    who = harbour.principal
+    mirror.factors["default"] = Factors(users={(who.project_id, who.user_id): 0.5})
+    await loop.once()
+    assert [await harbour.statuses(each) for each in (large, small)] == [["PENDING"], ["SCHEDULED"]]
+    loop.close()
 
 
 async def test_a_pool_limits_the_tasks_on_its_nodes_in_placing_and_at_the_commit(

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import pytest
 
 from mooring.clock import now
-from mooring.mirror import admission as admission_module
+from mooring.mirror import mirror as mirror_module
 from mooring.mirror.mirror import Mirror
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.pools import Moment, PoolPolicy
@@ -24,10 +25,12 @@ def user(harbour: Harbour) -> Tenant:
     return Tenant(Scope.USER, str(harbour.principal.user_id))
 
 
-async def limit(harbour: Harbour, tenant: Tenant, limits: Mapping[str, int | None]) -> None:
+async def limit(
+    harbour: Harbour, tenant: Tenant, limits: Mapping[str, int | None], until: datetime | None = None
+) -> None:
     async def work(connection: Connection) -> None:
         found = await quotas.find(connection, tenant.scope, tenant.id)
-        await quotas.set_quota(connection, found, quotas.QuotaChange(limits=limits), now())
+        await quotas.set_quota(connection, found, quotas.QuotaChange(limits=limits, until=until), now())
 
     await harbour.database.write(work)
 
@@ -83,25 +86,24 @@ async def test_what_was_charged_and_did_not_come_true_is_read_again(harbour: Har
     assert refusal(mirror, workload_id) is None
 
 
-@on_sqlite
 async def test_an_override_ends_though_nothing_tells_of_it(harbour: Harbour, monkeypatch: pytest.MonkeyPatch):
     workload_id = await harbour.submit("w", cpu=2)
     mirror = Mirror(harbour.database)
     await mirror.load()
     await mirror.follow()
-    asked: list[object] = []
-    original = quotas.limits_of
+    assert mirror.tenancy.limits_until is None
 
-    async def limits_of(connection, tenants, at):
-        asked.append(at)
-        return await original(connection, tenants, at)
+    until = now() + timedelta(hours=1)
+    await limit(harbour, user(harbour), {"cpu": 0}, until)
+    await mirror.follow()
+    assert mirror.tenancy.limits_until == until
+    assert refusal(mirror, workload_id) is not None
 
-    monkeypatch.setattr(quotas, "limits_of", limits_of)
+    mirror.tenancy.eased()
+    monkeypatch.setattr(mirror_module, "now", lambda: until)
     await mirror.follow()
-    assert asked == []
-    monkeypatch.setattr(admission_module, "_LIMITS_SECONDS", 0)
-    await mirror.follow()
-    assert len(asked) == 1
+    assert mirror.tenancy.eased() == {user(harbour)}
+    assert mirror.tenancy.limits_until is None
     assert refusal(mirror, workload_id) is None
 
 

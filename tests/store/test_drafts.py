@@ -14,6 +14,7 @@ from mooring.store.bind import Bound, Draft
 from mooring.store.tables import pools
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour, decision_on
+from tests.store.test_quota_guard import limit
 
 
 async def drafted(harbour: Harbour, *decisions: Decision) -> Draft:
@@ -116,6 +117,16 @@ async def test_a_gang_that_grew_after_the_draft_is_dropped(harbour: Harbour):
     draft = await drafted(harbour, decision)
     await harbour.replace_ended()
     assert names((await commit(harbour, draft, decision)).dropped) == ["gang"]
+
+
+async def test_a_limit_that_was_set_after_the_draft_holds(harbour: Harbour):
+    one, other = await pair(harbour)
+    draft = await drafted(harbour, one, other)
+    await limit(harbour, cpu=1000)
+    result = await commit(harbour, draft, one, other)
+    assert names(result.bound) == ["one"]
+    assert [decision.workload.name for decision, _ in result.conflicts] == ["other"]
+    assert await harbour.findings() == []
 
 
 @on_sqlite

@@ -22,6 +22,7 @@ from mooring.mirror.schedulers import Schedulers
 from mooring.mirror.validators import installed_validators
 from mooring.model.decisions import SCORE_ONE, Decision, Outcome
 from mooring.model.errors import InvalidInput
+from mooring.model.fair_share import Factors
 from mooring.model.pools import HeadOfLine, PoolPolicy
 from mooring.model.reasons import Reason
 from mooring.model.slots import describe_amounts
@@ -68,6 +69,7 @@ class SchedulingLoop:
         self.room = self._new_room()
         self._policies: dict[str, PoolPolicy] = {}
         self._guarantees: Guarantees = {}
+        self._factors: dict[str, Factors] = {}
         self._admission: Admission | None = None
         """Of the last pass."""
         self._tried_all_at = 0.0
@@ -111,7 +113,7 @@ class SchedulingLoop:
 
     def _begin(self) -> None:
         self.room = self._new_room()
-        self._policies, self._guarantees = {}, {}
+        self._policies, self._guarantees, self._factors = {}, {}, {}
         self._tried_all_at = monotonic()
         self._schedulers = Schedulers(self._mirror, self._registry)
 
@@ -122,11 +124,12 @@ class SchedulingLoop:
         self._thread.shutdown(wait=True)
 
     def wait_seconds(self, longest: float) -> float:
-        """How long the loop may sleep: until the timer, a task that backs off, or what is held back of the feed."""
+        """How long it may sleep: until the timer, a time that work waits for, or what is held back of the feed."""
         if self._mirror.held_back:
             return _HELD_BACK_SECONDS
-        due = self.room.next_time()
-        return longest if due is None else max(0.01, min(longest, (due - now()).total_seconds()))
+        times = (self.room.next_time(), self._mirror.tenancy.limits_until)
+        seconds = [(due - now()).total_seconds() for due in times if due is not None]
+        return max(0.01, min([longest, *seconds]))
 
     async def once(self) -> bool:
         if self._schedulers is None:
@@ -169,11 +172,17 @@ class SchedulingLoop:
         if lent != self._guarantees:
             self.room.reconsider({p for p in {*lent, *self._guarantees} if lent.get(p) != self._guarantees.get(p)})
             self._guarantees = lent
+        used = self._mirror.factors
+        if used != self._factors:
+            # Who used how much changes who is first in line, and so who stops others.
+            self.room.reconsider({p for p in used if used[p] != self._factors.get(p)} & self.room.in_line)
+            self._factors = dict(used)
         for workload_id, workload in self._mirror.news().items():
             if workload is None:
                 self.room.forget(workload_id)
             else:
                 self.room.admit(workload)
+        self._mirror.tenancy.note_pending(self._mirror.queue.values(), policies)
         self.room.wake(self._mirror.tenancy.eased())
 
     async def _in_thread(self, work: Callable[..., Result], *arguments: object) -> Result:

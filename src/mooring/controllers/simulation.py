@@ -28,18 +28,25 @@ class SimulationLoop:
     async def once(self) -> bool:
         async with self._database.read() as connection:
             due = await nodes.simulated_steps(connection)
-        if not due:
-            return False
+        steps = due[:_MOST_AT_ONCE]
+        lost = [task_id for task_id, status in steps if status is TaskStatus.LOST]
+        held = [task_id for task_id, status in steps if status is TaskStatus.RESERVED]
+        changes = [Change(task_id, _NEXT[status]) for task_id, status in steps if status in _NEXT]
+
+        async def free(connection: Connection) -> int:
+            await leadership.check_term(connection, self._office.term)
+            return await transitions.free_lost(connection, lost, now())
 
         async def work(connection: Connection) -> Applied:
             await leadership.check_term(connection, self._office.term)
-            held = [task_id for task_id, status in due[:_MOST_AT_ONCE] if status is TaskStatus.RESERVED]
             if held:
                 # All workloads before any task, as everywhere.
-                await lock_owners(connection, [task_id for task_id, _ in due[:_MOST_AT_ONCE]])
+                await lock_owners(connection, [task_id for task_id, _ in steps])
             await holds.note_prepared(connection, held, now())
-            changes = [Change(task_id, _NEXT[status]) for task_id, status in due[:_MOST_AT_ONCE] if status in _NEXT]
             return await transitions.apply(connection, changes, actor="simulation", now=now(), term=self._office.term)
 
-        narrate(await self._database.write(work))
+        if lost:
+            await self._database.write(free)
+        if held or changes:
+            narrate(await self._database.write(work))
         return len(due) > _MOST_AT_ONCE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -22,8 +21,6 @@ from mooring.store import events, policies, quotas
 from mooring.store.charges import ALL_POOLS
 from mooring.store.engine import Connection
 
-_LIMITS_SECONDS = 30.0
-"""An override ends by its time alone: limits are read again after so long."""
 _PENDING_VALIDATORS = frozenset({PendingSessionCountLimit.name, PendingSessionResourceLimit.name})
 
 
@@ -38,12 +35,26 @@ class Tenancy:
         self._owners: set[tuple[str, UUID, UUID, UUID]] = set()
         self._known: set[Tenant] = set()
         self._eased: set[Tenant] = set()
-        self._limits_read_at = 0.0
+        self._pending: dict[str, Pending] = {}
+        self.limits_until: datetime | None = None
+        """When an override ends, by its time alone: until then limits are as they were read."""
 
     def eased(self) -> set[Tenant]:
         """Who uses less than before, or has other limits, since this was asked last."""
         eased, self._eased = self._eased, set()
         return eased
+
+    def note_pending(self, waiting: Collection[Workload], pools: Mapping[str, PoolPolicy]) -> None:
+        """Of whom less waits than before, where passes ask for that: it leaves the queue without a word of tenants."""
+        before, self._pending = self._pending, _pending_for(waiting, pools)
+        for key, pending in before.items():
+            if self._pending.get(key, NOTHING_PENDING).is_less_than(pending):
+                self._eased.add(Tenant(Scope.KEYPAIR, key))
+
+    async def load(self, connection: Connection, waiting: Iterable[Workload], now: datetime) -> None:
+        """Read everybody whose work waits, for the first time."""
+        self.limits_until = await quotas.next_end(connection, now)
+        await self.meet(connection, waiting, now)
 
     async def meet(self, connection: Connection, waiting: Iterable[Workload], now: datetime) -> None:
         """Read who is not known yet of those whose work waits."""
@@ -64,9 +75,9 @@ class Tenancy:
     async def follow(self, connection: Connection, news: Iterable[Event], now: datetime) -> None:
         """Take in what was committed about tenants: their use, or who may what."""
         told = [event for event in news if event.noun == "tenant"]
-        time = asyncio.get_running_loop().time()
-        if any(event.kind != events.USAGE for event in told) or time - self._limits_read_at > _LIMITS_SECONDS:
-            self._limits_read_at = time
+        over = self.limits_until is not None and self.limits_until <= now
+        if over or any(event.kind != events.USAGE for event in told):
+            self.limits_until = await quotas.next_end(connection, now)
             await self._read(connection, self._known, now)
         else:
             moved = {tenant for event in told for tenant in self._told_by.get(event.object_id, ())}
@@ -91,7 +102,7 @@ class Tenancy:
         now: datetime,
     ) -> Admission:
         """For a pass over some or all of what waits; `pools` are their policies by name."""
-        pending = _pending(waiting) if _asks_for_pending(pools.values()) else {}
+        pending = _pending_for(waiting, pools)
         context = AdmissionContext(now, self.usage, Moment.SCHEDULING, self._policies, pending)
         return Admission(context, validators, pools)
 
@@ -99,7 +110,9 @@ class Tenancy:
         self._eased |= await tell_tenants(self.usage, connection, tenants, now)
         keys = {tenant.id for tenant in tenants if tenant.scope is Scope.KEYPAIR}
         found = await policies.policies_of(connection, keys)
-        self._policies |= {key: found[key].innermost if key in found else NO_POLICY for key in keys}
+        rules = {key: found[key].innermost if key in found else NO_POLICY for key in keys}
+        self._eased |= {Tenant(Scope.KEYPAIR, key) for key in keys if rules[key] != self._policies.get(key, NO_POLICY)}
+        self._policies |= rules
 
 
 async def tell_tenants(usage: Usage, connection: Connection, tenants: Collection[Tenant], now: datetime) -> set[Tenant]:
@@ -131,17 +144,16 @@ async def tell_used(usage: Usage, connection: Connection, tenants: Collection[Te
     return eased
 
 
-def _asks_for_pending(pools: Iterable[PoolPolicy]) -> bool:
-    return any(
-        name in _PENDING_VALIDATORS and Moment.SCHEDULING in moments
-        for policy in pools
-        for name, moments in policy.validators
-    )
-
-
-def _pending(waiting: Iterable[Workload]) -> dict[str, Pending]:
+def _pending_for(waiting: Iterable[Workload], pools: Mapping[str, PoolPolicy]) -> dict[str, Pending]:
+    """What waits by access key; nothing where no pool asks for it in passes."""
     found: dict[str, Pending] = {}
+    if not any(_asks_for_pending(policy) for policy in pools.values()):
+        return found
     for workload in waiting:
         if is_pending(workload):
             found[workload.access_key] = found.get(workload.access_key, NOTHING_PENDING).plus(workload)
     return found
+
+
+def _asks_for_pending(policy: PoolPolicy) -> bool:
+    return any(name in _PENDING_VALIDATORS and Moment.SCHEDULING in moments for name, moments in policy.validators)

@@ -94,7 +94,7 @@ class Mirror:
             self.queue = {workload.id: workload for workload in await workloads.waiting(connection)}
             self._news = None
             self.tenancy = Tenancy()
-            await self.tenancy.meet(connection, self.queue.values(), now())
+            await self.tenancy.load(connection, self.queue.values(), now())
         await self._read_factors()
 
     async def follow(self) -> bool:

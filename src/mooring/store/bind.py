@@ -20,6 +20,7 @@ from mooring.model.holds import Purpose
 from mooring.model.lifecycle import ON_THE_WAY_OUT, TaskStatus
 from mooring.model.pools import Binding
 from mooring.model.preemption import Preemption, PreemptionMode, Victim
+from mooring.model.quotas import Tenant
 from mooring.model.reasons import Reason
 from mooring.model.workloads import Workload
 from mooring.store import revisions, transitions
@@ -27,7 +28,7 @@ from mooring.store.changes import Applied, Change, NewHold
 from mooring.store.guard import Guard, ports_of
 from mooring.store.history import Journal
 from mooring.store.loading import Loaded, glance, load
-from mooring.store.quota_guard import QuotaGuard, any_limits
+from mooring.store.quota_guard import QuotaGuard, any_limits, tenants_charged
 from mooring.store.sets import NotAsExpected, Statement, Writes
 from mooring.store.types import as_uuid
 
@@ -80,6 +81,8 @@ class Draft:
     applied: Applied
     locks: Writes
     writes: Writes
+    tenants: frozenset[Tenant]
+    """Who is charged with it: none of them had a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +135,12 @@ async def draft(
     named = [placement.task_id for decision in decisions for placement in decision.placements]
     loaded = await glance(connection, [decision.workload.id for decision in decisions], naming=named)
     guard = await Guard.glance(connection, decisions, loaded)
-    if guard is None or await any_limits(connection, loaded, now):
+    tenants = tenants_charged(loaded.workloads.values())
+    if guard is None or await any_limits(connection, tenants, now):
         return None
     # In a thread of its own: the loop goes on telling the database what comes next of the batch before.
     return await asyncio.to_thread(
-        _put_together, decisions, loaded, guard, Writes.on(connection), Writes.on(connection), now, term
+        _put_together, decisions, loaded, guard, tenants, (Writes.on(connection), Writes.on(connection)), now, term
     )
 
 
@@ -144,11 +148,12 @@ def _put_together(
     decisions: Sequence[Decision],
     loaded: Loaded,
     guard: Guard,
-    locks: Writes,
-    writes: Writes,
+    tenants: frozenset[Tenant],
+    empty: tuple[Writes, Writes],
     now: datetime,
     term: int,
 ) -> Draft:
+    locks, writes = empty
     if loaded.workloads:
         locks.expect(_SAME_WORKLOADS, [(w.id, w.version, w.stopping) for w in loaded.workloads.values()])
     if guard.nodes:
@@ -161,7 +166,7 @@ def _put_together(
     conflicts = tuple((decision, conflict) for decision, conflict in taken if conflict is not None)
     changes = [change for decision in bound for change in _placed(decision, terms)]
     applied = transitions.plan(writes, changes, loaded, Journal("scheduler", now, term), guarded=True)
-    return Draft(bound, conflicts, tuple(dropped), applied, locks, writes)
+    return Draft(bound, conflicts, tuple(dropped), applied, locks, writes, tenants)
 
 
 async def _commit_draft(connection: AsyncConnection, drafted: Draft, terms: _Terms) -> Bound:
@@ -175,6 +180,9 @@ async def _commit_draft(connection: AsyncConnection, drafted: Draft, terms: _Ter
     increased = revisions.increase(writes, list(pools.values()), terms.now, terms.term)
     writes.extend(drafted.writes)
     await writes.make(connection)
+    # Asked when the counters are locked: whoever counts on a new limit sees this use of it, or waits for it.
+    if await any_limits(connection, drafted.tenants, terms.now):
+        raise NotAsExpected
     # Copies: what a transaction adds to them is gone if it has to be tried again.
     applied = Applied([*drafted.applied.tasks], [*drafted.applied.workloads])
     return Bound([*drafted.bound], [*drafted.conflicts], [*drafted.dropped], applied, increased)

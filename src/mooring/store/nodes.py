@@ -459,6 +459,7 @@ async def simulated_steps(connection: AsyncConnection) -> list[tuple[UUID, TaskS
             or_(
                 tasks.c.status.in_([TaskStatus.SCHEDULED, TaskStatus.PREPARING, TaskStatus.TERMINATING]),
                 and_(tasks.c.status == TaskStatus.RESERVED, tasks.c.prepared_at.is_(None)),
+                and_(tasks.c.status == TaskStatus.LOST, tasks.c.freed_at.is_(None)),
             ),
         )
         .order_by(tasks.c.id)

@@ -32,14 +32,14 @@ class QuotaGuard:
     async def read(
         cls, connection: AsyncConnection, decisions: Sequence[Decision], loaded: Loaded, now: datetime
     ) -> QuotaGuard:
-        """Locks nothing where nobody has a limit; the nodes of the decisions are locked before."""
-        tenants = _tenants(loaded.workloads[decision.workload.id] for decision in decisions)
+        """The nodes of the decisions are locked before. Limits are read under the locks, so that none is outdated."""
+        counters = await charges.lock(connection, _charged(decisions, loaded))
+        tenants = tenants_charged(loaded.workloads[decision.workload.id] for decision in decisions)
         limits = await quotas.limits_of(connection, tenants, now)
         if not any(found.amounts for found in limits.values()):
             return cls(loaded)
         guard = cls(loaded, limits)
         guard._present = {task.workload_id for task in loaded.tasks.values() if task.status in OCCUPYING}
-        counters = await charges.lock(connection, _charged(decisions, loaded))
         guard._counters = {
             (Tenant(Scope(scope), id), slot): amounts
             for (scope, id, pool, slot), amounts in counters.items()
@@ -78,14 +78,13 @@ class QuotaGuard:
                     yield tenant, limits, slot, request
 
 
-async def any_limits(connection: AsyncConnection, loaded: Loaded, now: datetime) -> bool:
-    """Whether somebody who is charged with these workloads has a limit."""
-    limits = await quotas.limits_of(connection, _tenants(loaded.workloads.values()), now)
-    return any(found.amounts for found in limits.values())
+async def any_limits(connection: AsyncConnection, tenants: Iterable[Tenant], now: datetime) -> bool:
+    """Whether one of them has a limit."""
+    return any(found.amounts for found in (await quotas.limits_of(connection, tenants, now)).values())
 
 
-def _tenants(workloads: Iterable[LoadedWorkload]) -> set[Tenant]:
-    return {tenant for owner in charges.owners_of(workloads) for tenant in charges.tenants_of(owner)}
+def tenants_charged(workloads: Iterable[LoadedWorkload]) -> frozenset[Tenant]:
+    return frozenset(tenant for owner in charges.owners_of(workloads) for tenant in charges.tenants_of(owner))
 
 
 def _asked_by(workload: LoadedWorkload, decision: Decision) -> dict[str, int]:

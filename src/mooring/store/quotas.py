@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import ColumnElement, Select, Table, null, or_, select
+from sqlalchemy import ColumnElement, Select, Table, func, null, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -101,6 +101,14 @@ async def limits_of(connection: AsyncConnection, tenants: Iterable[Tenant], now:
         if limit is not None and asked[ordinal] in found:
             found[asked[ordinal]].amounts[slot] = limit
     return found
+
+
+async def next_end(connection: AsyncConnection, now: datetime) -> datetime | None:
+    """When the next override ends: somebody has other limits from then on."""
+    ends: datetime | None = await connection.scalar(
+        select(func.min(_rows.override_until)).where(_rows.override_until > now)
+    )
+    return ends
 
 
 class Amount(NamedTuple):

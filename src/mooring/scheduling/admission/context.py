@@ -28,6 +28,12 @@ class Pending:
             slots[slot] = slots.get(slot, 0) + amount * tasks
         return Pending(self.workloads + times, slots)
 
+    def is_less_than(self, other: Pending) -> bool:
+        """In number, or in some slot."""
+        return self.workloads < other.workloads or any(
+            self.slots.get(slot, 0) < amount for slot, amount in other.slots.items()
+        )
+
 
 NOTHING_PENDING = Pending()
 
