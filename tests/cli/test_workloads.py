@@ -228,6 +228,12 @@ def test_status_shows_the_tasks_and_the_reason(server: FakeServer, mooring: Moor
     assert missing.stderr.startswith("error: not-found: there is no workload 'nothing'\nhint: ")
 
 
+@pytest.mark.parametrize(("status", "words"), [("RUNNING", "running, stopping"), ("CANCELLED", "cancelled")])
+def test_only_what_lives_is_said_to_be_stopping(server: FakeServer, mooring: Mooring, status: str, words: str) -> None:
+    server.add("web", status, stopping=True)
+    assert f"status:    {words}\n" in mooring("status", "web").stdout
+
+
 def test_history_is_told_in_order(server: FakeServer, mooring: Mooring) -> None:
     server.add("web")
     lines = mooring("history", "web").stdout.splitlines()
