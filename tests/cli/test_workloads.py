@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.conftest import Mooring
 from tests.cli.terminal import run_in_pipe, run_on_terminal
-from tests.client.fake_server import FakeServer, Refusal, failed, running, succeeded, waits
+from tests.client.fake_server import FakeServer, FakeWorkload, Refusal, failed, running, succeeded, task_view, waits
 
 HOSTILE = "[red]\x1b[2Jboo[/red]\n:smile:"
 SHOWN = r"[red]\x1b[2Jboo[/red]\n:smile:"
@@ -315,6 +315,17 @@ def test_waiting_answers_with_the_highest_exit_code(server: FakeServer, mooring:
     assert mooring("wait", "good", "bad").exit_code == 7
     assert mooring("wait", "bad", "killed").exit_code == 137
     assert mooring("wait", "good", "nothing").exit_code == 3
+
+
+def test_the_exit_code_is_that_of_who_failed_and_not_of_who_was_stopped_for_it(
+    server: FakeServer, mooring: Mooring
+) -> None:
+    def one_fails(workload: FakeWorkload) -> None:
+        bad = task_view(0, status="FAILED", exit_code=3)
+        workload.become("FAILED", tasks=[bad, task_view(1, status="CANCELLED", exit_code=143)])
+
+    server.add("pair").steps = [one_fails]
+    assert mooring("wait", "pair").exit_code == 3
 
 
 def test_a_failure_without_an_exit_code_is_a_failure(server: FakeServer, mooring: Mooring) -> None:

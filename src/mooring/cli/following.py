@@ -163,11 +163,16 @@ def _is_living(detail: WorkloadDetail, task: TaskView) -> bool:
 
 
 def exit_status(detail: WorkloadDetail) -> int:
-    """What a shell would say: the highest exit code of the tasks, 128 + signal for a killed one; 1 without any."""
+    """What a shell would say: the highest exit code of the tasks, 128 + signal for a killed one; 1 without any.
+
+    Tasks that were stopped because others failed say nothing.
+    """
+    ended = [task for task in detail.tasks if task.current and task.exit_code is not None]
+    failed = [task for task in ended if task.status == TaskStatus.FAILED]
     codes = [
         task.exit_code if task.exit_code >= 0 else 128 - task.exit_code
-        for task in detail.tasks
-        if task.current and task.exit_code is not None
+        for task in failed or ended
+        if task.exit_code is not None
     ]
     highest = max(codes, default=0)
     return highest if highest or detail.status == "SUCCEEDED" else 1
