@@ -231,6 +231,14 @@ async def test_output_is_streamed_from_the_node_of_the_task(world: World):
     assert (str(asked["task_id"]), asked["tail"], asked["follow"]) == (detail["tasks"][0]["id"], 5, True)
 
 
+async def test_the_output_of_an_earlier_attempt_is_asked_for_by_its_number(world: World):
+    headers = await world.user("ada")
+    await running_for_real(world, headers)
+    assert (await world.client.get("/api/workloads/train/logs?attempt=1", headers=headers)).status_code == 200
+    answer = await world.client.get("/api/workloads/train/logs?attempt=2", headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (404, "unknown-attempt")
+
+
 async def test_a_node_that_does_not_answer_is_an_error_and_not_an_empty_output(world: World):
     headers = await world.user("ada")
     await running_for_real(world, headers)

@@ -11,7 +11,17 @@ import pytest
 
 from tests.cli.conftest import Mooring
 from tests.cli.terminal import MOORING, run_on_terminal
-from tests.client.fake_server import FakeServer, FakeWorkload, Refusal, failed, running, succeeded, waits
+from tests.client.fake_server import (
+    NOW,
+    FakeServer,
+    FakeWorkload,
+    Refusal,
+    failed,
+    running,
+    succeeded,
+    task_view,
+    waits,
+)
 
 
 def prepare(server: FakeServer, text: bytes, *, ends: bool = True, breaks: int = 0) -> None:
@@ -84,6 +94,27 @@ def test_an_output_that_breaks_off_is_continued_without_loss_or_repetition(
     assert result.exit_code == 0
     assert result.stdout_bytes == text
     assert "interrupted" in result.stderr
+
+
+def test_the_output_of_a_try_that_failed_at_once_is_shown_before_that_of_the_next(
+    server: FakeServer, mooring: Mooring
+) -> None:
+    def failed_and_replaced(workload: FakeWorkload) -> None:
+        workload.earlier = {"1": b"first\n"}
+        tried = workload.view.tasks[0].model_copy(
+            update={"current": False, "status": "FAILED", "started_at": NOW, "ended_at": NOW, "exit_code": 3}
+        )
+        workload.become("PENDING", tasks=[tried, task_view(0, attempt=2)])
+
+    def second_succeeds(workload: FakeWorkload) -> None:
+        tried, again = workload.view.tasks
+        ended = again.model_copy(update={"status": "SUCCEEDED", "started_at": NOW, "ended_at": NOW, "exit_code": 0})
+        workload.become("SUCCEEDED", tasks=[tried, ended])
+
+    prepare(server, b"second\n")
+    server.plan = [failed_and_replaced, second_succeeds]
+    result = mooring("run", "--retries", "1", "true")
+    assert (result.exit_code, result.stdout_bytes) == (0, b"first\nsecond\n")
 
 
 @pytest.mark.parametrize(("kept", "rest"), [(b"tail of it\nmore\n", b"more\n"), (b"all new\n", b"all new\n")])

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.conftest import Mooring
 from tests.cli.terminal import run_in_pipe, run_on_terminal
-from tests.client.fake_server import FakeServer, Refusal, failed, running, succeeded, waits
+from tests.client.fake_server import FakeServer, FakeWorkload, Refusal, failed, running, succeeded, task_view, waits
 
 HOSTILE = "[red]\x1b[2Jboo[/red]\n:smile:"
 SHOWN = r"[red]\x1b[2Jboo[/red]\n:smile:"
@@ -228,6 +228,12 @@ def test_status_shows_the_tasks_and_the_reason(server: FakeServer, mooring: Moor
     assert missing.stderr.startswith("error: not-found: there is no workload 'nothing'\nhint: ")
 
 
+@pytest.mark.parametrize(("status", "words"), [("RUNNING", "running, stopping"), ("CANCELLED", "cancelled")])
+def test_only_what_lives_is_said_to_be_stopping(server: FakeServer, mooring: Mooring, status: str, words: str) -> None:
+    server.add("web", status, stopping=True)
+    assert f"status:    {words}\n" in mooring("status", "web").stdout
+
+
 def test_history_is_told_in_order(server: FakeServer, mooring: Mooring) -> None:
     server.add("web")
     lines = mooring("history", "web").stdout.splitlines()
@@ -309,6 +315,17 @@ def test_waiting_answers_with_the_highest_exit_code(server: FakeServer, mooring:
     assert mooring("wait", "good", "bad").exit_code == 7
     assert mooring("wait", "bad", "killed").exit_code == 137
     assert mooring("wait", "good", "nothing").exit_code == 3
+
+
+def test_the_exit_code_is_that_of_who_failed_and_not_of_who_was_stopped_for_it(
+    server: FakeServer, mooring: Mooring
+) -> None:
+    def one_fails(workload: FakeWorkload) -> None:
+        bad = task_view(0, status="FAILED", exit_code=3)
+        workload.become("FAILED", tasks=[bad, task_view(1, status="CANCELLED", exit_code=143)])
+
+    server.add("pair").steps = [one_fails]
+    assert mooring("wait", "pair").exit_code == 3
 
 
 def test_a_failure_without_an_exit_code_is_a_failure(server: FakeServer, mooring: Mooring) -> None:

@@ -54,6 +54,8 @@ class FakeWorkload:
     """False: a follower waits until the workload ends."""
     breaks: int = 0
     """How often the stream of its log breaks off in the middle."""
+    earlier: dict[str, bytes] = field(default_factory=dict)
+    """By the number of an earlier attempt: its log."""
 
     def become(self, status: str, **changes: Any) -> None:
         ended = status in ENDS
@@ -404,7 +406,8 @@ class FakeServer:
         workload = self.find(request.match_info["ref"])
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
-        log, sent = workload.log, len(workload.log)
+        log = workload.earlier.get(request.query.get("attempt", ""), workload.log)
+        sent = len(log)
         if tail := request.query.get("tail"):
             log = b"".join(log.splitlines(keepends=True)[-int(tail) :])
         if workload.breaks and request.query.get("follow"):

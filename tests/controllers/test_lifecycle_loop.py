@@ -9,6 +9,7 @@ from mooring.controllers import lifecycle
 from mooring.controllers.lifecycle import LifecycleLoop, not_before
 from mooring.model.errors import LeadershipLost
 from mooring.model.lifecycle import TaskStatus
+from mooring.model.reasons import Reason
 from mooring.model.workloads import Kind
 from mooring.store.successors import Ended
 from tests.store.databases import on_sqlite
@@ -82,7 +83,8 @@ async def test_a_job_with_a_failed_task_is_stopped_whole(harbour: Harbour):
     job = await harbour.submit("job", kind=Kind.SESSION, replicas=4)
     await harbour.place()
     failed, running, scheduled, waiting = await harbour.tasks(job)
-    await harbour.move(failed, T.RUNNING, T.FAILED)
+    await harbour.move(failed, T.RUNNING)
+    await harbour.move(failed, T.FAILED, reason=Reason("exited", "exited with code 3", "agent"))
     await harbour.move(running, T.RUNNING)
     assert (await harbour.workload(job)).status == "TERMINATING"
     assert await LifecycleLoop(harbour.database, harbour.office).once()
@@ -90,7 +92,7 @@ async def test_a_job_with_a_failed_task_is_stopped_whole(harbour: Harbour):
     for task in (running, scheduled):
         await harbour.move(task, T.CANCELLED)
     workload = await harbour.workload(job)
-    assert workload.status == "FAILED"
+    assert (workload.status, workload.reason["code"]) == ("FAILED", "exited")
     assert (await harbour.task(waiting.id)).reason["code"] == "workload-ends"
     assert not await LifecycleLoop(harbour.database, harbour.office).once()
     assert await harbour.findings() == []

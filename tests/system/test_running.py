@@ -1,4 +1,4 @@
-"""Real jobs: one is warned and ended in time, one fails and is tried again."""
+"""Real jobs: one is warned and ended in time, one fails and is tried again, others wait for their ends."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ def test_a_job_is_warned_and_ended_in_time_and_a_failing_one_tried_again(servers
     with server.client() as client:
         _submit(client, "patient", PATIENT, time=6, signal="USR1@3")
         _submit(client, "failing", FAILING, retries=1)
+        _submit(client, "next", "exit 0", dependencies=[{"workload": "failing"}])
+        _submit(client, "in-vain", "exit 0", dependencies=[{"workload": "patient"}])
+        _submit(client, "told", "exit 0", dependencies=[{"workload": "in-vain", "condition": "after-fail"}])
         patient = _ended(client, "patient")
         assert patient.reason is not None
         assert (patient.status, patient.reason["code"]) == ("FAILED", "time-limit")
@@ -25,7 +28,15 @@ def test_a_job_is_warned_and_ended_in_time_and_a_failing_one_tried_again(servers
         failing = _ended(client, "failing")
         assert [(task.attempt, task.status) for task in failing.tasks] == [(1, "FAILED"), (2, "SUCCEEDED")]
         assert failing.status == "SUCCEEDED"
-        assert _output(client, "failing") == "attempt 2\n"
+        assert [_output(client, "failing", attempt) for attempt in (1, None)] == ["attempt 1\n", "attempt 2\n"]
+        follower = _ended(client, "next")
+        assert follower.started_at is not None
+        assert failing.ended_at is not None
+        assert (follower.status, follower.started_at >= failing.ended_at) == ("SUCCEEDED", True)
+        in_vain = _ended(client, "in-vain")
+        assert in_vain.reason is not None
+        assert (in_vain.status, in_vain.reason["code"]) == ("CANCELLED", "dependency-failed")
+        assert _ended(client, "told").status == "SUCCEEDED"
         server.assert_books_agree()
 
 
@@ -41,5 +52,5 @@ def _ended(client: Client, name: str) -> WorkloadDetail:
     return client.workload(name)
 
 
-def _output(client: Client, name: str) -> str:
-    return b"".join(client.logs(name)).decode()
+def _output(client: Client, name: str, attempt: int | None = None) -> str:
+    return b"".join(client.logs(name, attempt=attempt)).decode()

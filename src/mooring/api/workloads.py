@@ -218,6 +218,7 @@ async def get_logs(
     principal: User,
     ref: str,
     task: Annotated[int | None, Query(ge=0, le=INT32_MAX, description="Index; the first one if not given")] = None,
+    attempt: Annotated[int | None, Query(ge=1, le=INT32_MAX, description="Else the newest that had a node")] = None,
     tail: Annotated[int | None, Query(ge=0, le=INT32_MAX, description="Only the last so many lines")] = None,
     follow: Annotated[bool, Query(description="Go on until the task ends")] = False,
 ) -> Response:
@@ -227,7 +228,7 @@ async def get_logs(
     if row.simulated:
         return Response(_SIMULATED_OUTPUT, media_type=media_type)
     async with services.database.read() as connection:
-        chosen = _with_output(row, await views.tasks_of(connection, row.id), task)
+        chosen = _with_output(row, await views.tasks_of(connection, row.id), task, attempt)
     if chosen.node_id is None:
         raise NotFound(
             f"the output of task {chosen.task_index} is gone: its node {chosen.node_name!r} was removed",
@@ -239,13 +240,17 @@ async def get_logs(
     return output
 
 
-def _with_output(row: WorkloadRow, tasks: Sequence[TaskRow], index: int | None) -> TaskRow:
-    """The newest attempt at the task that got as far as a node."""
+def _with_output(row: WorkloadRow, tasks: Sequence[TaskRow], index: int | None, attempt: int | None) -> TaskRow:
+    """The attempt at the task that is asked for, else the newest that got as far as a node."""
     if index is None:
         index = min((task.task_index for task in tasks if task.current), default=0)
     attempts = [task for task in tasks if task.task_index == index]
     if not attempts:
         raise NotFound(f"workload {row.name!r} has no task {index}", code="unknown-task")
+    if attempt is not None:
+        attempts = [task for task in attempts if task.attempt == attempt]
+        if not attempts:
+            raise NotFound(f"no attempt {attempt} at task {index} of {row.name!r} is kept", code="unknown-attempt")
     placed = [task for task in attempts if task.node_name is not None]
     if not placed:
         raise Conflict(

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from mooring.cli.output import Cell, Column, Format, Styled, show_fields, show_json, show_line, show_table
+from mooring.cli.waiting import has_ended
 from mooring.cli.words import (
     age,
     amounts,
@@ -60,12 +61,14 @@ def _show_fields(detail: WorkloadDetail) -> None:
     from mooring.cli.cures import cure
 
     state = status_text(detail.status, simulated=detail.simulated)
+    if detail.stopping and not has_ended(detail):
+        state += ", stopping"
     show_fields(
         [
             ("name", detail.name),
             ("id", str(detail.id)),
             ("kind", f"{detail.kind} ({detail.type})"),
-            ("status", Styled(f"{state}, stopping" if detail.stopping else state, status_style(detail.status))),
+            ("status", Styled(state, status_style(detail.status))),
             ("replicas", f"{detail.running} of {detail.replicas} running"),
             ("array", _array(detail)),
             ("pool", detail.pool),

@@ -56,18 +56,20 @@ class Follower:
             detail = wait_until(
                 self._client, self._ref, self._has_news, timeout_seconds=None, progress=self._progress
             ).detail
-            task = _current(detail)
-            if task is not None and self._may_write(task):
-                self._copy(task, last=has_ended(detail) or detail.simulated)
+            task = self._next(detail)
+            if task is not None:
+                self._copy(task, last=has_ended(detail) or detail.simulated or not task.current)
             elif has_ended(detail):
                 return detail
 
     def _has_news(self, detail: WorkloadDetail) -> bool:
-        task = _current(detail)
-        return has_ended(detail) or (task is not None and self._may_write(task))
+        return has_ended(detail) or self._next(detail) is not None
 
-    def _may_write(self, task: TaskView) -> bool:
-        return task.id not in self._complete and task.started_at is not None
+    def _next(self, detail: WorkloadDetail) -> TaskView | None:
+        """The oldest attempt with output to write: one that failed may be replaced before anybody looked."""
+        started = [task for task in detail.tasks if task.index == 0 and task.started_at is not None]
+        left = (task for task in started if task.id not in self._complete)
+        return min(left, key=lambda task: task.attempt, default=None)
 
     def _copy(self, task: TaskView, *, last: bool) -> None:
         """Write what the stream brings. `last`: nothing will come after it."""
@@ -88,6 +90,7 @@ class Follower:
             if last and self._failures >= _TRIES:
                 say(f"the rest of the output cannot be read: {problem.message}")
                 self._complete.add(task.id)
+                self._failures = 0
             else:
                 self._progress.show(f"the output is interrupted ({problem.message}); trying again")
                 time.sleep(_PAUSE_SECONDS)
@@ -109,7 +112,7 @@ class Follower:
     def _unwritten(self, task: TaskView) -> Iterator[bytes]:
         """The stream from where the last one broke off."""
         skip = self._position(task)
-        for piece in _without_notice(self._client.logs(self._ref, follow=True)):
+        for piece in _without_notice(self._client.logs(self._ref, attempt=task.attempt, follow=True)):
             if skip >= len(piece):
                 skip -= len(piece)
             else:
@@ -121,7 +124,7 @@ class Follower:
         written = self._written.get(task.id)
         if written is None:
             return 0
-        kept = b"".join(_without_notice(self._client.logs(self._ref)))
+        kept = b"".join(_without_notice(self._client.logs(self._ref, attempt=task.attempt)))
         if len(kept) >= written.count and kept[: written.count].endswith(written.last):
             return written.count
         found = kept.rfind(written.last)
@@ -159,17 +162,17 @@ def _is_living(detail: WorkloadDetail, task: TaskView) -> bool:
     return any(known.id == task.id and known.status in _LIVING for known in detail.tasks)
 
 
-def _current(detail: WorkloadDetail) -> TaskView | None:
-    tasks = [task for task in detail.tasks if task.index == 0 and task.current]
-    return max(tasks, key=lambda task: task.attempt, default=None)
-
-
 def exit_status(detail: WorkloadDetail) -> int:
-    """What a shell would say: the highest exit code of the tasks, 128 + signal for a killed one; 1 without any."""
+    """What a shell would say: the highest exit code of the tasks, 128 + signal for a killed one; 1 without any.
+
+    Tasks that were stopped because others failed say nothing.
+    """
+    ended = [task for task in detail.tasks if task.current and task.exit_code is not None]
+    failed = [task for task in ended if task.status == TaskStatus.FAILED]
     codes = [
         task.exit_code if task.exit_code >= 0 else 128 - task.exit_code
-        for task in detail.tasks
-        if task.current and task.exit_code is not None
+        for task in failed or ended
+        if task.exit_code is not None
     ]
     highest = max(codes, default=0)
     return highest if highest or detail.status == "SUCCEEDED" else 1

@@ -179,10 +179,19 @@ class AsyncClient:
         self._authentication.password_changed(token)
 
     def logs(
-        self, ref: str, *, task: int | None = None, tail: int | None = None, follow: bool = False
+        self,
+        ref: str,
+        *,
+        task: int | None = None,
+        attempt: int | None = None,
+        tail: int | None = None,
+        follow: bool = False,
     ) -> AsyncIterator[bytes]:
-        """The output of one task in pieces as they come; with `follow` until the task has ended."""
-        return self._stream(operations.logs(ref, task=task, tail=tail, follow=follow))
+        """The output of one task in pieces as they come; with `follow` until the task has ended.
+
+        Of a task that was tried several times it is that of one `attempt`, else of the newest.
+        """
+        return self._stream(operations.logs(ref, task=task, attempt=attempt, tail=tail, follow=follow))
 
     async def events(
         self, since: str | None = None, *, expand: bool = False, workload: str | None = None

@@ -166,9 +166,11 @@ def cancel(ref: str, *, force: bool = False) -> Operation[api.WorkloadView]:
     return Operation("DELETE", _workload_path(ref), api.WorkloadView, query=given(keep=True, force=force or None))
 
 
-def logs(ref: str, *, task: int | None = None, tail: int | None = None, follow: bool = False) -> Stream:
+def logs(
+    ref: str, *, task: int | None = None, attempt: int | None = None, tail: int | None = None, follow: bool = False
+) -> Stream:
     """The output of one task as bytes; with `follow` until the task has ended."""
-    return Stream(_workload_path(ref, "logs"), given(task=task, tail=tail, follow=follow or None))
+    return Stream(_workload_path(ref, "logs"), given(task=task, attempt=attempt, tail=tail, follow=follow or None))
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from mooring.clock import now
 from mooring.coordination.leadership import Office
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.reasons import Reason
+from mooring.model.reasons import WORKLOAD_ENDS, Reason
 from mooring.store import leadership, successors, transitions, workloads
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
@@ -22,7 +22,7 @@ _MOST_DOUBLINGS = 16
 _RAN_WELL = timedelta(seconds=60)
 """A replica that ran this long did not fail to start: its replacement does not wait."""
 
-_ENDS = Reason("workload-ends", "Another task of the workload ended", "lifecycle", "never")
+_ENDS = Reason(WORKLOAD_ENDS, "Another task of the workload ended", "lifecycle", "never")
 _AGAIN = Reason("starts-again", "Another task of the workload is gone; all start again together", "lifecycle", "never")
 
 

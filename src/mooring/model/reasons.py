@@ -9,6 +9,9 @@ from typing import Any, Literal
 Cure = Literal["release", "change", "never"]
 """What would cure a rejection: capacity set free, a change of nodes or settings, or nothing."""
 
+WORKLOAD_ENDS = "workload-ends"
+"""The code for tasks that end because another task of their workload did: it explains them, not the workload."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reason:

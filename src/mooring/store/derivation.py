@@ -10,7 +10,7 @@ from uuid import UUID
 
 from mooring.model import lifecycle
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
-from mooring.model.reasons import Reason
+from mooring.model.reasons import WORKLOAD_ENDS, Reason
 from mooring.model.workloads import Kind
 from mooring.store import events, records
 from mooring.store.changes import Applied, Change, WorkloadChange
@@ -133,7 +133,8 @@ def _explain(
         return Reason("tasks-failed", f"{failed} of {count.total()} tasks failed", "lifecycle", "never")
     if new in _EXPLAINED:
         return _explained(new, workload.replicas, workload.kind)
-    return next((change.reason for change in reversed(own) if change.reason is not None), None)
+    given = (change.reason for change in reversed(own) if change.reason is not None)
+    return next((reason for reason in given if reason.code != WORKLOAD_ENDS), None)
 
 
 @lru_cache(maxsize=1000)

@@ -21,13 +21,14 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the task has ended.")] = False,
     tail: Annotated[int | None, typer.Option("--tail", "-n", min=0, help="Begin with the last so many lines.")] = None,
     task: Annotated[int | None, typer.Option("--task", "-t", min=0, help="Which task; else the first.")] = None,
+    attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="Which try at it; else the newest.")] = None,
     server: ServerOption = None,
 ) -> None:
     """Show the output of a task."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
-        pieces: Iterable[bytes] = client.logs(name, task=task, tail=tail, follow=follow)
+        pieces: Iterable[bytes] = client.logs(name, task=task, attempt=attempt, tail=tail, follow=follow)
         # One's own output may do to the terminal what it likes; another tenant's may only colour it.
         if sys.stdout.isatty() and client.workload(name).user != client.me().username:
             pieces = tamed(pieces)
