@@ -82,13 +82,8 @@ class Limits:
     amounts: dict[str, int] = field(default_factory=dict)
 
 
-async def limits(connection: AsyncConnection, tenants: Iterable[Tenant], now: datetime) -> dict[Tenant, dict[str, int]]:
-    """By slot how much each tenant may use at once; a slot that is not there is not limited."""
-    return {tenant: found.amounts for tenant, found in (await limits_of(connection, tenants, now)).items()}
-
-
 async def limits_of(connection: AsyncConnection, tenants: Iterable[Tenant], now: datetime) -> dict[Tenant, Limits]:
-    """As `limits`, with the names of the tenants; one that does not exist is not among them."""
+    """How much each tenant may use at once. What is not there is not limited: a slot, or a tenant that is gone."""
     asked = list(dict.fromkeys(tenants))
     if not asked:
         return {}
