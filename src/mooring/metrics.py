@@ -28,6 +28,7 @@ pool_oldest_seconds = Gauge(
 waited_seconds = Histogram(
     "mooring_waited_seconds", "Time from submission to the first bind", buckets=_SLOW, registry=registry
 )
+ended = Counter("mooring_workloads_ended_total", "Workloads that ended, by how", ["status"], registry=registry)
 found_by_timer = Counter(
     "mooring_found_by_timer_total", "Workloads placed by the timer that no change had woken", registry=registry
 )

@@ -107,6 +107,11 @@ def test_sessions_are_listed_shown_and_cancelled(server: FakeServer, mooring: Mo
     assert server.find("train").view.status == "CANCELLED"
 
 
+def test_tasks_that_are_tried_again_together_use_one_retry(server: FakeServer, mooring: Mooring) -> None:
+    server.add("pair", retries=2, tasks=[task_view(index, failures=1) for index in range(2)])
+    assert "retries:   up to 2; 1 used\n" in mooring("session", "show", "pair").stdout
+
+
 def test_the_status_shows_the_terms_and_what_became_of_them(server: FakeServer, mooring: Mooring) -> None:
     need = {"id": "00000000-0000-7000-8000-000000000001", "name": "prepare", "condition": "after-ok"}
     server.add(

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import insert, update
 
+from mooring import metrics
 from mooring.api.hub import AgentHub, AgentSession
 from mooring.clock import now as really_now
 from mooring.controllers import limits as limits_loop
@@ -209,6 +210,10 @@ def timeout(harbour: Harbour, monkeypatch: pytest.MonkeyPatch) -> int:
     return 60
 
 
+def _expired() -> float:
+    return metrics.registry.get_sample_value("mooring_workloads_ended_total", {"status": "EXPIRED"}) or 0
+
+
 async def test_what_never_had_a_place_expires(harbour: Harbour, loop: LimitsLoop, clock: Clock, timeout: int):
     node_id = await harbour.node("n1", cpu=1)
     runs, waits = await job(harbour, "runs"), await job(harbour, "waits")
@@ -223,7 +228,9 @@ async def test_what_never_had_a_place_expires(harbour: Harbour, loop: LimitsLoop
     assert not await loop.once()
     assert loop.wait_seconds(30) == pytest.approx(0.25)
     clock.pass_seconds(timeout)
+    counted = _expired()
     assert await loop.once()
+    assert _expired() == counted + 2
     for workload_id in (waits, service):
         assert await seen(harbour, workload_id) == ("EXPIRED", "pending-timeout")
         assert await harbour.statuses(workload_id) == ["CANCELLED"]

@@ -150,7 +150,9 @@ def _retries(detail: WorkloadDetail) -> str:
     if not detail.retries:
         return ""
     codes = "" if detail.retry_on is None else f" after exit code {', '.join(map(str, detail.retry_on))}"
-    used = sum(task.failures for task in detail.tasks if task.current)
+    failures = [task.failures for task in detail.tasks if task.current]
+    # The indexes of an array are tried again each by itself, other tasks together.
+    used = max(failures, default=0) if detail.array is None else sum(failures)
     return f"up to {detail.retries}{codes}; {used} used"
 
 
