@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, update
 
 from mooring.clock import now
 from mooring.model.lifecycle import TaskStatus
@@ -105,6 +105,10 @@ async def test_records_of_ended_work_are_seen_by_their_owner_and_an_admin(world:
     assert await names(admin, until=(TODAY - timedelta(days=1)).date().isoformat()) == []
     [record] = (await world.client.get("/api/usage/workloads", headers=ada)).json()["workloads"]
     assert (record["user"], record["peak"], record["nodes"]) == ("ada", {"cpu": "0.5"}, ["n1"])
+    # Somebody else gets the name later, when nothing but the record tells of the first.
+    later = update(users).where(users.c.name == "ben").values(created_at=now() + timedelta(seconds=1))
+    await world.services.database.write(lambda c: c.execute(later))
+    assert await names(ben) == []
 
 
 @on_sqlite

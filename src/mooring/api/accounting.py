@@ -58,7 +58,6 @@ async def list_workload_records(
             _start(first),
             _end(last),
             sight=sight(principal),
-            username=principal.username,
             limit=limit,
             pool=pool,
         )

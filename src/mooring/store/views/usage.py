@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.access import Sight
@@ -93,14 +93,13 @@ async def records(
     until: datetime,
     *,
     sight: Sight,
-    username: str,
     limit: int,
     pool: str | None = None,
 ) -> list[RecordRow]:
-    """Workloads that ended in [since, until], the last first. `username`: of the one who looks."""
+    """Workloads that ended in [since, until], the last first."""
     query = (
         select(workload_records)
-        .where(_record.ended_at >= since, _record.ended_at <= until, *_seen_records(sight, username))
+        .where(_record.ended_at >= since, _record.ended_at <= until, *_seen_records(sight))
         .order_by(_record.ended_at.desc(), _record.workload_id.desc())
         .limit(limit)
     )
@@ -109,16 +108,24 @@ async def records(
     return [RecordRow(**row._mapping) for row in await connection.execute(query)]
 
 
-def _seen_records(sight: Sight, username: str) -> list[ColumnElement[bool]]:
-    """Records know their tenants by name: they outlive them."""
+def _seen_records(sight: Sight) -> list[ColumnElement[bool]]:
+    """Records know their tenants by name and outlive them: who got the name of a removed one later sees none of it."""
     if sight.everything:
         return []
-    administered = (
-        select(domains.c.name, projects.c.name)
-        .join(projects, projects.c.domain_id == domains.c.id)
-        .where(projects.c.id.in_(sight.project_ids))
+    of_user = exists().where(
+        users.c.id == sight.user_id, users.c.name == _record.username, users.c.created_at <= _record.created_at
     )
-    shown = [tuple_(_record.domain, _record.project).in_(administered), _record.username == username]
-    if sight.domain_id is not None:
-        shown.append(_record.domain.in_(select(domains.c.name).where(domains.c.id == sight.domain_id)))
-    return [or_(*shown)]
+    of_domain = exists().where(
+        domains.c.id == sight.domain_id, domains.c.name == _record.domain, domains.c.created_at <= _record.created_at
+    )
+    of_project = exists(
+        select(projects.c.id)
+        .join(domains, domains.c.id == projects.c.domain_id)
+        .where(
+            projects.c.id.in_(sight.project_ids),
+            projects.c.name == _record.project,
+            domains.c.name == _record.domain,
+            projects.c.created_at <= _record.created_at,
+        )
+    )
+    return [or_(of_user, of_domain, of_project)]
