@@ -406,7 +406,8 @@ class FakeServer:
         workload = self.find(request.match_info["ref"])
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
-        log = workload.earlier.get(request.query.get("attempt", ""), workload.log)
+        earlier = workload.earlier.get(request.query.get("attempt", ""))
+        log = workload.log if earlier is None else earlier
         sent = len(log)
         if tail := request.query.get("tail"):
             log = b"".join(log.splitlines(keepends=True)[-int(tail) :])
@@ -420,7 +421,7 @@ class FakeServer:
         if request.query.get("follow") and not workload.log_ends:
             await _until(lambda: workload.view.status in ENDS)
         with contextlib.suppress(ConnectionError):
-            await response.write(workload.log[sent:])
+            await response.write(workload.log[sent:] if earlier is None else b"")
             await response.write_eof()
         return response
 
