@@ -58,8 +58,17 @@ def test_an_unknown_name_in_the_file_is_an_error_that_names_the_file(config: Pat
     assert str(config) in refused.value.message
 
 
-def test_a_variable_of_another_program_is_no_setting():
-    load(environment={"MOORING_SERVER": "x", "MOORING_TOKEN": "x", "MOORING_TASK_ID": "x", "PATH": "/bin"})
+@pytest.mark.parametrize(
+    "variables",
+    [
+        ("PATH", "MOORING_SERVER", "MOORING_TOKEN", "MOORING_ACCESS_KEY", "MOORING_SECRET_KEY"),
+        ("MOORING_TASK_ID", "MOORING_ATTEMPT", "MOORING_DEVICES", "MOORING_DEVICE_SHARES", "MOORING_PORTS"),
+        ("MOORING_TASK_ROLE", "MOORING_CLUSTER_SIZE", "MOORING_ARRAY_INDEX", "MOORING_ARRAY_COUNT"),
+    ],
+    ids=["of the client", "of a task", "of a session"],
+)
+def test_a_variable_of_another_program_is_no_setting(variables: tuple[str, ...]):
+    load(environment=dict.fromkeys(variables, "x"))
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from mooring.model.workloads import Kind
 @pytest.mark.parametrize(
     ("kind", "array", "tasks", "index", "told"),
     [
-        (Kind.SESSION, None, 1, 0, {"MOORING_ROLE": "main", "MOORING_CLUSTER_SIZE": "1"}),
-        (Kind.SESSION, None, 3, 2, {"MOORING_ROLE": "sub", "MOORING_CLUSTER_SIZE": "3"}),
+        (Kind.SESSION, None, 1, 0, {"MOORING_TASK_ROLE": "main", "MOORING_CLUSTER_SIZE": "1"}),
+        (Kind.SESSION, None, 3, 2, {"MOORING_TASK_ROLE": "sub", "MOORING_CLUSTER_SIZE": "3"}),
         (
             Kind.SESSION,
             {"first": 1, "step": 2},

@@ -302,7 +302,7 @@ def variables_of(kind: str, array: Mapping[str, int] | None, tasks: int, task_in
         return {"MOORING_ARRAY_INDEX": str(index), "MOORING_ARRAY_COUNT": str(tasks)}
     if kind != Kind.SESSION:
         return {}
-    return {"MOORING_ROLE": "sub" if task_index else "main", "MOORING_CLUSTER_SIZE": str(tasks)}
+    return {"MOORING_TASK_ROLE": "sub" if task_index else "main", "MOORING_CLUSTER_SIZE": str(tasks)}
 
 
 def _desired_task(row: Any) -> DesiredTask:

@@ -1,1 +1,1 @@
-"""Leadership with fencing terms, and the signals that wake. In one process today; imports store and model."""
+"""Leadership with fencing terms, and the signals that wake: in one process, through PostgreSQL, or through etcd."""
