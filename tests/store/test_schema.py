@@ -10,7 +10,6 @@ from mooring.clock import now
 from mooring.store import schema
 from mooring.store.engine import Database
 from mooring.store.ids import new_id
-from mooring.store.sets import driver
 from mooring.store.tables import metadata, status_history
 from tests.store.harbour import Harbour
 
@@ -58,10 +57,6 @@ async def test_a_table_that_no_migration_knows_is_noticed(own_database: Database
 
 
 async def test_tenants_are_charged_with_what_ran_before_the_upgrade(own_database: Database):
-    if own_database.dialect == "sqlite":
-        # Columns go with a new table in place of the old one, which others refer to.
-        async with own_database.engine.connect() as connection:
-            await driver(connection).execute("pragma foreign_keys=off")
     harbour = await Harbour.open(own_database)
     await harbour.node("n1")
     await harbour.run(await harbour.submit("running", replicas=2))

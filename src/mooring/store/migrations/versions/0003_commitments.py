@@ -36,7 +36,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["user_id"], ["users.id"], name=op.f("fk_submissions_user_id")),
         sa.PrimaryKeyConstraint("user_id", "idempotency_key", name=op.f("pk_submissions")),
     )
-    with op.batch_alter_table("submissions", schema=None) as batch_op:
+    with op.batch_alter_table("submissions", recreate="never") as batch_op:
         batch_op.create_index(batch_op.f("ix_submissions_created_at"), ["created_at"], unique=False)
 
     op.create_table(
@@ -54,10 +54,10 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["workload_id"], ["workloads.id"], name=op.f("fk_attempts_workload_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_attempts")),
     )
-    with op.batch_alter_table("attempts", schema=None) as batch_op:
+    with op.batch_alter_table("attempts", recreate="never") as batch_op:
         batch_op.create_index(batch_op.f("ix_attempts_workload_id"), ["workload_id"], unique=False)
 
-    with op.batch_alter_table("events", schema=None) as batch_op:
+    with op.batch_alter_table("events", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("term", sa.BigInteger(), nullable=True))
         batch_op.add_column(sa.Column("details", _json, nullable=True))
 
@@ -90,7 +90,7 @@ def upgrade() -> None:
         sa.CheckConstraint("taken >= 0", name=op.f("ck_node_devices_not_negative")),
     )
 
-    with op.batch_alter_table("pools", schema=None) as batch_op:
+    with op.batch_alter_table("pools", recreate="never") as batch_op:
         batch_op.add_column(
             sa.Column("binding", sa.String(length=16), server_default=sa.text("'optimistic'"), nullable=False)
         )
@@ -107,17 +107,17 @@ def upgrade() -> None:
         for table in ("resource_allocations", "node_resources", "node_devices"):
             op.execute(f"ALTER TABLE {table} SET (fillfactor = 50)")
 
-    with op.batch_alter_table("slot_types", schema=None) as batch_op:
+    with op.batch_alter_table("slot_types", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("devices", sa.Boolean(), server_default=sa.text("false"), nullable=False))
         batch_op.add_column(sa.Column("quantum", sa.BigInteger(), server_default=sa.text("1"), nullable=False))
 
-    with op.batch_alter_table("tasks", schema=None) as batch_op:
+    with op.batch_alter_table("tasks", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("devices", _json, nullable=True))
         batch_op.add_column(sa.Column("prepared_at", sa.DateTime(timezone=True), nullable=True))
         batch_op.add_column(sa.Column("preempted_by", sa.Uuid(), nullable=True))
         batch_op.add_column(sa.Column("requeue", sa.Boolean(), server_default=sa.text("false"), nullable=False))
 
-    with op.batch_alter_table("workloads", schema=None) as batch_op:
+    with op.batch_alter_table("workloads", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("min_tasks", sa.Integer(), nullable=True))
         batch_op.add_column(sa.Column("single_node", sa.Boolean(), server_default=sa.text("false"), nullable=False))
         batch_op.add_column(sa.Column("pack", _json, nullable=True))
@@ -127,7 +127,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    with op.batch_alter_table("workloads", schema=None) as batch_op:
+    with op.batch_alter_table("workloads", recreate="never") as batch_op:
         batch_op.drop_column("min_available")
         batch_op.drop_column("preemptible")
         batch_op.drop_column("preempts")
@@ -135,7 +135,7 @@ def downgrade() -> None:
         batch_op.drop_column("single_node")
         batch_op.drop_column("min_tasks")
 
-    with op.batch_alter_table("tasks", schema=None) as batch_op:
+    with op.batch_alter_table("tasks", recreate="never") as batch_op:
         batch_op.drop_column("requeue")
         batch_op.drop_column("preempted_by")
         batch_op.drop_column("prepared_at")
@@ -145,11 +145,11 @@ def downgrade() -> None:
         for table in ("resource_allocations", "node_resources", "node_devices"):
             op.execute(f"ALTER TABLE {table} RESET (fillfactor)")
 
-    with op.batch_alter_table("slot_types", schema=None) as batch_op:
+    with op.batch_alter_table("slot_types", recreate="never") as batch_op:
         batch_op.drop_column("quantum")
         batch_op.drop_column("devices")
 
-    with op.batch_alter_table("pools", schema=None) as batch_op:
+    with op.batch_alter_table("pools", recreate="never") as batch_op:
         batch_op.drop_column("turn")
         batch_op.drop_column("placement_revision")
         batch_op.drop_column("preemption")
@@ -174,15 +174,15 @@ def downgrade() -> None:
     op.create_index(op.f("ix_holds_expires_at"), "holds", ["expires_at"], unique=False)
     op.create_index(op.f("ix_holds_task_id"), "holds", ["task_id"], unique=False)
 
-    with op.batch_alter_table("events", schema=None) as batch_op:
+    with op.batch_alter_table("events", recreate="never") as batch_op:
         batch_op.drop_column("details")
         batch_op.drop_column("term")
 
-    with op.batch_alter_table("attempts", schema=None) as batch_op:
+    with op.batch_alter_table("attempts", recreate="never") as batch_op:
         batch_op.drop_index(batch_op.f("ix_attempts_workload_id"))
 
     op.drop_table("attempts")
-    with op.batch_alter_table("submissions", schema=None) as batch_op:
+    with op.batch_alter_table("submissions", recreate="never") as batch_op:
         batch_op.drop_index(batch_op.f("ix_submissions_created_at"))
 
     op.drop_table("submissions")

@@ -64,7 +64,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_admin_actions")),
         sqlite_autoincrement=True,
     )
-    with op.batch_alter_table("admin_actions", schema=None) as batch_op:
+    with op.batch_alter_table("admin_actions", recreate="never") as batch_op:
         batch_op.create_index(batch_op.f("ix_admin_actions_at"), ["at"], unique=False)
         batch_op.create_index("ix_admin_actions_noun_object", ["noun", "object"], unique=False)
 
@@ -94,7 +94,7 @@ def upgrade() -> None:
         sa.Column("run_seconds", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("workload_id", name=op.f("pk_workload_records")),
     )
-    with op.batch_alter_table("workload_records", schema=None) as batch_op:
+    with op.batch_alter_table("workload_records", recreate="never") as batch_op:
         batch_op.create_index(batch_op.f("ix_workload_records_ended_at"), ["ended_at"], unique=False)
 
     op.create_table(
@@ -115,7 +115,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["user_id"], ["users.id"], name=op.f("fk_memberships_user_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("user_id", "project_id", name=op.f("pk_memberships")),
     )
-    with op.batch_alter_table("memberships", schema=None) as batch_op:
+    with op.batch_alter_table("memberships", recreate="never") as batch_op:
         batch_op.create_index(batch_op.f("ix_memberships_project_id"), ["project_id"], unique=False)
 
     op.create_table(
@@ -127,15 +127,15 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["workload_id"], ["workloads.id"], name=op.f("fk_dependencies_workload_id")),
         sa.PrimaryKeyConstraint("workload_id", "depends_on", name=op.f("pk_dependencies")),
     )
-    with op.batch_alter_table("dependencies", schema=None) as batch_op:
+    with op.batch_alter_table("dependencies", recreate="never") as batch_op:
         batch_op.create_index(batch_op.f("ix_dependencies_depends_on"), ["depends_on"], unique=False)
 
-    with op.batch_alter_table("domains", schema=None) as batch_op:
+    with op.batch_alter_table("domains", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("active", sa.Boolean(), server_default=sa.text("true"), nullable=False))
         batch_op.add_column(sa.Column("policy_id", sa.Uuid(), nullable=True))
         batch_op.add_column(sa.Column("version", sa.Integer(), server_default=sa.text("1"), nullable=False))
 
-    with op.batch_alter_table("keypairs", schema=None) as batch_op:
+    with op.batch_alter_table("keypairs", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("name", sa.String(length=63), nullable=True))
         batch_op.add_column(sa.Column("scope", sa.String(length=16), server_default=sa.text("'all'"), nullable=False))
         batch_op.add_column(sa.Column("expires_at", sa.DateTime(timezone=True), nullable=True))
@@ -143,15 +143,15 @@ def upgrade() -> None:
         batch_op.add_column(sa.Column("policy_id", sa.Uuid(), nullable=True))
         batch_op.add_column(sa.Column("version", sa.Integer(), server_default=sa.text("1"), nullable=False))
 
-    with op.batch_alter_table("pools", schema=None) as batch_op:
+    with op.batch_alter_table("pools", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("options", _json, server_default=sa.text("'{}'"), nullable=False))
 
-    with op.batch_alter_table("projects", schema=None) as batch_op:
+    with op.batch_alter_table("projects", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("active", sa.Boolean(), server_default=sa.text("true"), nullable=False))
         batch_op.add_column(sa.Column("policy_id", sa.Uuid(), nullable=True))
         batch_op.add_column(sa.Column("version", sa.Integer(), server_default=sa.text("1"), nullable=False))
 
-    with op.batch_alter_table("tasks", schema=None) as batch_op:
+    with op.batch_alter_table("tasks", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("failures", sa.Integer(), server_default=sa.text("0"), nullable=False))
         batch_op.add_column(sa.Column("deadline_at", sa.DateTime(timezone=True), nullable=True))
         batch_op.create_index(
@@ -197,10 +197,10 @@ def upgrade() -> None:
         "INSERT INTO memberships (user_id, project_id, role, created_at)"
         " SELECT id, project_id, 'user', created_at FROM users"
     )
-    with op.batch_alter_table("users", schema=None) as batch_op:
+    with op.batch_alter_table("users", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("policy_id", sa.Uuid(), nullable=True))
 
-    with op.batch_alter_table("workloads", schema=None) as batch_op:
+    with op.batch_alter_table("workloads", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("private", sa.Boolean(), server_default=sa.text("false"), nullable=False))
         batch_op.add_column(sa.Column("starts_at", sa.DateTime(timezone=True), nullable=True))
         batch_op.add_column(sa.Column("time_limit_seconds", sa.Integer(), nullable=True))
@@ -260,7 +260,7 @@ def downgrade() -> None:
     for table in ("tasks", "workloads"):
         op.drop_index(f"ix_{table}_ended_at", table)
     op.drop_table("settled_days")
-    with op.batch_alter_table("workloads", schema=None) as batch_op:
+    with op.batch_alter_table("workloads", recreate="never") as batch_op:
         batch_op.drop_column("admission")
         batch_op.drop_column("singleton")
         batch_op.drop_column("on_dependency_failure")
@@ -274,7 +274,7 @@ def downgrade() -> None:
         batch_op.drop_column("starts_at")
         batch_op.drop_column("private")
 
-    with op.batch_alter_table("users", schema=None) as batch_op:
+    with op.batch_alter_table("users", recreate="never") as batch_op:
         batch_op.drop_column("policy_id")
 
     op.drop_table("usage_buckets")
@@ -294,20 +294,20 @@ def downgrade() -> None:
         *_tenant_resources(),
         sa.PrimaryKeyConstraint("scope", "tenant_id", "slot_name", name=op.f("pk_tenant_resources")),
     )
-    with op.batch_alter_table("tasks", schema=None) as batch_op:
+    with op.batch_alter_table("tasks", recreate="never") as batch_op:
         batch_op.drop_index("ix_tasks_deadline_at_alive")
         batch_op.drop_column("deadline_at")
         batch_op.drop_column("failures")
 
-    with op.batch_alter_table("projects", schema=None) as batch_op:
+    with op.batch_alter_table("projects", recreate="never") as batch_op:
         batch_op.drop_column("version")
         batch_op.drop_column("policy_id")
         batch_op.drop_column("active")
 
-    with op.batch_alter_table("pools", schema=None) as batch_op:
+    with op.batch_alter_table("pools", recreate="never") as batch_op:
         batch_op.drop_column("options")
 
-    with op.batch_alter_table("keypairs", schema=None) as batch_op:
+    with op.batch_alter_table("keypairs", recreate="never") as batch_op:
         batch_op.drop_column("version")
         batch_op.drop_column("policy_id")
         batch_op.drop_column("last_used_at")
@@ -315,25 +315,25 @@ def downgrade() -> None:
         batch_op.drop_column("scope")
         batch_op.drop_column("name")
 
-    with op.batch_alter_table("domains", schema=None) as batch_op:
+    with op.batch_alter_table("domains", recreate="never") as batch_op:
         batch_op.drop_column("version")
         batch_op.drop_column("policy_id")
         batch_op.drop_column("active")
 
-    with op.batch_alter_table("dependencies", schema=None) as batch_op:
+    with op.batch_alter_table("dependencies", recreate="never") as batch_op:
         batch_op.drop_index(batch_op.f("ix_dependencies_depends_on"))
 
     op.drop_table("dependencies")
-    with op.batch_alter_table("memberships", schema=None) as batch_op:
+    with op.batch_alter_table("memberships", recreate="never") as batch_op:
         batch_op.drop_index(batch_op.f("ix_memberships_project_id"))
 
     op.drop_table("memberships")
     op.drop_table("pool_access")
-    with op.batch_alter_table("workload_records", schema=None) as batch_op:
+    with op.batch_alter_table("workload_records", recreate="never") as batch_op:
         batch_op.drop_index(batch_op.f("ix_workload_records_ended_at"))
 
     op.drop_table("workload_records")
-    with op.batch_alter_table("admin_actions", schema=None) as batch_op:
+    with op.batch_alter_table("admin_actions", recreate="never") as batch_op:
         batch_op.drop_index("ix_admin_actions_noun_object")
         batch_op.drop_index(batch_op.f("ix_admin_actions_at"))
 

@@ -19,14 +19,14 @@ def upgrade() -> None:
         sa.Column("until", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_leadership_lease")),
     )
-    with op.batch_alter_table("leadership", schema=None) as batch_op:
+    with op.batch_alter_table("leadership", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("kind", sa.String(length=16), nullable=True))
         batch_op.add_column(sa.Column("cluster", sa.String(length=63), nullable=True))
         batch_op.add_column(sa.Column("revision", sa.BigInteger(), nullable=True))
 
 
 def downgrade() -> None:
-    with op.batch_alter_table("leadership", schema=None) as batch_op:
+    with op.batch_alter_table("leadership", recreate="never") as batch_op:
         batch_op.drop_column("revision")
         batch_op.drop_column("cluster")
         batch_op.drop_column("kind")
