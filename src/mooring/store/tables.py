@@ -250,6 +250,11 @@ nodes = Table(
     Column("schedulable", Boolean, nullable=False),
     # An admin's wish, which outlives a loss of the node.
     Column("draining", Boolean, nullable=False, server_default=text("false")),
+    Column("drain_reason", String(500)),
+    # When what has not left a draining node by itself is ended; null: never.
+    Column("drain_until", UtcDateTime),
+    # What went wrong on it before does not speak against it.
+    Column("trusted_since", UtcDateTime),
     Column("reason", String(500)),
     Column("simulated", Boolean, nullable=False),
     Column("region", String(63)),
@@ -694,4 +699,47 @@ leadership_lease = Table(
     Column("id", Integer, primary_key=True),
     Column("holder", Text),
     Column("until", UtcDateTime, nullable=False),
+)
+
+servers = Table(
+    "servers",
+    metadata,
+    # The processes of the control plane: each says now and then that it is there.
+    Column("name", String(255), primary_key=True),
+    Column("role", String(16), nullable=False),
+    Column("url", Text, nullable=False),
+    Column("version", String(32), nullable=False),
+    Column("started_at", UtcDateTime, nullable=False),
+    Column("last_seen_at", UtcDateTime, nullable=False),
+)
+
+loops = Table(
+    "loops",
+    metadata,
+    # What each loop of the leader did last, as that leader tells it.
+    Column("name", String(32), primary_key=True),
+    Column("server", String(255), nullable=False),
+    Column("term", BigInteger, nullable=False),
+    Column("last_run_at", UtcDateTime),
+    Column("duration_seconds", Float),
+    # `ok` or `failed`; null before the first run.
+    Column("outcome", String(16)),
+    Column("error", Text),
+    _amount("runs"),
+    _amount("failures"),
+    # How often the timer found work that no signal had announced.
+    _amount("found_by_timer"),
+)
+
+quarantined_tasks = Table(
+    "quarantined_tasks",
+    metadata,
+    # What runs on a node without the database knowing it: it may be work that a restored backup has forgotten.
+    Column("node_id", Id, ForeignKey("nodes.id", ondelete="CASCADE"), primary_key=True),
+    Column("task_id", Id, primary_key=True),
+    Column("workload_name", String(63), nullable=False),
+    Column("seen_at", UtcDateTime, nullable=False),
+    # From then on it is ended, unless somebody says so before.
+    Column("ends_at", UtcDateTime, nullable=False),
+    Column("confirmed_by", String(63)),
 )
