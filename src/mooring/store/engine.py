@@ -100,7 +100,9 @@ class Database:
         if self._reader is not self.engine:
             await self._reader.dispose()
 
-    async def write(self, work: Callable[[AsyncConnection], Awaitable[R]]) -> R:
+    async def write(self, work: Callable[[AsyncConnection], Awaitable[R]], *, wakes: bool = True) -> R:
+        """`wakes`: somebody may wait for what is written."""
+
         async def attempt() -> R:
             async with self.engine.begin() as connection:
                 result = await work(connection)
@@ -111,8 +113,9 @@ class Database:
         result = await retry(attempt)
         if self._copying is not None:
             self._copying.start_if_due()
-        for committed in self.on_commit:
-            committed()
+        if wakes:
+            for committed in self.on_commit:
+                committed()
         return result
 
     @asynccontextmanager
