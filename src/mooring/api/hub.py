@@ -22,7 +22,7 @@ from mooring.model.devices import Device
 from mooring.model.heartbeats import Pace
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
-from mooring.store import agents, attempts, events, leadership, nodes, transitions
+from mooring.store import agents, attempts, events, heartbeats, leadership, nodes, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
 from mooring.store.loading import lock_owners
@@ -44,7 +44,7 @@ class AgentHub:
         self._sessions: dict[UUID, AgentSession] = {}
         self._guidance = Guidance(pace or Pace())
         self._output = TaskOutput()
-        self._beats: dict[UUID, nodes.Beat] = {}
+        self._beats: dict[UUID, heartbeats.Beat] = {}
         self.door = asyncio.Semaphore(_HELLOS_AT_ONCE)
         """Through which agents come in, a few at a time."""
 
@@ -174,7 +174,7 @@ class AgentHub:
             session.last_desired = desired
 
     def beat(self, session: AgentSession, message: Heartbeat) -> None:
-        self._beats[session.node_id] = nodes.Beat(
+        self._beats[session.node_id] = heartbeats.Beat(
             session.node_id,
             session.credential_hash,
             message.cpu_percent,
@@ -233,8 +233,8 @@ def devices_of(facts: Facts) -> dict[str, list[Device]]:
     }
 
 
-async def _write_beats(beats: list[nodes.Beat], connection: Connection) -> set[UUID]:
-    return await nodes.heartbeats(connection, beats, now())
+async def _write_beats(beats: list[heartbeats.Beat], connection: Connection) -> set[UUID]:
+    return await heartbeats.take(connection, beats, now())
 
 
 def _reason(report: TaskReport) -> Reason:
