@@ -331,7 +331,7 @@ async def _local_agent(database: Database, settings: Settings, url: str, admin: 
         )
 
     return Agent(
-        url,
+        [url],
         root,
         name,
         join_token=await database.write(work),
