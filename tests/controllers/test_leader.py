@@ -17,6 +17,7 @@ from mooring.controllers.retention import Retention, RetentionLoop
 from mooring.coordination.election import Alone
 from mooring.coordination.signals import Signal
 from mooring.model.errors import LeadershipLost
+from mooring.model.heartbeats import Pace
 from mooring.model.loops import LoopState
 from mooring.store import events, loops
 from mooring.store.engine import Database
@@ -30,9 +31,7 @@ from tests.store.harbour import Harbour
 
 def leader_of(database: Database, signal: Signal) -> Leader:
     database.on_commit.append(signal.send)
-    return Leader(
-        database, signal, "me", Alone(), reconcile_interval=3600, node_timeout_seconds=30, retention=Retention()
-    )
+    return Leader(database, signal, "me", Alone(), reconcile_interval=3600, pace=Pace(), retention=Retention())
 
 
 @asynccontextmanager
@@ -161,7 +160,7 @@ async def test_work_whose_signal_was_lost_is_found_by_the_timer_and_counted(harb
         "me",
         Alone(),
         reconcile_interval=0.05,
-        node_timeout_seconds=30,
+        pace=Pace(),
         retention=Retention(),
     )
     async with leading(leader):
