@@ -24,7 +24,7 @@ from mooring.model.fair_share import Factors
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus, is_workload_end
 from mooring.model.pools import PoolPolicy
 from mooring.model.preemption import Budgets, VictimScope
-from mooring.model.workloads import Workload
+from mooring.model.workloads import NO_CONSTRAINTS, Workload
 from mooring.scheduling.columns import Cluster, with_host_ports
 from mooring.scheduling.reclaim import Guarantees
 from mooring.scheduling.residents import Residents
@@ -228,7 +228,8 @@ class Mirror:
         for row in rows:
             told = leaving if row.leaving else staying
             ports = (HostPort(port, protocol) for protocol, port in row.ports or ())
-            constraints = with_host_ports(self._constraints[row.workload_id], ports)
+            known = NO_CONSTRAINTS if row.lost else self._constraints[row.workload_id]
+            constraints = with_host_ports(known, ports)
             told.setdefault(row.node_id, []).append((constraints, row.number))
         for node_id in {**staying, **leaving}:
             self.cluster.tell_tasks(node_id, staying.get(node_id, ()), leaving=leaving.get(node_id, ()))

@@ -242,12 +242,17 @@ def _own_labels(row: AnyRow) -> dict[str, str]:
 
 
 async def tasks_on(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[AnyRow]:
-    """Which workloads have how many tasks on which node; those that are about to end, or have ports, apart."""
+    """Which workloads have how many tasks on which node; those that are about to end, or have ports, apart.
+
+    Lost ones count as far as they have ports: nobody knows yet that these are free.
+    """
     leaving = (tasks.c.status == TaskStatus.TERMINATING).label("leaving")
+    lost = (tasks.c.status == TaskStatus.LOST).label("lost")
+    listens = and_(tasks.c.freed_at.is_(None), tasks.c.ports.is_not(None))
     query = (
-        select(tasks.c.node_id, tasks.c.workload_id, leaving, tasks.c.ports, func.count().label("number"))
-        .where(tasks.c.status.in_(list(OCCUPYING)), tasks.c.node_id.is_not(None))
-        .group_by(tasks.c.node_id, tasks.c.workload_id, leaving, tasks.c.ports)
+        select(tasks.c.node_id, tasks.c.workload_id, leaving, lost, tasks.c.ports, func.count().label("number"))
+        .where(tasks.c.status.in_([*OCCUPYING, TaskStatus.LOST]), or_(~lost, listens), tasks.c.node_id.is_not(None))
+        .group_by(tasks.c.node_id, tasks.c.workload_id, leaving, lost, tasks.c.ports)
     )
     if ids is not None:
         query = query.where(sets.among(connection, tasks.c.node_id, ids))
