@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mooring.model.errors import Conflict, InvalidInput
+from mooring.clock import now
+from mooring.model.errors import Conflict, InvalidInput, MooringError
 from mooring.store import copying, ledger, schema
 from mooring.store.engine import Database, opened
 
@@ -79,8 +83,47 @@ async def copy(source_url: str, target_url: str) -> dict[str, int]:
 
 
 def back_up(url: str, to: Path) -> None:
+    copying.back_up(_file(url, "a PostgreSQL is backed up with its own pg_dump"), to)
+
+
+async def restore(url: str, data: Path, copy: Path) -> Path | None:
+    """Put a backup in the place of the database of this data folder; where what was there is kept, if anything was."""
+    file = _file(url, "a PostgreSQL is restored with its own pg_restore")
+    with only_server(data):
+        at = now()
+        incoming = file.with_name(f"{file.name}.restoring")
+        incoming.unlink(missing_ok=True)
+        copying.back_up(copy, incoming)
+        try:
+            found = await check(f"sqlite+aiosqlite:///{incoming}")
+            if found.found is None:
+                raise InvalidInput(f"{copy} is no database of Mooring", code="no-database")
+            refuse_unknown(found)
+        except MooringError:
+            incoming.unlink()
+            raise
+        aside = file.with_name(f"{file.name}.before-{at:%Y%m%dT%H%M%SZ}")
+        copying.put_in_place(incoming, file, aside)
+        return aside if aside.exists() else None
+
+
+@contextmanager
+def only_server(data: Path) -> Iterator[None]:
+    """One server per data folder, and none while its database is replaced: two would both be sure to lead."""
+    with (data / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Conflict(
+                f"another server runs on the data folder {data}; stop it, or choose another with --data",
+                code="already-running",
+            ) from None
+        yield
+
+
+def _file(url: str, otherwise: str) -> Path:
     database = Database(url)
     if database.dialect != "sqlite":
-        raise InvalidInput("a PostgreSQL is backed up with its own pg_dump", code="not-sqlite")
+        raise InvalidInput(otherwise, code="not-sqlite")
     assert database.url.database is not None
-    copying.back_up(Path(database.url.database), to)
+    return Path(database.url.database)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -70,7 +69,7 @@ def up(settings: Settings) -> None:
     logs.configure(form=settings.log_format, level=settings.log_level)
     _check(settings)
     _make_data_folder(settings.data)
-    with _only_server(settings), _listening(settings) as listener:
+    with maintenance.only_server(settings.data), _listening(settings) as listener:
         uvloop.run(_run(settings, listener))
 
 
@@ -435,20 +434,6 @@ def _make_data_folder(data: Path) -> None:
         raise InvalidInput(
             f"cannot use {data} as the data folder: {error.strerror}; choose another with --data", code="data-folder"
         ) from None
-
-
-@contextlib.contextmanager
-def _only_server(settings: Settings) -> Iterator[None]:
-    """One server per data folder: two on one SQLite file would both be sure to lead."""
-    with (settings.data / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Conflict(
-                f"another server runs on the data folder {settings.data}; stop it, or choose another with --data",
-                code="already-running",
-            ) from None
-        yield
 
 
 @contextlib.contextmanager

@@ -78,6 +78,24 @@ def backup(
     show_line(f"saved to {to}")
 
 
+@db_app.command()
+def restore(
+    copy: Annotated[Path, typer.Argument(metavar="FILE", help="What `mooring db backup` saved.")],
+    data: DataOption = None,
+    database: DatabaseOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Put a backup in the place of a SQLite database whose server is stopped; what was there is kept beside it."""
+    import asyncio
+
+    from mooring import maintenance
+    from mooring.settings import load
+
+    folder = load({"data": data, "database": database}, config).settings.data
+    aside = asyncio.run(maintenance.restore(_url(data, database, config), folder, copy))
+    show_line(f"restored from {copy}" + (f"; what was there is kept as {aside}" if aside else ""))
+
+
 def _url(data: Path | None, database: str | None, config: Path | None) -> str:
     from mooring.settings import load
 
