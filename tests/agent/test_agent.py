@@ -37,7 +37,7 @@ async def server() -> AsyncIterator[FakeServer]:
 
 
 def make(server: FakeServer, root: Path, *, join_token: str | None = "join-me", **options: Any) -> Agent:
-    settings = Options(**{"heartbeat_seconds": 0.1, "scan_seconds": 0.5, **options})
+    settings = Options(**{"scan_seconds": 0.5, **options})
     return Agent(server.url, root, "box", join_token=join_token, options=settings)
 
 

@@ -37,6 +37,7 @@ from mooring.wire.agent import (
     LogRequest,
     Received,
     Refused,
+    Welcome,
 )
 
 log = structlog.get_logger(__name__)
@@ -75,6 +76,8 @@ class Agent:
         self._outbox = Outbox()
         self._acknowledged: set[UUID] = set()
         self._connection: Connection | None = None
+        self._welcome: Welcome | None = None
+        self._beat_now = asyncio.Event()
         self._log_streams = LogStreams(self._coming)
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -304,7 +307,8 @@ class Agent:
     async def _converse(self, connection: Connection) -> None:
         self._outbox.connected()
         await connection.send(Hello(protocol=PROTOCOL, facts=self._facts()))
-        self._connection = connection
+        self._connection, self._welcome = connection, None
+        self._beat_now.clear()
         beating = asyncio.create_task(self._keep_beating(connection))
         try:
             async for message in connection.messages():
@@ -314,10 +318,14 @@ class Agent:
             await self._log_streams.close()
 
     async def _keep_beating(self, connection: Connection) -> None:
+        """As often as the server says, from its welcome on; a little sooner each time, so that no two stay in step."""
         with contextlib.suppress(Unavailable):
             while True:
+                pause = None if self._welcome is None else self._welcome.heartbeat_seconds * random.uniform(0.8, 1.0)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._beat_now.wait(), timeout=pause)
+                self._beat_now.clear()
                 await self._beat(connection)
-                await asyncio.sleep(self._options.heartbeat_seconds)
 
     async def _beat(self, connection: Connection) -> None:
         places = [self._root, self._options.shared_work_root / str(self.node_id)]
@@ -331,6 +339,9 @@ class Agent:
 
     def _take(self, message: FromServer, connection: Connection) -> None:
         match message:
+            case Welcome():
+                self._welcome = message
+                self._beat_now.set()
             case Desired():
                 self._take_orders(message)
             case Received():

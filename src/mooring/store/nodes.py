@@ -83,7 +83,7 @@ async def renew_credential(connection: AsyncConnection, node_id: UUID, credentia
 
 async def by_credential(connection: AsyncConnection, credential_hash: str) -> AnyRow | None:
     rows = await connection.execute(
-        select(nodes.c.id, nodes.c.name, nodes.c.simulated, nodes.c.credential_hash).where(
+        select(nodes.c.id, nodes.c.name, nodes.c.pool_id, nodes.c.credential_hash).where(
             nodes.c.credential_hash == credential_hash
         )
     )
@@ -443,6 +443,12 @@ async def _history(
 async def count_by_status(connection: AsyncConnection) -> dict[NodeStatus, int]:
     rows = await connection.execute(select(nodes.c.status, func.count()).group_by(nodes.c.status))
     return {NodeStatus(status): number for status, number in rows}
+
+
+async def count_real(connection: AsyncConnection) -> int:
+    """How many nodes have an agent, or had one: a lost node comes back some day."""
+    query = select(func.count()).select_from(nodes).where(nodes.c.simulated.is_(False))
+    return int((await connection.execute(query)).scalar_one())
 
 
 async def draining(connection: AsyncConnection) -> list[UUID]:

@@ -122,16 +122,6 @@ def agent(
     trust_tenants: Annotated[
         bool, typer.Option("--trust-tenants", help="Without root, run the processes of every tenant all the same.")
     ] = False,
-    heartbeat_seconds: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            min=0.05,
-            max=300,
-            envvar="MOORING_HEARTBEAT_SECONDS",
-            help="Pause between two signs of life; well below the server's node timeout.",
-        ),
-    ] = 5.0,
     device: Annotated[
         list[str] | None,
         typer.Option(
@@ -156,7 +146,6 @@ def agent(
 
     logs.configure(form=log_format.value, level=log_level.value)
     options = Options(
-        heartbeat_seconds=heartbeat_seconds,
         trust_tenants=trust_tenants,
         ca_file=ca_file,
         devices=declared_devices(device or ()),
