@@ -99,6 +99,7 @@ async def _run(settings: Settings, listener: socket.socket) -> None:
         name=name,
     )
     try:
+        await database.reach()
         server = await _Server.build(settings, database, listener, name)
         await server.run()
     finally:

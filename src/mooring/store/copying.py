@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
@@ -86,5 +85,5 @@ def put_in_place(copy: Path, file: Path, aside: Path) -> None:
     """Make `copy` the database `file`; what was there is kept as `aside`, with the log that belongs to it."""
     for part in ("", "-wal", "-shm"):
         with suppress(FileNotFoundError):
-            os.replace(f"{file}{part}", f"{aside}{part}")
-    os.replace(copy, file)
+            Path(f"{file}{part}").replace(f"{aside}{part}")
+    copy.replace(file)
