@@ -10,8 +10,8 @@ from pathlib import Path
 
 from mooring.clock import now
 from mooring.model.errors import Conflict, InvalidInput, MooringError
-from mooring.store import copying, ledger, schema
-from mooring.store.engine import Database, opened
+from mooring.store import copying, leadership, ledger, nodes, schema
+from mooring.store.engine import Connection, Database, opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +95,37 @@ async def restore(url: str, data: Path, copy: Path) -> Path | None:
         incoming.unlink(missing_ok=True)
         copying.back_up(copy, incoming)
         try:
-            found = await check(f"sqlite+aiosqlite:///{incoming}")
-            if found.found is None:
+            incoming_url = f"sqlite+aiosqlite:///{incoming}"
+            if (await check(incoming_url)).found is None:
                 raise InvalidInput(f"{copy} is no database of Mooring", code="no-database")
-            refuse_unknown(found)
+            await upgrade(incoming_url)
+            await restored(incoming_url)
         except MooringError:
             incoming.unlink()
             raise
         aside = file.with_name(f"{file.name}.before-{at:%Y%m%dT%H%M%SZ}")
         copying.put_in_place(incoming, file, aside)
         return aside if aside.exists() else None
+
+
+async def restored(url: str) -> None:
+    """A backup was put in the place of this database: nobody who led before leads, and no node is believed to be there.
+
+    What such a node runs that the database does not know is told by its agent, before anything new comes to it.
+    """
+    async with opened(url) as database:
+        found = await state(database)
+        if not found.current:
+            raise Conflict(
+                f"the database has the schema {found.found}, not {found.wanted}: run `mooring db upgrade` first",
+                code="schema-outdated",
+            )
+
+        async def work(connection: Connection) -> None:
+            await leadership.depose(connection)
+            await nodes.unsee(connection, "not heard of since the database was restored", now())
+
+        await database.write(work)
 
 
 @contextmanager

@@ -155,7 +155,7 @@ class _Server:
         self.signal = Signal()
         database.on_commit.append(self.signal.send)
         pace = _pace(settings)
-        self.hub = AgentHub(database, self.signal, pace)
+        self.hub = AgentHub(database, self.signal, pace, timedelta(seconds=settings.quarantine_seconds))
         self.feed = EventFeed(database, self.signal)
         self.announcer: Announcer | None = None
         self._etcd: EtcdClient | None = None

@@ -6,13 +6,22 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from uuid import UUID
 
 import aiohttp
 import msgspec
 import structlog
 
 from mooring.model.errors import MooringError, Unavailable
-from mooring.wire.agent import FromAgent, FromServer, JoinAnswer, JoinRequest, decode_from_server, encode
+from mooring.wire.agent import (
+    NODE_HEADER,
+    FromAgent,
+    FromServer,
+    JoinAnswer,
+    JoinRequest,
+    decode_from_server,
+    encode,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -89,13 +98,13 @@ class Server:
             raise AgentRefused(f"{self._url} does not answer like a Mooring server: {error}") from error
 
     @asynccontextmanager
-    async def connect(self, credential: str) -> AsyncIterator[Connection]:
+    async def connect(self, credential: str, node_id: UUID | None) -> AsyncIterator[Connection]:
         """The stream, open while the block runs. Unavailable: worth another try; AgentRefused: not."""
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=10)) as http:
             try:
                 socket = await http.ws_connect(
                     f"{self._url}/api/agent/stream",
-                    headers={"Authorization": f"Bearer {credential}"},
+                    headers={"Authorization": f"Bearer {credential}", NODE_HEADER: str(node_id)},
                     heartbeat=_PING_SECONDS,
                     max_msg_size=_MAX_MESSAGE_BYTES,
                     timeout=aiohttp.ClientWSTimeout(ws_close=2.0),

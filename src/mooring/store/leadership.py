@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import func, literal, or_, select, text, update
+from sqlalchemy import delete, func, literal, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.errors import LeadershipLost
@@ -58,6 +58,11 @@ async def _end_predecessor(connection: AsyncConnection, holder: str) -> None:
         ),
         {"row": _ROW, "holder": holder, "seconds": _FROZEN_SECONDS},
     )
+
+
+async def depose(connection: AsyncConnection) -> None:
+    """Nobody leads: whoever did can commit nothing more, and may take office again."""
+    await connection.execute(delete(leadership))
 
 
 async def check_term(connection: AsyncConnection, term: int) -> None:

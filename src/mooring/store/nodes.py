@@ -18,7 +18,7 @@ from mooring.model.errors import Conflict, NotFound
 from mooring.model.lifecycle import OCCUPYING, NodeStatus, TaskStatus
 from mooring.model.nodes import Node
 from mooring.model.slots import Amounts
-from mooring.store import devices, events, sets
+from mooring.store import devices, events, quarantine, sets
 from mooring.store.constraints import decode_taints, encode_taints
 from mooring.store.ids import new_id
 from mooring.store.pools import MOST_TASKS
@@ -180,8 +180,9 @@ async def heartbeats(connection: AsyncConnection, beats: Sequence[Beat], now: da
         select(nodes).where(nodes.c.id.in_([beat.node_id for beat in beats])).order_by(nodes.c.id)
     )
     problems = {beat.node_id: beat.problem for beat in beats}
+    quarantined = await quarantine.reasons(connection, list(problems))
     for row in rows.all():
-        problem = problems[row.id]
+        problem = problems[row.id] or quarantined.get(row.id)
         back = row.status == NodeStatus.LOST
         if row.schedulable == (problem is None) and row.reason == problem and not back:
             continue
@@ -197,6 +198,32 @@ async def heartbeats(connection: AsyncConnection, beats: Sequence[Beat], now: da
         await connection.execute(update(nodes).where(nodes.c.id == row.id).values(values))
         await _changed(connection, row.id, row.generation + 1, "health", now)
     return over
+
+
+async def close(connection: AsyncConnection, node_id: UUID, reason: str, *, now: datetime) -> None:
+    """Nothing new comes to the node; heartbeats open it again when there is no reason left."""
+    row = await _locked(connection, node_id)
+    if row.schedulable:
+        await connection.execute(
+            update(nodes)
+            .where(nodes.c.id == node_id)
+            .values(schedulable=False, reason=reason, generation=row.generation + 1)
+        )
+        await _changed(connection, node_id, row.generation + 1, "closed", now)
+
+
+async def was_ever_known(connection: AsyncConnection, node_id: UUID) -> bool:
+    """False where the database has no trace of such a node: neither of its being there nor of its removal."""
+    removed = select(status_history.c.id).where(status_history.c.noun == "node", status_history.c.object_id == node_id)
+    here = select(nodes.c.id).where(nodes.c.id == node_id)
+    return bool((await connection.execute(select(or_(here.exists(), removed.exists())))).scalar_one())
+
+
+async def unsee(connection: AsyncConnection, reason: str, now: datetime) -> None:
+    """Every real node is lost until its agent comes back: what this database says of them may be old."""
+    alive = select(nodes.c.id).where(nodes.c.simulated.is_(False), nodes.c.status != NodeStatus.LOST)
+    for node_id in (await connection.execute(alive.order_by(nodes.c.id))).scalars().all():
+        await set_status(connection, node_id, NodeStatus.LOST, reason, actor="restore", now=now)
 
 
 async def set_status(

@@ -96,6 +96,17 @@ def restore(
     show_line(f"restored from {copy}" + (f"; what was there is kept as {aside}" if aside else ""))
 
 
+@db_app.command()
+def restored(data: DataOption = None, database: DatabaseOption = None, config: ConfigOption = None) -> None:
+    """Say that a PostgreSQL was restored, before its servers start: no node is believed to be there until it says so."""
+    import asyncio
+
+    from mooring import maintenance
+
+    asyncio.run(maintenance.restored(_url(data, database, config)))
+    show_line("nodes are lost until their agents come back; what they run unknown to the database is quarantined then")
+
+
 def _url(data: Path | None, database: str | None, config: Path | None) -> str:
     from mooring.settings import load
 
