@@ -171,7 +171,7 @@ class _Server:
                 name,
                 _election(settings, database, name),
                 reconcile_interval=settings.reconcile_interval,
-                node_timeout_seconds=settings.node_timeout_seconds,
+                pace=pace,
                 retention=Retention(
                     events=timedelta(hours=settings.event_retention_hours),
                     submissions=timedelta(hours=settings.idempotency_retention_hours),

@@ -23,7 +23,7 @@ from mooring.model.devices import Device
 from mooring.model.heartbeats import Pace
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
-from mooring.store import agents, attempts, events, leadership, nodes, quarantine, transitions
+from mooring.store import agents, attempts, events, heartbeats, leadership, nodes, quarantine, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
 from mooring.store.loading import lock_owners
@@ -64,7 +64,7 @@ class AgentHub:
         self._sessions: dict[UUID, AgentSession] = {}
         self._guidance = Guidance(pace or Pace())
         self._output = TaskOutput()
-        self._beats: dict[UUID, nodes.Beat] = {}
+        self._beats: dict[UUID, heartbeats.Beat] = {}
         self.door = asyncio.Semaphore(_HELLOS_AT_ONCE)
         """Through which agents come in, a few at a time."""
 
@@ -197,7 +197,7 @@ class AgentHub:
             session.last_desired = desired
 
     def beat(self, session: AgentSession, message: Heartbeat) -> None:
-        self._beats[session.node_id] = nodes.Beat(
+        self._beats[session.node_id] = heartbeats.Beat(
             session.node_id,
             session.credential_hash,
             message.cpu_percent,
@@ -281,8 +281,8 @@ def _tell_of(quarantined: Iterable[UUID], session: AgentSession) -> None:
         _log.warning(f"Task {task_id} runs on node {session.node_name}, and the database does not know it")
 
 
-async def _write_beats(beats: list[nodes.Beat], connection: Connection) -> set[UUID]:
-    return await nodes.heartbeats(connection, beats, now())
+async def _write_beats(beats: list[heartbeats.Beat], connection: Connection) -> set[UUID]:
+    return await heartbeats.take(connection, beats, now())
 
 
 def _reason(report: TaskReport) -> Reason:

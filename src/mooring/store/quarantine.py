@@ -13,7 +13,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.store import events
+from mooring.store import events, sets
 from mooring.store.inserts import insert_new
 from mooring.store.tables import nodes, quarantined_tasks, tasks
 
@@ -72,7 +72,9 @@ async def to_end(connection: AsyncConnection, node_id: UUID, strays: Iterable[UU
 
 async def reasons(connection: AsyncConnection, node_ids: Sequence[UUID]) -> dict[UUID, str]:
     """The nodes that take nothing new because of it."""
-    rows = await connection.execute(select(_own.node_id).where(_own.node_id.in_(node_ids)).distinct())
+    rows = await connection.execute(
+        select(_own.node_id).where(sets.among(connection, _own.node_id, node_ids)).distinct()
+    )
     return dict.fromkeys(rows.scalars(), REASON)
 
 

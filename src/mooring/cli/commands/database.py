@@ -98,13 +98,13 @@ def restore(
 
 @db_app.command()
 def restored(data: DataOption = None, database: DatabaseOption = None, config: ConfigOption = None) -> None:
-    """Say that a PostgreSQL was restored, before its servers start: no node is believed to be there until it says so."""
+    """Say that a PostgreSQL was restored, before its servers start: no node is believed before its agent speaks."""
     import asyncio
 
     from mooring import maintenance
 
     asyncio.run(maintenance.restored(_url(data, database, config)))
-    show_line("nodes are lost until their agents come back; what they run unknown to the database is quarantined then")
+    show_line("nodes are suspect until their agents come back; what they run unknown to the database is quarantined")
 
 
 def _url(data: Path | None, database: str | None, config: Path | None) -> str:
