@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, delete, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.store import events, sets
@@ -124,8 +124,13 @@ async def next_due(connection: AsyncConnection) -> datetime | None:
     return (await connection.execute(due)).scalar_one_or_none()
 
 
-async def has(connection: AsyncConnection, *, node_id: UUID | None = None, task_id: UUID | None = None) -> bool:
-    chosen = or_(_own.node_id == node_id, _own.task_id == task_id)
+async def holds(connection: AsyncConnection, *, node_id: UUID | None = None, task_id: UUID | None = None) -> bool:
+    """Whether anything of this node, of this id, or at all is here, ended or not."""
+    chosen: ColumnElement[bool] = true()
+    if node_id is not None:
+        chosen = _own.node_id == node_id
+    elif task_id is not None:
+        chosen = _own.task_id == task_id
     return (await connection.execute(select(_own.task_id).where(chosen).limit(1))).first() is not None
 
 
