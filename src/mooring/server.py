@@ -62,6 +62,7 @@ from mooring.store.engine import Connection, Database
 _log = structlog.get_logger(__name__)
 DEFAULT_POOL = "default"
 _GRACEFUL_SECONDS = 3
+_CANCELLED_SECONDS = 5.0
 _JOIN_TOKEN_LIFE = timedelta(minutes=10)
 
 
@@ -273,13 +274,20 @@ class _Server:
             await working
         for task in (leading, *background):
             if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+                await _end(task)
         self.uvicorn.should_exit = True
         stopping.cancel()
         await serving
         _log.info("Graceful shutdown complete")
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    """Cancel until it has ended: an error at the very moment of a cancellation may have covered it."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=_CANCELLED_SECONDS)
+    if not task.cancelled():
+        task.result()
 
 
 async def _supervise_agent(agent: Agent) -> None:
@@ -331,7 +339,7 @@ async def _local_agent(database: Database, settings: Settings, url: str, admin: 
         )
 
     return Agent(
-        url,
+        [url],
         root,
         name,
         join_token=await database.write(work),

@@ -20,7 +20,7 @@ from tests.servers import PostgresServer, postgres_binaries
 from tests.system.conftest import Servers
 from tests.system.servers import Cli, eventually
 
-QUICK = {"MOORING_HEARTBEAT_SECONDS": "0.3", "LEADER_LEASE_TTL": "2"}
+QUICK = {"MOORING_HEARTBEAT_SECONDS": "0.3"}
 
 
 @dataclass
@@ -95,7 +95,7 @@ def _postgresql(folder: Path, mooring: Cli, server: PostgresServer, url: str) ->
     assert binaries is not None
 
     def save() -> None:
-        dump = [binaries / "pg_dump", "--format=custom", "--exclude-table-data=leadership", f"--file={copy}", address]
+        dump = [binaries / "pg_dump", "--format=custom", "--exclude-table-data=leadership*", f"--file={copy}", address]
         subprocess.run(dump, check=True)
 
     def restore() -> None:

@@ -62,7 +62,8 @@ async def _end_predecessor(connection: AsyncConnection, holder: str) -> None:
 
 async def depose(connection: AsyncConnection) -> None:
     """Nobody leads: whoever did can commit nothing more, and may take office again."""
-    await connection.execute(delete(leadership))
+    for table in (leadership, leadership_lease):
+        await connection.execute(delete(table))
 
 
 async def check_term(connection: AsyncConnection, term: int) -> None:

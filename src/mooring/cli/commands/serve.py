@@ -107,7 +107,12 @@ def up(
 
 @app.command(rich_help_panel=SERVER)
 def agent(
-    server: Annotated[str, typer.Option("--server", "-s", metavar="URL", help="The server to join.")],
+    server: Annotated[
+        str,
+        typer.Option(
+            "--server", "-s", metavar="URL[,URL…]", help="The server to join; where there are several, all of them."
+        ),
+    ],
     token: Annotated[
         str | None,
         typer.Option(
@@ -153,7 +158,7 @@ def agent(
 
     async def work() -> None:
         made = Agent(
-            canonical_address(server),
+            [canonical_address(each) for each in server.split(",")],
             (data or default_data_folder()) / "agent",
             name or node_name(),
             join_token=token,
