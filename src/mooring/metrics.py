@@ -34,6 +34,9 @@ found_by_timer = Counter(
 )
 agents_connected = Gauge("mooring_agents_connected", "Agents with an open stream to this server", registry=registry)
 agent_reports = Counter("mooring_agent_reports_total", "Task reports of agents", ["status"], registry=registry)
+quarantined = Counter(
+    "mooring_quarantined_total", "Tasks found on nodes that the database does not know", registry=registry
+)
 nodes = Gauge("mooring_nodes", "Nodes by status", ["status"], registry=registry)
 loop_failures = Counter("mooring_loop_failures_total", "Exceptions that a loop survived", ["loop"], registry=registry)
 audit_findings = Gauge("mooring_audit_findings", "Differences that the last audit found", registry=registry)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -63,6 +62,7 @@ from mooring.store.engine import Connection, Database
 _log = structlog.get_logger(__name__)
 DEFAULT_POOL = "default"
 _GRACEFUL_SECONDS = 3
+_CANCELLED_SECONDS = 5.0
 _JOIN_TOKEN_LIFE = timedelta(minutes=10)
 
 
@@ -71,7 +71,7 @@ def up(settings: Settings) -> None:
     logs.configure(form=settings.log_format, level=settings.log_level)
     _check(settings)
     _make_data_folder(settings.data)
-    with _only_server(settings), _listening(settings) as listener:
+    with maintenance.only_server(settings.data), _listening(settings) as listener:
         uvloop.run(_run(settings, listener))
 
 
@@ -100,6 +100,7 @@ async def _run(settings: Settings, listener: socket.socket) -> None:
         name=name,
     )
     try:
+        await database.reach()
         server = await _Server.build(settings, database, listener, name)
         await server.run()
     finally:
@@ -155,7 +156,7 @@ class _Server:
         self.signal = Signal()
         database.on_commit.append(self.signal.send)
         pace = _pace(settings)
-        self.hub = AgentHub(database, self.signal, pace)
+        self.hub = AgentHub(database, self.signal, pace, timedelta(seconds=settings.quarantine_seconds))
         self.feed = EventFeed(database, self.signal)
         self.announcer: Announcer | None = None
         self._etcd: EtcdClient | None = None
@@ -273,13 +274,20 @@ class _Server:
             await working
         for task in (leading, *background):
             if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+                await _end(task)
         self.uvicorn.should_exit = True
         stopping.cancel()
         await serving
         _log.info("Graceful shutdown complete")
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    """Cancel until it has ended: an error at the very moment of a cancellation may have covered it."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=_CANCELLED_SECONDS)
+    if not task.cancelled():
+        task.result()
 
 
 async def _supervise_agent(agent: Agent) -> None:
@@ -445,20 +453,6 @@ def _make_data_folder(data: Path) -> None:
         raise InvalidInput(
             f"cannot use {data} as the data folder: {error.strerror}; choose another with --data", code="data-folder"
         ) from None
-
-
-@contextlib.contextmanager
-def _only_server(settings: Settings) -> Iterator[None]:
-    """One server per data folder: two on one SQLite file would both be sure to lead."""
-    with (settings.data / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Conflict(
-                f"another server runs on the data folder {settings.data}; stop it, or choose another with --data",
-                code="already-running",
-            ) from None
-        yield
 
 
 @contextlib.contextmanager

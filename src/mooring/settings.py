@@ -76,6 +76,9 @@ class Settings(BaseModel):
     node_timeout_seconds: float = Field(
         30.0, gt=0, description="a node that is silent this long, and for three pauses, is lost"
     )
+    quarantine_seconds: float = Field(
+        3600.0, ge=0, description="how long a task that the database does not know goes on before it is ended"
+    )
 
     reconcile_interval: float = Field(30.0, gt=0, description="seconds between two passes that no signal asked for")
     scheduler_instance_id: str | None = Field(None, description="name of this scheduler; host and a random part if not")

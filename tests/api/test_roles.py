@@ -101,6 +101,8 @@ ROUTES = """
     200   403  403  403  403   403  403  POST   /api/nodes/n1/drain
     200   403  403  403  403   403  403  POST   /api/nodes/n1/resume
     404   403  403  403  403   403  403  DELETE /api/nodes/nowhere
+    200   403  403  403  403   200  200  GET    /api/quarantine
+    404   403  403  403  403   403  403  POST   /api/quarantine/end {"everything":true}
     201   403  403  403  403   403  403  POST   /api/join-tokens {"name":"j-{who}"}
     200   200  200  200  200   200  200  GET    /api/pools
     201   403  403  403  403   403  403  POST   /api/pools {"name":"pool-{who}"}

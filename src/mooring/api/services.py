@@ -22,6 +22,7 @@ from mooring.wire.accounting import Room
 from mooring.wire.api import AuditReport, BatchAccepted, NodeRequest, WorkloadAccepted, WorkloadRequest
 from mooring.wire.explanation import Explanation
 from mooring.wire.pools import PoolChange, PoolRequest
+from mooring.wire.quarantine import QuarantineEnd
 from mooring.wire.quotas import QuotaChange, QuotaView
 from mooring.wire.sessions import ExtendRequest
 
@@ -70,6 +71,8 @@ class Nodes(Protocol):
     async def resume(self, principal: Principal, name: str) -> None: ...
 
     async def remove(self, principal: Principal, name: str, force: bool) -> None: ...
+
+    async def end_quarantined(self, principal: Principal, asked: QuarantineEnd) -> None: ...
 
 
 class Pools(Protocol):

@@ -133,6 +133,8 @@ class AsyncClient:
     drain_node = _sent(operations.drain_node)
     resume_node = _sent(operations.resume_node)
     remove_node = _sent(operations.remove_node)
+    quarantine = _sent(operations.quarantine)
+    end_quarantined = _sent(operations.end_quarantined)
     pools = _sent(operations.pools)
     pool = _sent(operations.pool)
     create_pool = _sent(operations.create_pool)

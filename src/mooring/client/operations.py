@@ -11,6 +11,7 @@ from mooring.wire import api
 from mooring.wire import pools as wire_pools
 from mooring.wire import sessions as sessions_wire
 from mooring.wire.explanation import Explanation
+from mooring.wire.quarantine import QuarantineEnd, QuarantineList
 from mooring.wire.quotas import QuotaChange, QuotaView
 from mooring.wire.tenants import RevertRequest
 
@@ -249,6 +250,16 @@ def resume_node(name: str) -> Operation[api.NodeView]:
 def remove_node(name: str, *, force: bool = False) -> Operation[None]:
     """With `force` even while tasks are charged to it."""
     return Operation("DELETE", f"/api/nodes/{segment(name)}", type(None), query=given(force=force or None))
+
+
+def quarantine() -> Operation[QuarantineList]:
+    """The tasks that nodes run unknown to the database."""
+    return Operation("GET", "/api/quarantine", QuarantineList)
+
+
+def end_quarantined(request: QuarantineEnd) -> Operation[QuarantineList]:
+    """Let a task, those of a node, or all of them be ended; what is still there afterwards."""
+    return Operation("POST", "/api/quarantine/end", QuarantineList, body=request)
 
 
 def pools() -> Operation[wire_pools.PoolList]:

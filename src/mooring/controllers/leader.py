@@ -16,6 +16,7 @@ from mooring.controllers.lifecycle import LifecycleLoop
 from mooring.controllers.limits import LimitsLoop
 from mooring.controllers.loops import LoopState, keep_running
 from mooring.controllers.nodes import NodesLoop
+from mooring.controllers.quarantine import QuarantineLoop
 from mooring.controllers.retention import Retention, RetentionLoop
 from mooring.controllers.scheduling import SchedulingLoop
 from mooring.controllers.simulation import SimulationLoop
@@ -63,6 +64,7 @@ class Leader:
         self._lifecycle = LifecycleLoop(database, self.office)
         self._limits = LimitsLoop(database, self.office)
         self._holds = HoldsLoop(database, self.office)
+        self._quarantine = QuarantineLoop(database, self.office)
         self._simulation = SimulationLoop(database, self.office)
         self._retention = RetentionLoop(database, self.office, retention)
         self._accounting_seconds = accounting_interval_seconds
@@ -169,6 +171,8 @@ class Leader:
         self._start(group, "lifecycle", self._lifecycle.once, lambda: longest, _BURST_SECONDS)
         until_due = self._limits.wait_seconds
         self._start(group, "limits", self._limits.once, lambda: until_due(longest), _BURST_SECONDS)
+        until_over = self._quarantine.wait_seconds
+        self._start(group, "quarantine", self._quarantine.once, lambda: until_over(longest), _BURST_SECONDS)
         self._start(group, "simulation", self._simulation.once, lambda: longest, _BURST_SECONDS)
         nodes = NodesLoop(self._database, self.office, self._pace)
         self._start(group, "nodes", nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
