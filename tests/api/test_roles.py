@@ -95,6 +95,11 @@ ROUTES = """
     200   403  403  403  403   200  200  GET    /api/actions
     200   403  403  403  403   200  200  GET    /api/audit
     200   403  403  403  403   403  403  POST   /api/audit/repair
+    200   200  200  200  200   200  200  GET    /api/leader
+    200   200  200  200  200   200  200  GET    /api/servers
+    200   200  200  200  200   200  200  GET    /api/loops
+    409   403  403  403  403   403  403  POST   /api/leader/resign
+    409   403  403  403  403   403  403  POST   /api/leader/pass
     200   200  200  200  200   200  200  GET    /api/nodes
     201   403  403  403  403   403  403  POST   /api/nodes $node
     200   200  200  200  200   200  200  GET    /api/nodes/n1

@@ -95,7 +95,13 @@ def _postgresql(folder: Path, mooring: Cli, server: PostgresServer, url: str) ->
     assert binaries is not None
 
     def save() -> None:
-        dump = [binaries / "pg_dump", "--format=custom", "--exclude-table-data=leadership*", f"--file={copy}", address]
+        dump = [
+            str(binaries / "pg_dump"),
+            "--format=custom",
+            "--exclude-table-data=leadership*",
+            f"--file={copy}",
+            address,
+        ]
         subprocess.run(dump, check=True)
 
     def restore() -> None:

@@ -155,6 +155,11 @@ class AsyncClient:
     metrics = _sent(operations.metrics)
     audit = _sent(operations.audit)
     repair = _sent(operations.repair)
+    leader = _sent(operations.leader)
+    servers = _sent(operations.servers)
+    loops = _sent(operations.loops)
+    resign = _sent(operations.resign)
+    run_pass = _sent(operations.run_pass)
 
     @property
     def username(self) -> str | None:

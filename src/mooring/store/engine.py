@@ -111,7 +111,9 @@ class Database:
             shown = self.url.render_as_string(hide_password=True)
             raise Unavailable(f"cannot open the database {shown}: {getattr(error, 'orig', error)}") from error
 
-    async def write(self, work: Callable[[AsyncConnection], Awaitable[R]]) -> R:
+    async def write(self, work: Callable[[AsyncConnection], Awaitable[R]], *, wakes: bool = True) -> R:
+        """`wakes`: somebody may wait for what is written."""
+
         async def attempt() -> R:
             async with self.engine.begin() as connection:
                 result = await work(connection)
@@ -122,8 +124,9 @@ class Database:
         result = await retry(attempt)
         if self._copying is not None:
             self._copying.start_if_due()
-        for committed in self.on_commit:
-            committed()
+        if wakes:
+            for committed in self.on_commit:
+                committed()
         return result
 
     @asynccontextmanager
