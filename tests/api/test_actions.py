@@ -34,6 +34,8 @@ CHANGES: list[tuple[str, str, dict[str, Any] | None, str]] = [
     ("DELETE", "/api/policies/small", None, "remove policy small"),
     ("PATCH", "/api/pools/default", {"profile": "pack"}, "change pool default"),
     ("POST", "/api/pools/default/revert", {"version": 1}, "revert pool default"),
+    ("POST", "/api/pools/default/pause", {"reason": "repairs"}, "pause pool default"),
+    ("POST", "/api/pools/default/resume", None, "resume pool default"),
     ("POST", "/api/pools/default/access", {"domain": "default"}, "grant-access pool default"),
     ("DELETE", "/api/pools/default/access?domain=default", None, "revoke-access pool default"),
     ("POST", "/api/nodes", {"name": "n1", "simulated": True, "resources": {"cpu": 1}}, "add node n1"),

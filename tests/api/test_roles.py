@@ -107,6 +107,8 @@ ROUTES = """
     200   200  200  200  200   200  200  GET    /api/pools/default
     204   403  403  403  403   403  403  PATCH  /api/pools/default {"profile":"pack"}
     204   403  403  403  403   403  403  POST   /api/pools/default/revert {"version":1}
+    204   403  403  403  403   403  403  POST   /api/pools/default/pause {"reason":"repairs"}
+    204   403  403  403  403   403  403  POST   /api/pools/default/resume
     404   403  403  403  403   403  403  DELETE /api/pools/nowhere
     200   403  403  403  403   200  200  GET    /api/pools/default/access
     204   403  403  403  403   403  403  POST   /api/pools/default/access {"project":"vision","domain":"default"}

@@ -127,6 +127,16 @@ def test_a_pool_is_made_shown_and_removed(server: FakeServer, mooring: Mooring) 
     assert mooring("pool", "show", "lab").exit_code == 3
 
 
+def test_a_pool_is_paused_and_resumed(server: FakeServer, mooring: Mooring) -> None:
+    assert mooring("pool", "pause", "toy", "--reason", "new cables").stdout == "toy: paused\n"
+    assert server.last("POST", "/api/pools/toy/pause").body == {"reason": "new cables"}
+    assert "toy (simulated, paused)" in mooring("pool", "list").stdout
+    assert "new cables" in mooring("pool", "show", "toy").stdout
+    assert mooring("pool", "resume", "toy").stdout == "toy: resumed\n"
+    assert "paused" not in mooring("pool", "list").stdout
+    assert mooring("pool", "pause", "nowhere").exit_code == 3
+
+
 def test_pools_are_listed(mooring: Mooring) -> None:
     lines = mooring("pool", "list").stdout.splitlines()
     assert lines[1].split() == ["default", "1", "process", "balanced", "fifo", "optimistic", "off"]

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from mooring.model.accounting import By
 from mooring.wire import accounting, api, sessions
 from mooring.wire.explanation import Explanation
-from mooring.wire.pools import PoolChange, PoolList, PoolRequest, PoolView
+from mooring.wire.pools import PauseRequest, PoolChange, PoolList, PoolRequest, PoolView
 from mooring.wire.quotas import QuotaView
 
 Step = Callable[["FakeWorkload"], None]
@@ -244,6 +244,8 @@ class FakeServer:
             web.post("/api/pools", self._create_pool),
             web.get("/api/pools/{name}", self._pool),
             web.patch("/api/pools/{name}", self._change_pool),
+            web.post("/api/pools/{name}/pause", self._pause_pool),
+            web.post("/api/pools/{name}/resume", self._resume_pool),
             web.delete("/api/pools/{name}", self._remove_pool),
             web.get("/api/quotas", self._quotas),
             web.get("/api/quotas/{scope}/{tenant}", self._quotas),
@@ -519,6 +521,19 @@ class FakeServer:
 
     async def _change_pool(self, request: web.Request) -> web.Response:
         PoolChange.model_validate(request[BODY])
+        return web.Response(status=204)
+
+    async def _pause_pool(self, request: web.Request) -> web.Response:
+        reason = PauseRequest.model_validate(request[BODY]).reason
+        return await self._set_pool(request, {"paused": True, "paused_reason": reason})
+
+    async def _resume_pool(self, request: web.Request) -> web.Response:
+        return await self._set_pool(request, {"paused": False, "paused_reason": None})
+
+    async def _set_pool(self, request: web.Request, values: dict[str, Any]) -> web.Response:
+        await self._pool(request)
+        name = request.match_info["name"]
+        self.pools[name] = self.pools[name].model_copy(update=values)
         return web.Response(status=204)
 
     async def _remove_pool(self, request: web.Request) -> web.Response:

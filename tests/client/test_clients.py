@@ -142,6 +142,10 @@ async def test_nodes_users_pools_and_tokens_are_reached(server: FakeServer, both
     assert await both.call("remove_node", "toy-1", force=True) is None
     assert [found.name for found in (await both.call("nodes")).nodes] == ["node-1"]
     assert [pool.name for pool in (await both.call("pools")).pools] == ["default", "toy"]
+    await both.call("pause_pool", "toy", reason="repairs")
+    assert (await both.call("pool", "toy")).paused
+    await both.call("resume_pool", "toy")
+    assert not (await both.call("pool", "toy")).paused
     token = await both.call("create_join_token", api.JoinTokenRequest(name="edge"))
     assert (token.name, token.pool) == ("edge", "default")
     created = await both.call("create_user", api.UserRequest(username="ann"))

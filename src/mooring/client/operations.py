@@ -267,6 +267,16 @@ def change_pool(name: str, change: wire_pools.PoolChange) -> Operation[None]:
     return Operation("PATCH", f"/api/pools/{segment(name)}", type(None), body=change)
 
 
+def pause_pool(name: str, *, reason: str | None = None) -> Operation[None]:
+    """Nothing of it is placed until it is resumed; what runs goes on."""
+    body = wire_pools.PauseRequest(reason=reason)
+    return Operation("POST", f"/api/pools/{segment(name)}/pause", type(None), body=body)
+
+
+def resume_pool(name: str) -> Operation[None]:
+    return Operation("POST", f"/api/pools/{segment(name)}/resume", type(None))
+
+
 def remove_pool(name: str) -> Operation[None]:
     return Operation("DELETE", f"/api/pools/{segment(name)}", type(None))
 

@@ -144,6 +144,8 @@ class Client:
     pool = _sent(operations.pool)
     create_pool = _sent(operations.create_pool)
     change_pool = _sent(operations.change_pool)
+    pause_pool = _sent(operations.pause_pool)
+    resume_pool = _sent(operations.resume_pool)
     remove_pool = _sent(operations.remove_pool)
     quotas = _sent(operations.quotas)
     quota = _sent(operations.quota)

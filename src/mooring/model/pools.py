@@ -77,3 +77,6 @@ class PoolPolicy:
     """Where a validator is asked at other moments than its own."""
     public: bool = True
     """Every tenant may use it; otherwise those who were given access."""
+    paused: bool = False
+    """Nothing of it is placed until it is resumed; what runs goes on."""
+    paused_reason: str | None = None

@@ -78,6 +78,11 @@ class PoolRequest(PoolChange):
     """Its nodes and what runs there are pretended."""
 
 
+class PauseRequest(Request):
+    reason: Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f]*$")] | None = None
+    """What those who wait are told."""
+
+
 class PreemptionView(Answer):
     mode: str
     scope: str
@@ -115,6 +120,8 @@ class PoolView(Answer):
     deprioritise: int = 0
     validators: dict[str, list[str]] = {}
     public: bool = True
+    paused: bool = False
+    paused_reason: str | None = None
     nodes: int
     version: int = 1
 
