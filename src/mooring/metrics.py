@@ -35,6 +35,8 @@ found_by_timer = Counter(
 agents_connected = Gauge("mooring_agents_connected", "Agents with an open stream to this server", registry=registry)
 agent_reports = Counter("mooring_agent_reports_total", "Task reports of agents", ["status"], registry=registry)
 nodes = Gauge("mooring_nodes", "Nodes by status", ["status"], registry=registry)
+nodes_avoided = Gauge("mooring_nodes_avoided", "Nodes on which different work failed", registry=registry)
+bad_nodes_drained = Counter("mooring_bad_nodes_drained_total", "Nodes drained because work failed", registry=registry)
 loop_failures = Counter("mooring_loop_failures_total", "Exceptions that a loop survived", ["loop"], registry=registry)
 audit_findings = Gauge("mooring_audit_findings", "Differences that the last audit found", registry=registry)
 leading = Gauge("mooring_leading", "1 while this process leads", registry=registry)

@@ -40,6 +40,7 @@ CHANGES: list[tuple[str, str, dict[str, Any] | None, str]] = [
     ("DELETE", "/api/pools/default/access?domain=default", None, "revoke-access pool default"),
     ("POST", "/api/nodes", {"name": "n1", "simulated": True, "resources": {"cpu": 1}}, "add node n1"),
     ("POST", "/api/nodes/n1/drain", None, "drain node n1"),
+    ("PATCH", "/api/nodes/n1/taints", {"add": [{"key": "spot"}]}, "taint node n1"),
     ("POST", "/api/nodes/n1/resume", None, "resume node n1"),
     ("DELETE", "/api/nodes/n1", None, "remove node n1"),
     ("POST", "/api/pools", {"name": "lab"}, "create pool lab"),

@@ -99,6 +99,7 @@ ROUTES = """
     201   403  403  403  403   403  403  POST   /api/nodes $node
     200   200  200  200  200   200  200  GET    /api/nodes/n1
     200   403  403  403  403   403  403  POST   /api/nodes/n1/drain
+    200   403  403  403  403   403  403  PATCH  /api/nodes/n1/taints {"add":[{"key":"spot"}]}
     200   403  403  403  403   403  403  POST   /api/nodes/n1/resume
     404   403  403  403  403   403  403  DELETE /api/nodes/nowhere
     201   403  403  403  403   403  403  POST   /api/join-tokens {"name":"j-{who}"}

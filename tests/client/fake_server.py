@@ -8,7 +8,7 @@ import ssl
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -110,6 +110,8 @@ class FakeServer:
         self.quotas = QuotaView(quotas=[])
         self.explanation = explanation()
         self.room = accounting.Room(pools=[], quotas=[])
+        self.undrained: set[str] = set()
+        """Nodes that somebody resumes as soon as they are drained."""
         self.ready = True
         self.refuse: dict[tuple[str, str], Refusal] = {}
         self.simulated = False
@@ -235,6 +237,7 @@ class FakeServer:
             web.post("/api/nodes", self._add_node),
             web.get("/api/nodes/{name}", self._node),
             web.post("/api/nodes/{name}/drain", self._drain),
+            web.patch("/api/nodes/{name}/taints", self._taints),
             web.post("/api/nodes/{name}/resume", self._resume),
             web.delete("/api/nodes/{name}", self._remove_node),
             web.get("/api/pools", self._pools),
@@ -486,16 +489,39 @@ class FakeServer:
         return self.nodes[name]
 
     async def _node(self, request: web.Request) -> web.Response:
-        return _json(self._find_node(request))
+        """As it is; one that is drained has a task less each time."""
+        node = self._find_node(request)
+        if node.draining and node.drained_at is None:
+            left = max(0, node.tasks - 1)
+            update = {"tasks": left, "drained_at": None if left else NOW}
+            self.nodes[node.name] = node.model_copy(update=update)
+        return _json(node)
 
     async def _drain(self, request: web.Request) -> web.Response:
         node = self._find_node(request)
-        self.nodes[node.name] = node.model_copy(update={"status": "DRAINING", "schedulable": False})
+        asked = api.DrainRequest.model_validate(request[BODY])
+        until = None if asked.timeout_seconds is None else NOW + timedelta(seconds=asked.timeout_seconds)
+        drain = {
+            "status": "DRAINING",
+            "draining": node.name not in self.undrained,
+            "drain_reason": asked.reason,
+            "drain_until": until,
+        }
+        self.nodes[node.name] = node.model_copy(update=drain)
+        return _json(self.nodes[node.name])
+
+    async def _taints(self, request: web.Request) -> web.Response:
+        node = self._find_node(request)
+        asked = api.TaintsChange.model_validate(request[BODY])
+        gone = {each.key for each in asked.remove}
+        taints = [taint for taint in node.taints if taint.key not in gone]
+        taints += [api.TaintView(**taint.model_dump(), since=NOW) for taint in asked.add]
+        self.nodes[node.name] = node.model_copy(update={"taints": taints})
         return _json(self.nodes[node.name])
 
     async def _resume(self, request: web.Request) -> web.Response:
         node = self._find_node(request)
-        self.nodes[node.name] = node.model_copy(update={"status": "READY", "schedulable": True})
+        self.nodes[node.name] = node.model_copy(update={"status": "READY", "schedulable": True, "draining": False})
         return _json(self.nodes[node.name])
 
     async def _remove_node(self, request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""A silent node is lost with its tasks, in time and not before; a draining one hands its replicas on."""
+"""A silent node is lost with its tasks, in time and not before."""
 
 from datetime import datetime, timedelta
 
@@ -127,29 +127,6 @@ async def test_a_node_that_returns_takes_work_again_and_frees_what_is_gone(harbo
     await harbour.place()
     assert await harbour.statuses(service) == ["SCHEDULED"]
     assert await harbour.findings() == []
-
-
-async def test_draining_moves_replicas_and_leaves_sessions(harbour: Harbour, clock: Clock):
-    draining, other = await harbour.node("n1", cpu=2, seen_at=clock()), None
-    service, job = await harbour.submit("web"), await harbour.submit("job", kind=Kind.SESSION)
-    [replica] = await harbour.run(service)
-    await harbour.run(job)
-    other = await harbour.node("n2", seen_at=clock())
-    await harbour.drain(draining)
-    loop = harbour.nodes_loop(TIMEOUT)
-    await loop.once()
-    assert (await harbour.task(replica.id)).status == "TERMINATING"
-    assert [(t.attempt, t.status) for t in await harbour.tasks(service)] == [(2, "PENDING")]
-    assert await harbour.statuses(job) == ["RUNNING"]
-    # Moving once is enough.
-    await loop.once()
-    assert len(await harbour.tasks(service, current=False)) == 2
-    await harbour.place()
-    assert [t.node_id for t in await harbour.tasks(service)] == [other]
-    assert await harbour.findings() == []
-    await harbour.move(replica, T.CANCELLED)
-    await harbour.replace_ended()
-    assert [t.attempt for t in await harbour.tasks(service)] == [2]
 
 
 @on_sqlite

@@ -131,6 +131,7 @@ class AsyncClient:
     node = _sent(operations.node)
     add_node = _sent(operations.add_node)
     drain_node = _sent(operations.drain_node)
+    change_taints = _sent(operations.change_taints)
     resume_node = _sent(operations.resume_node)
     remove_node = _sent(operations.remove_node)
     pools = _sent(operations.pools)

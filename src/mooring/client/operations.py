@@ -237,9 +237,14 @@ def add_node(request: api.NodeRequest) -> Operation[api.NodeView]:
     return Operation("POST", "/api/nodes", api.NodeView, body=request)
 
 
-def drain_node(name: str) -> Operation[api.NodeView]:
-    """Nothing new is placed on it, and what runs there leaves."""
-    return Operation("POST", f"/api/nodes/{segment(name)}/drain", api.NodeView)
+def drain_node(name: str, *, timeout_seconds: int | None = None, reason: str | None = None) -> Operation[api.NodeView]:
+    """Nothing new is placed on it, and what runs there leaves; what is still there after so many seconds is ended."""
+    body = api.DrainRequest(timeout_seconds=timeout_seconds, reason=reason)
+    return Operation("POST", f"/api/nodes/{segment(name)}/drain", api.NodeView, body=body)
+
+
+def change_taints(name: str, change: api.TaintsChange) -> Operation[api.NodeView]:
+    return Operation("PATCH", f"/api/nodes/{segment(name)}/taints", api.NodeView, body=change)
 
 
 def resume_node(name: str) -> Operation[api.NodeView]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from mooring.wire.fields import INT32_MAX, Answer, LabelName, Name, Request, SlotName
+from mooring.wire.fields import INT32_MAX, Answer, LabelName, Name, Request, Said, SlotName
 
 Seconds = Annotated[int, Field(ge=0, le=31_536_000)]
 PluginName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
@@ -79,7 +79,7 @@ class PoolRequest(PoolChange):
 
 
 class PauseRequest(Request):
-    reason: Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f]*$")] | None = None
+    reason: Said | None = None
     """What those who wait are told."""
 
 
