@@ -26,6 +26,7 @@ from mooring.coordination.leadership import Office
 from mooring.coordination.signals import Signal
 from mooring.mirror.mirror import Mirror
 from mooring.model.errors import LeadershipLost
+from mooring.model.heartbeats import Pace
 from mooring.model.suspicion import USUAL, Suspicion
 from mooring.store.engine import Database
 
@@ -45,16 +46,18 @@ class Leader:
         election: Election,
         *,
         reconcile_interval: float,
-        node_timeout_seconds: float,
+        pace: Pace,
         retention: Retention,
         accounting_interval_seconds: float = 300.0,
         audit_interval_seconds: float = 0,
         suspicion: Suspicion = USUAL,
     ) -> None:
+        self._database = database
         self._signal = signal
         self._election = election
         self._reconcile_interval = reconcile_interval
-        self._node_check_seconds = min(reconcile_interval, max(0.2, node_timeout_seconds / 5))
+        self._pace = pace
+        self._node_check_seconds = min(reconcile_interval, max(0.2, pace.timeout_seconds / 5))
         self.office = Office(database, holder)
         self.scheduling = SchedulingLoop(
             Mirror(database, accounting_interval_seconds),
@@ -64,7 +67,6 @@ class Leader:
         )
         self._lifecycle = LifecycleLoop(database, self.office)
         self._limits = LimitsLoop(database, self.office)
-        self._nodes = NodesLoop(database, self.office, node_timeout_seconds)
         self._draining = DrainingLoop(database, self.office)
         self._suspicion = SuspicionLoop(database, self.office, suspicion)
         self._holds = HoldsLoop(database, self.office)
@@ -175,9 +177,10 @@ class Leader:
         until_due = self._limits.wait_seconds
         self._start(group, "limits", self._limits.once, lambda: until_due(longest), _BURST_SECONDS)
         self._start(group, "simulation", self._simulation.once, lambda: longest, _BURST_SECONDS)
+        nodes = NodesLoop(self._database, self.office, self._pace)
+        self._start(group, "nodes", nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
         until_left = self._draining.wait_seconds
         self._start(group, "draining", self._draining.once, lambda: until_left(longest), _BURST_SECONDS)
-        self._start(group, "nodes", self._nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
         suspecting = min(longest, _SUSPICION_SECONDS)
         self._start(group, "suspicion", self._suspicion.once, lambda: suspecting, signalled=False)
         counting = self._accounting_seconds

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.constraints import Effect
 from mooring.model.eviction import NODE_DRAINED, NOT_TOLERATED, eviction
-from mooring.model.lifecycle import OCCUPYING, NodeStatus, TaskStatus
+from mooring.model.lifecycle import OCCUPYING, SILENT, TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.retries import comes_again
 from mooring.model.workloads import Kind
@@ -57,7 +57,8 @@ class Look:
 async def look(connection: AsyncConnection, now: datetime) -> Look:
     found = await connection.execute(
         select(nodes).where(
-            nodes.c.status != NodeStatus.LOST,
+            # What is silent is left alone: nobody could tell it to go.
+            nodes.c.status.not_in(list(SILENT)),
             or_(nodes.c.draining, cast(nodes.c.taints, Text).like(f'%"{Effect.NO_EXECUTE}"%')),
         )
     )
