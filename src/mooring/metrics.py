@@ -32,11 +32,20 @@ ended = Counter("mooring_workloads_ended_total", "Workloads that ended, by how",
 found_by_timer = Counter(
     "mooring_found_by_timer_total", "Workloads placed by the timer that no change had woken", registry=registry
 )
+requests_in_progress = Gauge("mooring_requests_in_progress", "Requests that are being worked on", registry=registry)
+requests_refused = Counter(
+    "mooring_requests_refused_total", "Requests refused because too many were in progress", registry=registry
+)
 agents_connected = Gauge("mooring_agents_connected", "Agents with an open stream to this server", registry=registry)
 agent_reports = Counter("mooring_agent_reports_total", "Task reports of agents", ["status"], registry=registry)
 nodes = Gauge("mooring_nodes", "Nodes by status", ["status"], registry=registry)
 loop_failures = Counter("mooring_loop_failures_total", "Exceptions that a loop survived", ["loop"], registry=registry)
 audit_findings = Gauge("mooring_audit_findings", "Differences that the last audit found", registry=registry)
+view_warm = Gauge(
+    "mooring_view_warm",
+    "1 while the scheduler of this process has a view of the cluster that it follows",
+    registry=registry,
+)
 leading = Gauge("mooring_leading", "1 while this process leads", registry=registry)
 
 

@@ -32,6 +32,7 @@ from mooring.api.app import create_app
 from mooring.api.feed import EventFeed
 from mooring.api.hub import AgentHub
 from mooring.api.passwords import Passwords
+from mooring.api.pressure import Pressure
 from mooring.api.rates import RateLimits, Rates
 from mooring.api.services import DeploymentLimits, Services
 from mooring.api.tokens import Tokens
@@ -225,6 +226,7 @@ class _Server:
             limits=_limits(settings),
             passwords=passwords,
             rates=Rates(_rates(settings)),
+            pressure=Pressure(settings.requests_at_once),
         )
         app = create_app(services)
         app.include_router(agent_routes.router(database, server.hub))

@@ -104,6 +104,7 @@ class SchedulingLoop:
     def lose(self) -> None:
         """What was assumed may not have come true: the view is to be read from the store."""
         self._schedulers = None
+        metrics.view_warm.set(0)
 
     async def start(self) -> None:
         # The kernels are compiled beside the start, so that the first passes soon have them.
@@ -116,6 +117,7 @@ class SchedulingLoop:
         self._policies, self._guarantees, self._factors = {}, {}, {}
         self._tried_all_at = monotonic()
         self._schedulers = Schedulers(self._mirror, self._registry)
+        metrics.view_warm.set(1)
 
     def _new_room(self) -> WaitingRoom:
         return WaitingRoom(self._mirror.cluster, best=self._best)
@@ -137,8 +139,7 @@ class SchedulingLoop:
         try:
             return await self._turn()
         except BaseException:
-            # What the pass assumed may not have come true: the next turn begins from the store.
-            self._schedulers = None
+            self.lose()
             raise
 
     async def _turn(self) -> bool:

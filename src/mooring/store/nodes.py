@@ -270,6 +270,10 @@ async def remove(connection: AsyncConnection, node_id: UUID, *, force: bool, act
     await _changed(connection, node_id, row.generation + 1, "removed", now)
 
 
+async def all_ids(connection: AsyncConnection) -> set[UUID]:
+    return set((await connection.execute(select(nodes.c.id))).scalars())
+
+
 async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Node]:
     """Nodes with their counters as placement sees them; all of them, or those of the given ids."""
     most_tasks: ColumnElement[int | None] = literal_column(MOST_TASKS).label("most_tasks")
@@ -325,16 +329,14 @@ def _own_labels(row: AnyRow) -> dict[str, str]:
     return labels | {"region": row.region} if row.region else labels
 
 
-async def tasks_on(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[AnyRow]:
+async def tasks_on(connection: AsyncConnection, ids: Sequence[UUID]) -> list[AnyRow]:
     """Which workloads have how many tasks on which node; those that are about to end, or have ports, apart."""
     leaving = (tasks.c.status == TaskStatus.TERMINATING).label("leaving")
     query = (
         select(tasks.c.node_id, tasks.c.workload_id, leaving, tasks.c.ports, func.count().label("number"))
-        .where(tasks.c.status.in_(list(OCCUPYING)), tasks.c.node_id.is_not(None))
+        .where(tasks.c.status.in_(list(OCCUPYING)), sets.among(connection, tasks.c.node_id, ids))
         .group_by(tasks.c.node_id, tasks.c.workload_id, leaving, tasks.c.ports)
     )
-    if ids is not None:
-        query = query.where(sets.among(connection, tasks.c.node_id, ids))
     return list(await connection.execute(query))
 
 
