@@ -31,6 +31,8 @@ _log = structlog.get_logger(__name__)
 _BURST_SECONDS = 0.02
 _RETENTION_SECONDS = 3600.0
 _START_AGAIN_SECONDS = 5.0
+_LATER_SECONDS = 10.0
+"""What goes through whole tables begins when the work that was left lying is placed."""
 
 
 class Leader:
@@ -173,10 +175,10 @@ class Leader:
         nodes = NodesLoop(self._database, self.office, self._pace)
         self._start(group, "nodes", nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
         counting = self._accounting_seconds
-        self._start(group, "accounting", self._accounting.once, lambda: counting, signalled=False)
-        self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS, signalled=False)
+        self._start(group, "accounting", self._accounting.once, lambda: counting, by_time=True)
+        self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS, by_time=True)
         if self._audit_seconds:
-            self._start(group, "audit", self._audit.once, lambda: self._audit_seconds, signalled=False)
+            self._start(group, "audit", self._audit.once, lambda: self._audit_seconds, by_time=True)
 
     def _start(
         self,
@@ -186,14 +188,19 @@ class Leader:
         interval: Callable[[], float],
         pause_seconds: float = 0.0,
         *,
-        signalled: bool = True,
+        by_time: bool = False,
     ) -> None:
+        """`by_time`: no signal announces its work, and there is no hurry with it."""
         state = LoopState(name)
         self.loops.append(state)
-        signal = self._signal if signalled else Signal()
-        group.create_task(
-            keep_running(name, work, signal, interval=interval, state=state, pause_seconds=pause_seconds), name=name
-        )
+        signal = Signal() if by_time else self._signal
+        first_seconds = min(_LATER_SECONDS, interval()) if by_time else 0.0
+
+        async def turn() -> None:
+            await asyncio.sleep(first_seconds)
+            await keep_running(name, work, signal, interval=interval, state=state, pause_seconds=pause_seconds)
+
+        group.create_task(turn(), name=name)
 
 
 async def _keep(seat: Seat) -> None:
