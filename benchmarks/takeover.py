@@ -31,7 +31,7 @@ from mooring.store import leadership, schema, tables
 from mooring.store.engine import Database
 from mooring.wire.api import WorkloadRequest
 from tests.servers import running_etcd, running_postgres
-from tests.system.servers import PASSWORD, Server, eventually
+from tests.system.servers import PASSWORD, Server
 
 NODES = 5000
 TASKS = 100_000
@@ -42,6 +42,7 @@ WATCHED_SECONDS = 10.0
 _PAUSE_SECONDS = 0.05
 _POLL_SECONDS = 0.005
 _LONGEST_SECONDS = 120.0
+_LEADS = "mooring_leading 1.0"
 _WARM = "mooring_view_warm 1.0"
 
 
@@ -144,7 +145,7 @@ async def _measure(url: str, folder: Path, setting: Setting) -> dict[str, float]
 async def _standby(pair: Sequence[Server], prefix: str) -> dict[str, float]:
     """What a standby costs: until it is warm, and while it only follows."""
     started = time.perf_counter()
-    _, server = eventually(lambda: _settled(pair), _LONGEST_SECONDS)
+    _, server = await _settled(pair)
     warm_seconds = time.perf_counter() - started
     before = server.cpu_seconds()
     await asyncio.sleep(WATCHED_SECONDS)
@@ -158,7 +159,7 @@ async def _standby(pair: Sequence[Server], prefix: str) -> dict[str, float]:
 
 async def _take_over(database: Database, pair: Sequence[Server], how: signal.Signals) -> Round:
     """End the leader of the pair, until the other has bound something; then the one that ended is started again."""
-    leader, standby = eventually(lambda: _settled(pair), _LONGEST_SECONDS)
+    leader, standby = await _settled(pair)
     async with database.read() as connection:
         term = await leadership.current_term(connection)
         position = (await connection.execute(select(func.max(tables.events.c.revision)))).scalar_one()
@@ -180,11 +181,13 @@ async def _work_comes_in(server: Server) -> AsyncIterator[None]:
     """Small workloads, one after the other, at the server that will lead."""
     async with AsyncClient(server.url) as client:
         await client.login("admin", PASSWORD)
+        # A server that is asked for the first time has much to prepare, and this one is in use.
+        await client.submit(_request())
 
         async def submit() -> None:
             while True:
-                await client.submit(_request())
                 await asyncio.sleep(_PAUSE_SECONDS)
+                await client.submit(_request())
 
         submitting = asyncio.create_task(submit())
         try:
@@ -211,12 +214,16 @@ async def _first_bind(database: Database, term: int, position: int, deadline: fl
     raise RuntimeError(f"nobody took over within {_LONGEST_SECONDS:g} seconds")
 
 
-def _settled(pair: Sequence[Server]) -> tuple[Server, Server] | None:
-    """Who leads, and who stands by with a warm view."""
-    texts = {server.pid: server.metrics() for server in pair}
-    leaders = [server for server in pair if "mooring_leading 1.0" in texts[server.pid]]
-    standbys = [server for server in pair if server not in leaders and _WARM in texts[server.pid]]
-    return (leaders[0], standbys[0]) if leaders and standbys else None
+async def _settled(pair: Sequence[Server]) -> tuple[Server, Server]:
+    """Who leads, and who stands by, as soon as that one has a warm view."""
+    deadline = time.perf_counter() + _LONGEST_SECONDS
+    while time.perf_counter() < deadline:
+        for leader, standby in (pair, pair[::-1]):
+            waiting = standby.metrics()
+            if _LEADS in leader.metrics() and _LEADS not in waiting and _WARM in waiting:
+                return leader, standby
+        await asyncio.sleep(_PAUSE_SECONDS)
+    raise RuntimeError(f"nobody leads with a warm standby after {_LONGEST_SECONDS:g} seconds")
 
 
 def _end(server: Server) -> None:

@@ -31,10 +31,10 @@ async def test_so_many_at_once_and_the_others_begin_in_the_order_of_their_coming
     third, fourth = await waiting(pressure, 2)
     second.release()
     second.release()
-    assert await third
+    await third
     assert not fourth.done()
     first.release()
-    assert await fourth
+    await fourth
 
 
 async def work_off(pressure: Pressure, clock: Clock, seconds: float, number: int) -> None:
@@ -101,7 +101,7 @@ async def test_whoever_has_waited_too_long_or_has_gone_takes_no_turn(monkeypatch
     # Its turn had come just when it went.
     elected.cancel()
     await asyncio.gather(going, elected, return_exceptions=True)
-    assert await last
+    await last
 
 
 async def test_operators_read_by_turns_that_nobody_else_gets():
