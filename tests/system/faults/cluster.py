@@ -130,6 +130,11 @@ class Cluster:
         """Leads to any of the API processes."""
         return f"http://127.0.0.1:{self.links['clients>api'].ports[0]}"
 
+    @property
+    def starts(self) -> Path:
+        """Where each task notes that it started."""
+        return self.folder / "starts"
+
     def add(self, name: str, part: Part) -> None:
         self.parts[name] = part
         self.launch(name)
@@ -215,6 +220,8 @@ def running_cluster() -> Iterator[Cluster]:
         database_port = free_port()
         clients = [free_port() for _ in range(MEMBERS)]
         cluster = Cluster(folder, database_port)
+        cluster.starts.mkdir()
+        cluster.starts.chmod(0o1777)
         stack.callback(cluster.end)
         command = postgres_command(binaries, database_folder, database_port, _POSTGRES)
         cluster.add(POSTGRES, Daemon(command, database_folder, POSTGRES))

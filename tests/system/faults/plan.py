@@ -28,7 +28,7 @@ K = FaultKind
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`seconds`: until it is put right. `target`: a part of the cluster; of a cut or a hold `WHO>WHAT`, a connection."""
+    """`seconds`: until it is put right. `target`: a part of the cluster; of a cut or a hold a link, `WHO>WHAT`."""
 
     at: float
     kind: FaultKind

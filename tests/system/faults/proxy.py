@@ -55,9 +55,7 @@ class Link:
         server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=_PIECE_BYTES)
         self.ports.append(server.sockets[0].getsockname()[1])
 
-    async def _serve(
-        self, targets: Sequence[int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _serve(self, targets: Sequence[int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
         await self._passes.wait()
         if self._cut:
