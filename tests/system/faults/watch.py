@@ -39,8 +39,8 @@ class Watch:
     def run(self) -> None:
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             while not self._end.is_set():
-                # The database is among those that are killed and paused.
-                with contextlib.suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                # The database is among those that are killed and paused, and its driver fails then in many ways.
+                with contextlib.suppress(Exception):
                     runner.run(self._look())
                 self._end.wait(_POLL_SECONDS)
 
