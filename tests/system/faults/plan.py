@@ -102,11 +102,11 @@ def _of_lane(lane: Lane, chance: random.Random, seconds: float, lease_seconds: f
 
 
 def _lasts(kind: FaultKind, target: str, chance: random.Random, lease_seconds: float) -> float:
+    if kind is K.RESTART:
+        return 0.0
     if POSTGRES in target:
-        # All wait for it: long enough to be felt, and nothing else happens meanwhile.
+        # Everybody waits for it: long enough to be felt, and not so long that nothing else happens.
         return chance.uniform(0.5, 1.2 * lease_seconds)
     if kind in (K.PAUSE, K.CUT, K.HOLD):
         return chance.uniform(1.3, 3.0) * lease_seconds
-    if kind is K.RESTART:
-        return 0.0
     return chance.uniform(0.2, 2.0) * lease_seconds
