@@ -30,6 +30,7 @@ _log = structlog.get_logger(__name__)
 _BURST_SECONDS = 0.02
 _RETENTION_SECONDS = 3600.0
 _START_AGAIN_SECONDS = 5.0
+_REACH_AGAIN_SECONDS = 1.0
 
 
 class Leader:
@@ -120,10 +121,21 @@ class Leader:
         elected = asyncio.Event()
         self._warming = asyncio.create_task(self._stay_warm(elected))
         try:
+            await self._until_reached()
             return await self._election.campaign()
         finally:
             elected.set()
             self._signal.send()
+
+    async def _until_reached(self) -> None:
+        """A candidate that cannot reach the database leaves the seat to those who can."""
+        while True:
+            try:
+                async with asyncio.timeout(_START_AGAIN_SECONDS):
+                    return await self.office.reach()
+            except Exception as error:
+                _log.warning("This standby cannot reach the database", error=f"{type(error).__name__}: {error}")
+                await asyncio.sleep(_REACH_AGAIN_SECONDS)
 
     async def _stay_warm(self, elected: asyncio.Event) -> None:
         """Until it is elected; a read that is under way then is not cut off, since half of it would be wrong."""
@@ -142,7 +154,7 @@ class Leader:
         self.loops.clear()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(_keep(seat), name="seat")
+                group.create_task(self._keep(seat), name="seat")
                 term = await self.office.take(seat.claim)
                 if self._warming is not None:
                     await self._warming
@@ -157,6 +169,11 @@ class Leader:
         finally:
             metrics.leading.set(0)
             self.office.lose()
+
+    async def _keep(self, seat: Seat) -> None:
+        """Renew the seat, and end the loops before anybody else can have it."""
+        await seat.until_lost(self.office.reach)
+        raise LeadershipLost("the lease of leadership could not be renewed in time, or the database did not answer")
 
     def _start_loops(self, group: asyncio.TaskGroup) -> None:
         longest = self._reconcile_interval
@@ -191,9 +208,3 @@ class Leader:
         group.create_task(
             keep_running(name, work, signal, interval=interval, state=state, pause_seconds=pause_seconds), name=name
         )
-
-
-async def _keep(seat: Seat) -> None:
-    """Renew the seat, and end the loops before anybody else can have it."""
-    await seat.until_lost()
-    raise LeadershipLost("the lease of leadership could not be renewed in time")

@@ -15,6 +15,7 @@ from sqlalchemy import event, func, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
 
 from mooring.model.errors import InvalidInput, Unavailable
 
@@ -73,19 +74,22 @@ class Database:
             self._reader = create_async_engine(url, pool_size=4, max_overflow=0, json_deserializer=json.decode)
             _sqlite_transactions(self.engine, "BEGIN IMMEDIATE")
             _sqlite_transactions(self._reader, "BEGIN")
+            self._alone = self._reader
             self._copying = _Copying(self._reader)
         elif self.dialect == "postgresql":
             if self.url.get_driver_name() != "asyncpg":
                 self.url = self.url.set(drivername="postgresql+asyncpg")
+            arguments = {"server_settings": _settings(statement_timeout_seconds, name)}
             self.engine = create_async_engine(
                 self.url,
                 pool_size=10,
                 max_overflow=10,
                 pool_pre_ping=True,
                 json_deserializer=json.decode,
-                connect_args={"server_settings": _settings(statement_timeout_seconds, name)},
+                connect_args=arguments,
             )
             self._reader = self.engine
+            self._alone = create_async_engine(self.url, poolclass=NullPool, connect_args=arguments)
         else:
             raise InvalidInput(
                 f"database {self.dialect!r} is not supported; use sqlite or postgresql", code="invalid-setting"
@@ -114,6 +118,18 @@ class Database:
         for committed in self.on_commit:
             committed()
         return result
+
+    async def reach(self) -> None:
+        """Return if the database answers, be it with a refusal.
+
+        On a connection of its own: all others may be taken, which says nothing about the way to the database.
+        """
+        try:
+            async with self._alone.connect():
+                pass
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) is None:
+                raise
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:

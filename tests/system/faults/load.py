@@ -26,9 +26,9 @@ T = TypeVar("T")
 BOUNDED = "bounded"
 OWNERS = ("admin", "admin", BOUNDED)
 """Who asks, one lane of steps each; the last has a quota."""
-BOUNDED_SESSIONS = 3
+BOUNDED_SESSIONS = 4
 """So many workloads of the bounded user may be on nodes at the same time."""
-_GAP_SECONDS = 1.5
+_GAP_SECONDS = {"admin": 1.5, BOUNDED: 3.0}
 _MOST_DEPLOYMENTS = 3
 """That a lane keeps for long, so that there is always room for the rest."""
 _AGAIN_SECONDS = 0.3
@@ -138,7 +138,7 @@ def _steps(owner: str, prefix: str, chance: random.Random, seconds: float) -> It
     deployments: list[str] = []
     sessions: list[str] = []
     at, number = 0.0, 0
-    while (at := at + chance.expovariate(1 / _GAP_SECONDS)) < seconds:
+    while (at := at + chance.expovariate(1 / _GAP_SECONDS[owner])) < seconds:
         roll = chance.random()
         if roll < 0.12 and deployments:
             yield Step(at, Action.SCALE, target=chance.choice(deployments), replicas=chance.randint(1, AGENTS))

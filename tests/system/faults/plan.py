@@ -104,7 +104,7 @@ def _of_lane(lane: Lane, chance: random.Random, seconds: float, lease_seconds: f
 def _lasts(kind: FaultKind, target: str, chance: random.Random, lease_seconds: float) -> float:
     if kind is K.RESTART:
         return 0.0
-    if POSTGRES in target:
+    if target == POSTGRES:
         # Everybody waits for it: long enough to be felt, and not so long that nothing else happens.
         return chance.uniform(0.5, 1.2 * lease_seconds)
     if kind in (K.PAUSE, K.CUT, K.HOLD):

@@ -20,7 +20,7 @@ from mooring.wire.quotas import QuotaChange
 from tests.system.faults.checker import Violation, check, check_empty
 from tests.system.faults.cluster import LEASE_SECONDS, Cluster, running_cluster
 from tests.system.faults.load import BOUNDED, BOUNDED_SESSIONS, OWNERS, Load, make_load, steps_of
-from tests.system.faults.plan import LEADER, POSTGRES, Fault, FaultKind, make_plan
+from tests.system.faults.plan import LEADER, Fault, FaultKind, make_plan
 from tests.system.faults.records import read_records
 from tests.system.faults.watch import Watch, watching
 from tests.system.servers import PASSWORD
@@ -174,8 +174,7 @@ class Faults:
         leader = self._watch.leader or "scheduler-1"
         who, sign, what = fault.target.partition(">")
         found = leader if who == LEADER else who
-        # Without the database it cannot work, and nor can another.
-        if found == leader and what != POSTGRES:
+        if found == leader:
             self._struck.append(Struck(leader, datetime.now(UTC)))
         return f"{found}{sign}{what}"
 
