@@ -103,7 +103,7 @@ async def _run(settings: Settings, listener: socket.socket) -> None:
         name=name,
     )
     try:
-        await database.reach()
+        await database.check_open()
         server = await _Server.build(settings, database, listener, name)
         await server.run()
     finally:

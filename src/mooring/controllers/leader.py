@@ -39,6 +39,7 @@ _RETENTION_SECONDS = 3600.0
 _REPORT_SECONDS = 5.0
 _SUSPICION_SECONDS = 10.0
 _START_AGAIN_SECONDS = 5.0
+_REACH_AGAIN_SECONDS = 1.0
 _LATER_SECONDS = 10.0
 """What goes through whole tables begins when the work that was left lying is placed."""
 _FAIR_CHANCE_SECONDS = 3.0
@@ -170,10 +171,21 @@ class Leader:
         try:
             if self._resigning.is_set():
                 await asyncio.sleep(_FAIR_CHANCE_SECONDS)
+            await self._until_reached()
             return await self._election.campaign()
         finally:
             elected.set()
             self._signal.send()
+
+    async def _until_reached(self) -> None:
+        """A candidate that cannot reach the database leaves the seat to those who can."""
+        while True:
+            try:
+                async with asyncio.timeout(_START_AGAIN_SECONDS):
+                    return await self.office.reach()
+            except Exception as error:
+                _log.warning("This standby cannot reach the database", error=f"{type(error).__name__}: {error}")
+                await asyncio.sleep(_REACH_AGAIN_SECONDS)
 
     async def _stay_warm(self, elected: asyncio.Event) -> None:
         """Until it is elected; a read that is under way then is not cut off, since half of it would be wrong."""
@@ -194,7 +206,7 @@ class Leader:
         self._vacant.clear()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(_keep(seat), name="seat")
+                group.create_task(self._keep(seat), name="seat")
                 group.create_task(self._until_resigned(), name="resignation")
                 term = await self.office.take(seat.claim)
                 if self._warming is not None:
@@ -214,6 +226,11 @@ class Leader:
     async def _until_resigned(self) -> None:
         await self._resigning.wait()
         raise _Resigned
+
+    async def _keep(self, seat: Seat) -> None:
+        """Renew the seat, and end the loops before anybody else can have it."""
+        await seat.until_lost(self.office.reach)
+        raise LeadershipLost("the lease of leadership could not be renewed in time, or the database did not answer")
 
     def _start_loops(self, group: asyncio.TaskGroup) -> None:
         longest = self._reconcile_interval
@@ -261,9 +278,3 @@ class Leader:
             await keep_running(work, signal, interval=interval, state=state, pause_seconds=pause_seconds)
 
         group.create_task(turn(), name=name)
-
-
-async def _keep(seat: Seat) -> None:
-    """Renew the seat, and end the loops before anybody else can have it."""
-    await seat.until_lost()
-    raise LeadershipLost("the lease of leadership could not be renewed in time")
