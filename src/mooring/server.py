@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
 import json
 import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib.metadata import version
@@ -32,6 +29,7 @@ from mooring.api.app import EVERYTHING, OPERATIONS, create_app
 from mooring.api.feed import EventFeed
 from mooring.api.hub import AgentHub
 from mooring.api.passwords import Passwords
+from mooring.api.pressure import Pressure
 from mooring.api.rates import RateLimits, Rates
 from mooring.api.services import DeploymentLimits, Services
 from mooring.api.tokens import Tokens
@@ -57,6 +55,7 @@ from mooring.listening import listening, url_for_others, url_of
 from mooring.model.errors import Conflict, InvalidInput
 from mooring.model.heartbeats import Pace
 from mooring.model.nodes import REGIONS
+from mooring.model.suspicion import Suspicion
 from mooring.model.tenants import Principal
 from mooring.settings import Settings
 from mooring.store import join_tokens, nodes, pools, schema, slot_types, tenants, users
@@ -65,6 +64,7 @@ from mooring.store.engine import Connection, Database
 _log = structlog.get_logger(__name__)
 DEFAULT_POOL = "default"
 _GRACEFUL_SECONDS = 10
+_CANCELLED_SECONDS = 5.0
 _JOIN_TOKEN_LIFE = timedelta(minutes=10)
 
 
@@ -73,7 +73,7 @@ def up(settings: Settings) -> None:
     logs.configure(form=settings.log_format, level=settings.log_level)
     _check(settings)
     _make_data_folder(settings.data)
-    with _only_server(settings), listening(settings) as listener:
+    with maintenance.only_server(settings.data), listening(settings) as listener:
         uvloop.run(_run(settings, listener))
 
 
@@ -102,6 +102,7 @@ async def _run(settings: Settings, listener: socket.socket) -> None:
         name=name,
     )
     try:
+        await database.check_open()
         server = await _Server.build(settings, database, listener, name)
         await server.run()
     finally:
@@ -161,7 +162,7 @@ class _Server:
         self.signal = Signal()
         database.on_commit.append(self.signal.send)
         pace = _pace(settings)
-        self.hub = AgentHub(database, self.signal, pace)
+        self.hub = AgentHub(database, self.signal, pace, timedelta(seconds=settings.quarantine_seconds))
         self.feed = EventFeed(database, self.signal)
         self.announcer: Announcer | None = None
         self._etcd: EtcdClient | None = None
@@ -178,6 +179,11 @@ class _Server:
                 _election(settings, database, name),
                 reconcile_interval=settings.reconcile_interval,
                 pace=pace,
+                suspicion=Suspicion(
+                    settings.node_failures,
+                    timedelta(seconds=settings.node_failure_window_seconds),
+                    timedelta(seconds=settings.fast_end_seconds),
+                ),
                 retention=Retention(
                     events=timedelta(hours=settings.event_retention_hours),
                     submissions=timedelta(hours=settings.idempotency_retention_hours),
@@ -235,6 +241,7 @@ class _Server:
             limits=_limits(settings),
             passwords=passwords,
             rates=Rates(_rates(settings)),
+            pressure=Pressure(settings.requests_at_once),
         )
         app = create_app(
             services,
@@ -286,9 +293,7 @@ class _Server:
             await working
         for task in (leading, *background):
             if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+                await _end(task)
         self.uvicorn.should_exit = True
         stopping.cancel()
         await serving
@@ -297,6 +302,15 @@ class _Server:
     async def _attend(self) -> None:
         url = url_for_others(self.settings, self.url)
         await attend(self.database, self.name, role=self.settings.role, url=url, version=version("mooring"))
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    """Cancel until it has ended: an error at the very moment of a cancellation may have covered it."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=_CANCELLED_SECONDS)
+    if not task.cancelled():
+        task.result()
 
 
 async def _supervise_agent(agent: Agent) -> None:
@@ -462,20 +476,6 @@ def _make_data_folder(data: Path) -> None:
         raise InvalidInput(
             f"cannot use {data} as the data folder: {error.strerror}; choose another with --data", code="data-folder"
         ) from None
-
-
-@contextlib.contextmanager
-def _only_server(settings: Settings) -> Iterator[None]:
-    """One server per data folder: two on one SQLite file would both be sure to lead."""
-    with (settings.data / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Conflict(
-                f"another server runs on the data folder {settings.data}; stop it, or choose another with --data",
-                code="already-running",
-            ) from None
-        yield
 
 
 def _keep_password(settings: Settings, password: str | None) -> None:

@@ -25,6 +25,7 @@ from mooring.api import (
     policies,
     pools,
     projects,
+    quarantine,
     quotas,
     server,
     sessions,
@@ -58,6 +59,7 @@ EVERYTHING = (
     events.router,
     deployment.router,
     nodes.router,
+    quarantine.router,
     join_tokens.router,
     pools.router,
     accounting.router,
@@ -91,7 +93,9 @@ def create_app(services: Services, routers: Sequence[APIRouter] = EVERYTHING) ->
     errors.install(app)
     # Swagger UI from the installed package: the page works where nothing else can be reached.
     patch_fastapi(app, redirect_from_root_to_docs=False)
-    app.add_middleware(Boundary, larger_bodies={batches.PATH: MAX_BATCH_BYTES}, admit=_admit)
+    app.add_middleware(
+        Boundary, pressure=services.pressure, larger_bodies={batches.PATH: MAX_BATCH_BYTES}, admit=_admit
+    )
     return app
 
 

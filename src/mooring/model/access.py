@@ -32,6 +32,8 @@ class Action(StrEnum):
     SEE_POOL_ACCESS = "see who may use a pool"
     CHANGE_POOLS = "change pools and who may use them"
     CHANGE_NODES = "change nodes and let new ones join"
+    SEE_QUARANTINE = "see tasks that the database does not know"
+    END_QUARANTINED = "end tasks that the database does not know"
     SEE_POLICIES = "see policies"
     CHANGE_POLICIES = "change policies and who carries them"
     SEE_ACTIONS = "see what administrators did"
@@ -75,6 +77,8 @@ _GRANTED: dict[Action, frozenset[_Standing]] = {
     Action.SEE_POOL_ACCESS: _NOBODY,
     Action.CHANGE_POOLS: _NOBODY,
     Action.CHANGE_NODES: _NOBODY,
+    Action.SEE_QUARANTINE: _NOBODY,
+    Action.END_QUARANTINED: _NOBODY,
     Action.SEE_POLICIES: _NOBODY,
     Action.CHANGE_POLICIES: _NOBODY,
     Action.SEE_ACTIONS: _NOBODY,
