@@ -29,13 +29,20 @@ waited_seconds = Histogram(
     "mooring_waited_seconds", "Time from submission to the first bind", buckets=_SLOW, registry=registry
 )
 ended = Counter("mooring_workloads_ended_total", "Workloads that ended, by how", ["status"], registry=registry)
-found_by_timer = Counter(
-    "mooring_found_by_timer_total", "Workloads placed by the timer that no change had woken", registry=registry
-)
 agents_connected = Gauge("mooring_agents_connected", "Agents with an open stream to this server", registry=registry)
 agent_reports = Counter("mooring_agent_reports_total", "Task reports of agents", ["status"], registry=registry)
+quarantined = Counter(
+    "mooring_quarantined_total", "Tasks found on nodes that the database does not know", registry=registry
+)
 nodes = Gauge("mooring_nodes", "Nodes by status", ["status"], registry=registry)
-loop_failures = Counter("mooring_loop_failures_total", "Exceptions that a loop survived", ["loop"], registry=registry)
+loop_runs = Counter("mooring_loop_runs_total", "Turns of the loops by outcome", ["loop", "outcome"], registry=registry)
+loop_seconds = Histogram("mooring_loop_seconds", "Time of a turn", ["loop"], buckets=_FAST, registry=registry)
+loop_success = Gauge(
+    "mooring_loop_last_success_seconds", "When a loop's last turn that succeeded was over", ["loop"], registry=registry
+)
+found_by_timer = Counter(
+    "mooring_found_by_timer_total", "Turns that found work which no signal had announced", ["loop"], registry=registry
+)
 audit_findings = Gauge("mooring_audit_findings", "Differences that the last audit found", registry=registry)
 leading = Gauge("mooring_leading", "1 while this process leads", registry=registry)
 

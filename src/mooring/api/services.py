@@ -22,6 +22,7 @@ from mooring.wire.accounting import Room
 from mooring.wire.api import AuditReport, BatchAccepted, NodeRequest, WorkloadAccepted, WorkloadRequest
 from mooring.wire.explanation import Explanation
 from mooring.wire.pools import PoolChange, PoolRequest
+from mooring.wire.quarantine import QuarantineEnd
 from mooring.wire.quotas import QuotaChange, QuotaView
 from mooring.wire.sessions import ExtendRequest
 
@@ -70,6 +71,8 @@ class Nodes(Protocol):
     async def resume(self, principal: Principal, name: str) -> None: ...
 
     async def remove(self, principal: Principal, name: str, force: bool) -> None: ...
+
+    async def end_quarantined(self, principal: Principal, asked: QuarantineEnd) -> None: ...
 
 
 class Pools(Protocol):
@@ -129,6 +132,37 @@ class State(Protocol):
         ...
 
 
+class PassResult(Protocol):
+    """In workloads."""
+
+    @property
+    def placed(self) -> int: ...
+
+    @property
+    def impossible(self) -> int: ...
+
+    @property
+    def waiting(self) -> int: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+
+class Leadership(Protocol):
+    """The scheduler of this process."""
+
+    @property
+    def leads(self) -> bool: ...
+
+    async def resign(self) -> None:
+        """Returns when the seat is given back."""
+        ...
+
+    async def run_pass(self) -> PassResult:
+        """A pass over everything that waits; TimeoutError where it takes very long."""
+        ...
+
+
 class Auditor(Protocol):
     async def audit(self) -> AuditReport: ...
 
@@ -168,6 +202,8 @@ class Services:
     version: str
     public_url: str
     """What this API is reached by from outside; the `Location` of accepted work begins with it."""
+    leader: Leadership | None = None
+    """None where this process never leads."""
     limits: DeploymentLimits = field(default_factory=DeploymentLimits)
     passwords: Passwords = field(default_factory=Passwords)
     throttle: LoginThrottle = field(default_factory=LoginThrottle)

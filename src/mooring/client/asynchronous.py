@@ -133,6 +133,8 @@ class AsyncClient:
     drain_node = _sent(operations.drain_node)
     resume_node = _sent(operations.resume_node)
     remove_node = _sent(operations.remove_node)
+    quarantine = _sent(operations.quarantine)
+    end_quarantined = _sent(operations.end_quarantined)
     pools = _sent(operations.pools)
     pool = _sent(operations.pool)
     create_pool = _sent(operations.create_pool)
@@ -153,6 +155,11 @@ class AsyncClient:
     metrics = _sent(operations.metrics)
     audit = _sent(operations.audit)
     repair = _sent(operations.repair)
+    leader = _sent(operations.leader)
+    servers = _sent(operations.servers)
+    loops = _sent(operations.loops)
+    resign = _sent(operations.resign)
+    run_pass = _sent(operations.run_pass)
 
     @property
     def username(self) -> str | None:

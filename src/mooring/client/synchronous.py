@@ -140,6 +140,8 @@ class Client:
     drain_node = _sent(operations.drain_node)
     resume_node = _sent(operations.resume_node)
     remove_node = _sent(operations.remove_node)
+    quarantine = _sent(operations.quarantine)
+    end_quarantined = _sent(operations.end_quarantined)
     pools = _sent(operations.pools)
     pool = _sent(operations.pool)
     create_pool = _sent(operations.create_pool)
@@ -160,6 +162,11 @@ class Client:
     metrics = _sent(operations.metrics)
     audit = _sent(operations.audit)
     repair = _sent(operations.repair)
+    leader = _sent(operations.leader)
+    servers = _sent(operations.servers)
+    loops = _sent(operations.loops)
+    resign = _sent(operations.resign)
+    run_pass = _sent(operations.run_pass)
 
     @property
     def username(self) -> str | None:

@@ -140,6 +140,32 @@ async def connected(
     await connection.execute(update(nodes).where(nodes.c.id == node_id).values(values))
 
 
+async def close(connection: AsyncConnection, node_id: UUID, reason: str, *, now: datetime) -> None:
+    """Nothing new comes to the node; heartbeats open it again when there is no reason left."""
+    row = await _locked(connection, node_id)
+    if row.schedulable:
+        await connection.execute(
+            update(nodes)
+            .where(nodes.c.id == node_id)
+            .values(schedulable=False, reason=reason, generation=row.generation + 1)
+        )
+        await _changed(connection, node_id, row.generation + 1, "closed", now)
+
+
+async def was_ever_known(connection: AsyncConnection, node_id: UUID) -> bool:
+    """False where the database has no trace of such a node: neither of its being there nor of its removal."""
+    removed = select(status_history.c.id).where(status_history.c.noun == "node", status_history.c.object_id == node_id)
+    here = select(nodes.c.id).where(nodes.c.id == node_id)
+    return bool((await connection.execute(select(or_(here.exists(), removed.exists())))).scalar_one())
+
+
+async def unsee(connection: AsyncConnection, reason: str, now: datetime) -> None:
+    """Every real node is suspect until its agent comes back: what this database says of them may be old."""
+    heard = select(nodes.c.id).where(nodes.c.simulated.is_(False), nodes.c.status.not_in(SILENT))
+    for node_id in (await connection.execute(heard.order_by(nodes.c.id))).scalars().all():
+        await set_status(connection, node_id, NodeStatus.SUSPECT, reason, actor="restore", now=now)
+
+
 async def set_status(
     connection: AsyncConnection, node_id: UUID, status: NodeStatus, reason: str | None, *, actor: str, now: datetime
 ) -> bool:
