@@ -43,6 +43,8 @@ loop_success = Gauge(
 found_by_timer = Counter(
     "mooring_found_by_timer_total", "Turns that found work which no signal had announced", ["loop"], registry=registry
 )
+nodes_avoided = Gauge("mooring_nodes_avoided", "Nodes on which different work failed", registry=registry)
+bad_nodes_drained = Counter("mooring_bad_nodes_drained_total", "Nodes drained because work failed", registry=registry)
 audit_findings = Gauge("mooring_audit_findings", "Differences that the last audit found", registry=registry)
 leading = Gauge("mooring_leading", "1 while this process leads", registry=registry)
 

@@ -55,6 +55,7 @@ from mooring.intake.quotas import QuotaAdmin
 from mooring.model.errors import Conflict, InvalidInput
 from mooring.model.heartbeats import Pace
 from mooring.model.nodes import REGIONS
+from mooring.model.suspicion import Suspicion
 from mooring.model.tenants import Principal
 from mooring.settings import Settings
 from mooring.store import join_tokens, nodes, pools, schema, slot_types, tenants, users
@@ -178,6 +179,11 @@ class _Server:
                 _election(settings, database, name),
                 reconcile_interval=settings.reconcile_interval,
                 pace=pace,
+                suspicion=Suspicion(
+                    settings.node_failures,
+                    timedelta(seconds=settings.node_failure_window_seconds),
+                    timedelta(seconds=settings.fast_end_seconds),
+                ),
                 retention=Retention(
                     events=timedelta(hours=settings.event_retention_hours),
                     submissions=timedelta(hours=settings.idempotency_retention_hours),

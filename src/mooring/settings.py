@@ -82,6 +82,11 @@ class Settings(BaseModel):
     quarantine_seconds: float = Field(
         3600.0, ge=0, description="how long a task that the database does not know goes on before it is ended"
     )
+    node_failures: int = Field(
+        3, ge=0, description="a node where so much different work failed is avoided, at twice that drained; 0: never"
+    )
+    node_failure_window_seconds: float = Field(1800.0, gt=0, description="how long such a failure counts")
+    fast_end_seconds: float = Field(10.0, ge=0, description="what fails so soon after its start counts as such")
 
     reconcile_interval: float = Field(30.0, gt=0, description="seconds between two passes that no signal asked for")
     scheduler_instance_id: str | None = Field(None, description="name of this scheduler; host and a random part if not")

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import json
 import shlex
+from datetime import timedelta
 
 import pytest
 
+from mooring.cli.words import instant
 from mooring.wire import api
 from mooring.wire.pools import PoolChange
 from tests.cli.conftest import Mooring
-from tests.client.fake_server import FakeServer, node_view
+from tests.client.fake_server import NOW, FakeServer, node_view
 
 
 def test_nodes_are_listed_with_what_is_free(server: FakeServer, mooring: Mooring) -> None:
@@ -69,6 +71,54 @@ def test_a_node_is_drained_and_resumed(server: FakeServer, mooring: Mooring) -> 
     assert mooring("drain", "nothing").exit_code == 3
     server.nodes["shut"] = node_view("shut", schedulable=False)
     assert "ready, closed" in mooring("nodes").stdout
+
+
+def test_a_drain_has_a_time_and_a_reason_and_can_be_waited_for(server: FakeServer, mooring: Mooring) -> None:
+    server.nodes["busy"] = node_view("busy", tasks=2)
+    drained = mooring("drain", "busy", "--timeout", "2h", "--reason", "new disks")
+    assert server.last("POST", "/api/nodes/busy/drain").body == {"timeout_seconds": 7200, "reason": "new disks"}
+    until = instant(NOW + timedelta(hours=2))
+    assert drained.stdout == f"busy: draining until {until}\n"
+    row = next(line for line in mooring("nodes").stdout.splitlines() if line.startswith("busy"))
+    assert f"draining until {until}" in row
+    assert row.endswith("new disks")
+    assert mooring("drain", "busy", "--wait").stdout == "busy: drained\n"
+    assert mooring("drain", "busy", "--timeout", "soon").exit_code == 2
+
+
+def test_a_wait_for_a_drain_ends_when_the_node_is_resumed(server: FakeServer, mooring: Mooring) -> None:
+    server.nodes["busy"] = node_view("busy", tasks=2)
+    server.undrained.add("busy")
+    refused = mooring("drain", "busy", "--wait")
+    assert (refused.exit_code, refused.stderr) == (
+        1,
+        "error: node-resumed: node 'busy' was resumed before it was drained\n",
+    )
+
+
+def test_taints_are_set_taken_away_and_shown(server: FakeServer, mooring: Mooring) -> None:
+    assert mooring("nodes", "taint", "node-1", "spot:NoExecute", "lab=a").exit_code == 0
+    assert server.last("PATCH", "/api/nodes/node-1/taints").body == {
+        "add": [{"key": "spot", "value": "", "effect": "NoExecute"}, {"key": "lab", "value": "a"}]
+    }
+    shown = mooring("nodes", "show", "node-1").stdout
+    assert "spot:NoExecute" in shown
+    assert "lab=a:NoSchedule" in shown
+    assert mooring("nodes", "untaint", "node-1", "spot:NoExecute", "lab").exit_code == 0
+    assert server.last("PATCH", "/api/nodes/node-1/taints").body == {
+        "remove": [{"key": "spot", "effect": "NoExecute"}, {"key": "lab"}]
+    }
+    assert mooring("nodes", "taint", "node-1", "spot:Never").exit_code == 2
+
+
+def test_a_node_that_is_avoided_says_why(server: FakeServer, mooring: Mooring) -> None:
+    failing = api.TaintView(
+        key="mooring/failing", value="", effect="PreferNoSchedule", since=NOW, reason="3 failed there"
+    )
+    server.nodes["bad"] = node_view("bad", taints=[failing])
+    row = next(line for line in mooring("nodes").stdout.splitlines() if line.startswith("bad"))
+    assert "ready, avoided" in row
+    assert row.endswith("3 failed there")
 
 
 def test_a_pool_is_not_changed_by_nothing(mooring: Mooring) -> None:
@@ -137,6 +187,16 @@ def test_a_pool_is_made_shown_and_removed(server: FakeServer, mooring: Mooring) 
     assert "lab" in mooring("pool", "list").stdout
     assert mooring("pool", "remove", "lab").stdout == "lab: removed\n"
     assert mooring("pool", "show", "lab").exit_code == 3
+
+
+def test_a_pool_is_paused_and_resumed(server: FakeServer, mooring: Mooring) -> None:
+    assert mooring("pool", "pause", "toy", "--reason", "new cables").stdout == "toy: paused\n"
+    assert server.last("POST", "/api/pools/toy/pause").body == {"reason": "new cables"}
+    assert "toy (simulated, paused)" in mooring("pool", "list").stdout
+    assert "new cables" in mooring("pool", "show", "toy").stdout
+    assert mooring("pool", "resume", "toy").stdout == "toy: resumed\n"
+    assert "paused" not in mooring("pool", "list").stdout
+    assert mooring("pool", "pause", "nowhere").exit_code == 3
 
 
 def test_pools_are_listed(mooring: Mooring) -> None:

@@ -8,7 +8,7 @@ import ssl
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
@@ -19,7 +19,7 @@ from mooring.model.accounting import By
 from mooring.wire import accounting, api, sessions
 from mooring.wire.explanation import Explanation
 from mooring.wire.operations import LeaderView, LoopList, LoopView, PassView, ServerList, ServerView
-from mooring.wire.pools import PoolChange, PoolList, PoolRequest, PoolView
+from mooring.wire.pools import PauseRequest, PoolChange, PoolList, PoolRequest, PoolView
 from mooring.wire.quotas import QuotaView
 
 Step = Callable[["FakeWorkload"], None]
@@ -114,6 +114,8 @@ class FakeServer:
         self.loops: list[LoopView] = []
         self.explanation = explanation()
         self.room = accounting.Room(pools=[], quotas=[])
+        self.undrained: set[str] = set()
+        """Nodes that somebody resumes as soon as they are drained."""
         self.ready = True
         self.refuse: dict[tuple[str, str], Refusal] = {}
         self.simulated = False
@@ -239,6 +241,7 @@ class FakeServer:
             web.post("/api/nodes", self._add_node),
             web.get("/api/nodes/{name}", self._node),
             web.post("/api/nodes/{name}/drain", self._drain),
+            web.patch("/api/nodes/{name}/taints", self._taints),
             web.post("/api/nodes/{name}/resume", self._resume),
             web.delete("/api/nodes/{name}", self._remove_node),
             web.get("/api/pools", self._pools),
@@ -248,6 +251,8 @@ class FakeServer:
             web.post("/api/pools", self._create_pool),
             web.get("/api/pools/{name}", self._pool),
             web.patch("/api/pools/{name}", self._change_pool),
+            web.post("/api/pools/{name}/pause", self._pause_pool),
+            web.post("/api/pools/{name}/resume", self._resume_pool),
             web.delete("/api/pools/{name}", self._remove_pool),
             web.get("/api/quotas", self._quotas),
             web.get("/api/quotas/{scope}/{tenant}", self._quotas),
@@ -493,16 +498,39 @@ class FakeServer:
         return self.nodes[name]
 
     async def _node(self, request: web.Request) -> web.Response:
-        return _json(self._find_node(request))
+        """As it is; one that is drained has a task less each time."""
+        node = self._find_node(request)
+        if node.draining and node.drained_at is None:
+            left = max(0, node.tasks - 1)
+            update = {"tasks": left, "drained_at": None if left else NOW}
+            self.nodes[node.name] = node.model_copy(update=update)
+        return _json(node)
 
     async def _drain(self, request: web.Request) -> web.Response:
         node = self._find_node(request)
-        self.nodes[node.name] = node.model_copy(update={"status": "DRAINING", "schedulable": False})
+        asked = api.DrainRequest.model_validate(request[BODY])
+        until = None if asked.timeout_seconds is None else NOW + timedelta(seconds=asked.timeout_seconds)
+        drain = {
+            "status": "DRAINING",
+            "draining": node.name not in self.undrained,
+            "drain_reason": asked.reason,
+            "drain_until": until,
+        }
+        self.nodes[node.name] = node.model_copy(update=drain)
+        return _json(self.nodes[node.name])
+
+    async def _taints(self, request: web.Request) -> web.Response:
+        node = self._find_node(request)
+        asked = api.TaintsChange.model_validate(request[BODY])
+        gone = {each.key for each in asked.remove}
+        taints = [taint for taint in node.taints if taint.key not in gone]
+        taints += [api.TaintView(**taint.model_dump(), since=NOW) for taint in asked.add]
+        self.nodes[node.name] = node.model_copy(update={"taints": taints})
         return _json(self.nodes[node.name])
 
     async def _resume(self, request: web.Request) -> web.Response:
         node = self._find_node(request)
-        self.nodes[node.name] = node.model_copy(update={"status": "READY", "schedulable": True})
+        self.nodes[node.name] = node.model_copy(update={"status": "READY", "schedulable": True, "draining": False})
         return _json(self.nodes[node.name])
 
     async def _remove_node(self, request: web.Request) -> web.Response:
@@ -528,6 +556,19 @@ class FakeServer:
 
     async def _change_pool(self, request: web.Request) -> web.Response:
         PoolChange.model_validate(request[BODY])
+        return web.Response(status=204)
+
+    async def _pause_pool(self, request: web.Request) -> web.Response:
+        reason = PauseRequest.model_validate(request[BODY]).reason
+        return await self._set_pool(request, {"paused": True, "paused_reason": reason})
+
+    async def _resume_pool(self, request: web.Request) -> web.Response:
+        return await self._set_pool(request, {"paused": False, "paused_reason": None})
+
+    async def _set_pool(self, request: web.Request, values: dict[str, Any]) -> web.Response:
+        await self._pool(request)
+        name = request.match_info["name"]
+        self.pools[name] = self.pools[name].model_copy(update=values)
         return web.Response(status=204)
 
     async def _remove_pool(self, request: web.Request) -> web.Response:

@@ -138,10 +138,16 @@ async def test_nodes_users_pools_and_tokens_are_reached(server: FakeServer, both
     assert (await both.call("add_node", node)).simulated
     assert (await both.call("drain_node", "toy-1")).status == "DRAINING"
     assert (await both.call("resume_node", "toy-1")).schedulable
+    tainted = api.TaintsChange.model_validate({"add": [{"key": "spot", "effect": "NoExecute"}]})
+    assert [taint.key for taint in (await both.call("change_taints", "toy-1", tainted)).taints] == ["spot"]
     assert (await both.call("node", "toy-1")).name == "toy-1"
     assert await both.call("remove_node", "toy-1", force=True) is None
     assert [found.name for found in (await both.call("nodes")).nodes] == ["node-1"]
     assert [pool.name for pool in (await both.call("pools")).pools] == ["default", "toy"]
+    await both.call("pause_pool", "toy", reason="repairs")
+    assert (await both.call("pool", "toy")).paused
+    await both.call("resume_pool", "toy")
+    assert not (await both.call("pool", "toy")).paused
     token = await both.call("create_join_token", api.JoinTokenRequest(name="edge"))
     assert (token.name, token.pool) == ("edge", "default")
     created = await both.call("create_user", api.UserRequest(username="ann"))

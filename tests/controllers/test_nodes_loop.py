@@ -1,4 +1,4 @@
-"""A silent node is suspect, then lost with its tasks, in time and not before; a draining one hands its replicas on."""
+"""A silent node is suspect, then lost with its tasks, in time and not before."""
 
 from datetime import datetime, timedelta
 from functools import partial
@@ -264,29 +264,6 @@ async def test_what_a_lost_task_may_still_hold_on_its_node_is_given_to_nobody_el
     [third] = await harbour.tasks(other)
     assert (third.ports, third.devices) == (lost.ports, lost.devices)
     assert await harbour.findings() == []
-
-
-async def test_draining_moves_replicas_and_leaves_sessions(harbour: Harbour, clock: Clock):
-    draining, other = await harbour.node("n1", cpu=2, seen_at=clock()), None
-    service, job = await harbour.submit("web"), await harbour.submit("job", kind=Kind.SESSION)
-    [replica] = await harbour.run(service)
-    await harbour.run(job)
-    other = await harbour.node("n2", seen_at=clock())
-    await harbour.drain(draining)
-    loop = harbour.nodes_loop(TIMEOUT)
-    await loop.once()
-    assert (await harbour.task(replica.id)).status == "TERMINATING"
-    assert [(t.attempt, t.status) for t in await harbour.tasks(service)] == [(2, "PENDING")]
-    assert await harbour.statuses(job) == ["RUNNING"]
-    # Moving once is enough.
-    await loop.once()
-    assert len(await harbour.tasks(service, current=False)) == 2
-    await harbour.place()
-    assert [t.node_id for t in await harbour.tasks(service)] == [other]
-    assert await harbour.findings() == []
-    await harbour.move(replica, T.CANCELLED)
-    await harbour.replace_ended()
-    assert [t.attempt for t in await harbour.tasks(service)] == [2]
 
 
 @on_sqlite

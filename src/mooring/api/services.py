@@ -19,7 +19,15 @@ from mooring.model.tenants import Principal
 from mooring.store.actions import Actor
 from mooring.store.engine import Database
 from mooring.wire.accounting import Room
-from mooring.wire.api import AuditReport, BatchAccepted, NodeRequest, WorkloadAccepted, WorkloadRequest
+from mooring.wire.api import (
+    AuditReport,
+    BatchAccepted,
+    DrainRequest,
+    NodeRequest,
+    TaintsChange,
+    WorkloadAccepted,
+    WorkloadRequest,
+)
 from mooring.wire.explanation import Explanation
 from mooring.wire.pools import PoolChange, PoolRequest
 from mooring.wire.quarantine import QuarantineEnd
@@ -66,9 +74,11 @@ class Questions(Protocol):
 class Nodes(Protocol):
     async def add_simulated(self, principal: Principal, request: NodeRequest) -> UUID: ...
 
-    async def drain(self, principal: Principal, name: str) -> None: ...
+    async def drain(self, principal: Principal, name: str, request: DrainRequest) -> None: ...
 
     async def resume(self, principal: Principal, name: str) -> None: ...
+
+    async def change_taints(self, principal: Principal, name: str, request: TaintsChange) -> None: ...
 
     async def remove(self, principal: Principal, name: str, force: bool) -> None: ...
 
@@ -83,6 +93,10 @@ class Pools(Protocol):
     async def remove(self, name: str, actor: Actor) -> None: ...
 
     async def revert(self, name: str, version: int | None, actor: Actor) -> None: ...
+
+    async def pause(self, name: str, reason: str | None, actor: Actor) -> None: ...
+
+    async def resume(self, name: str, actor: Actor) -> None: ...
 
 
 class Quotas(Protocol):

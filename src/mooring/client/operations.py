@@ -239,9 +239,14 @@ def add_node(request: api.NodeRequest) -> Operation[api.NodeView]:
     return Operation("POST", "/api/nodes", api.NodeView, body=request)
 
 
-def drain_node(name: str) -> Operation[api.NodeView]:
-    """Nothing new is placed on it, and what runs there leaves."""
-    return Operation("POST", f"/api/nodes/{segment(name)}/drain", api.NodeView)
+def drain_node(name: str, *, timeout_seconds: int | None = None, reason: str | None = None) -> Operation[api.NodeView]:
+    """Nothing new is placed on it, and what runs there leaves; what is still there after so many seconds is ended."""
+    body = api.DrainRequest(timeout_seconds=timeout_seconds, reason=reason)
+    return Operation("POST", f"/api/nodes/{segment(name)}/drain", api.NodeView, body=body)
+
+
+def change_taints(name: str, change: api.TaintsChange) -> Operation[api.NodeView]:
+    return Operation("PATCH", f"/api/nodes/{segment(name)}/taints", api.NodeView, body=change)
 
 
 def resume_node(name: str) -> Operation[api.NodeView]:
@@ -277,6 +282,16 @@ def create_pool(request: wire_pools.PoolRequest) -> Operation[wire_pools.PoolVie
 
 def change_pool(name: str, change: wire_pools.PoolChange) -> Operation[None]:
     return Operation("PATCH", f"/api/pools/{segment(name)}", type(None), body=change)
+
+
+def pause_pool(name: str, *, reason: str | None = None) -> Operation[None]:
+    """Nothing of it is placed until it is resumed; what runs goes on."""
+    body = wire_pools.PauseRequest(reason=reason)
+    return Operation("POST", f"/api/pools/{segment(name)}/pause", type(None), body=body)
+
+
+def resume_pool(name: str) -> Operation[None]:
+    return Operation("POST", f"/api/pools/{segment(name)}/resume", type(None))
 
 
 def remove_pool(name: str) -> Operation[None]:

@@ -11,6 +11,7 @@ from mooring import metrics
 from mooring.binding.binder import Binder
 from mooring.controllers.accounting import AccountingLoop
 from mooring.controllers.audit import AuditLoop
+from mooring.controllers.draining import DrainingLoop
 from mooring.controllers.holds import HoldsLoop
 from mooring.controllers.lifecycle import LifecycleLoop
 from mooring.controllers.limits import LimitsLoop
@@ -21,6 +22,7 @@ from mooring.controllers.reports import ReportLoop
 from mooring.controllers.retention import Retention, RetentionLoop
 from mooring.controllers.scheduling import FullPass, SchedulingLoop
 from mooring.controllers.simulation import SimulationLoop
+from mooring.controllers.suspicion import SuspicionLoop
 from mooring.coordination.election import Election, Seat
 from mooring.coordination.leadership import Office
 from mooring.coordination.signals import Signal
@@ -28,12 +30,14 @@ from mooring.mirror.mirror import Mirror
 from mooring.model.errors import LeadershipLost
 from mooring.model.heartbeats import Pace
 from mooring.model.loops import LoopState
+from mooring.model.suspicion import USUAL, Suspicion
 from mooring.store.engine import Database
 
 _log = structlog.get_logger(__name__)
 _BURST_SECONDS = 0.02
 _RETENTION_SECONDS = 3600.0
 _REPORT_SECONDS = 5.0
+_SUSPICION_SECONDS = 10.0
 _START_AGAIN_SECONDS = 5.0
 _FAIR_CHANCE_SECONDS = 3.0
 """The head start of the others for a seat that was given back: they look for it twice a second."""
@@ -57,6 +61,7 @@ class Leader:
         retention: Retention,
         accounting_interval_seconds: float = 300.0,
         audit_interval_seconds: float = 0,
+        suspicion: Suspicion = USUAL,
     ) -> None:
         self._database = database
         self._signal = signal
@@ -73,6 +78,8 @@ class Leader:
         )
         self._lifecycle = LifecycleLoop(database, self.office)
         self._limits = LimitsLoop(database, self.office)
+        self._draining = DrainingLoop(database, self.office)
+        self._suspicion = SuspicionLoop(database, self.office, suspicion)
         self._holds = HoldsLoop(database, self.office)
         self._quarantine = QuarantineLoop(database, self.office)
         self._simulation = SimulationLoop(database, self.office)
@@ -220,6 +227,10 @@ class Leader:
         self._start(group, "simulation", self._simulation.once, lambda: longest, _BURST_SECONDS)
         nodes = NodesLoop(self._database, self.office, self._pace)
         self._start(group, "nodes", nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
+        until_left = self._draining.wait_seconds
+        self._start(group, "draining", self._draining.once, lambda: until_left(longest), _BURST_SECONDS)
+        suspecting = min(longest, _SUSPICION_SECONDS)
+        self._start(group, "suspicion", self._suspicion.once, lambda: suspecting, signalled=False)
         counting = self._accounting_seconds
         self._start(group, "accounting", self._accounting.once, lambda: counting, signalled=False)
         self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS, signalled=False)

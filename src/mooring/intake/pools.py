@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -63,7 +64,26 @@ class PoolAdmin:
             state = await actions.state_at(connection, "pool", name, wanted)
             if state is None:
                 raise not_there(f"record of version {wanted} of pool {name!r}")
-            await _set(connection, found, msgspec.convert(state, PoolPolicy), actor, "revert")
+            policy = msgspec.convert(state, PoolPolicy)
+            # Whether it is paused is how it stands, not how it was meant.
+            policy = replace(policy, paused=found.policy.paused, paused_reason=found.policy.paused_reason)
+            await _set(connection, found, policy, actor, "revert")
+
+        await self._database.write(work)
+
+    async def pause(self, name: str, reason: str | None, actor: Actor = SERVER) -> None:
+        """Nothing of it is placed until it is resumed; once more, with another reason."""
+        await self._set_paused(name, actor, "pause", paused=True, paused_reason=reason)
+
+    async def resume(self, name: str, actor: Actor = SERVER) -> None:
+        await self._set_paused(name, actor, "resume", paused=False, paused_reason=None)
+
+    async def _set_paused(self, name: str, actor: Actor, action: str, **values: Any) -> None:
+        async def work(connection: Connection) -> None:
+            found = await _found(connection, name)
+            policy = replace(found.policy, **values)
+            if policy != found.policy:
+                await _set(connection, found, policy, actor, action)
 
         await self._database.write(work)
 

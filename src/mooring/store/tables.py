@@ -253,6 +253,8 @@ nodes = Table(
     Column("drain_reason", String(500)),
     # When what has not left a draining node by itself is ended; null: never.
     Column("drain_until", UtcDateTime),
+    # When nothing was left on it.
+    Column("drained_at", UtcDateTime),
     # What went wrong on it before does not speak against it.
     Column("trusted_since", UtcDateTime),
     Column("reason", String(500)),

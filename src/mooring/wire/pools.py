@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from mooring.wire.fields import INT32_MAX, Answer, LabelName, Name, Request, ShortText, SlotName
+from mooring.wire.fields import INT32_MAX, Answer, LabelName, Name, Request, Said, ShortText, SlotName
 
 Seconds = Annotated[int, Field(ge=0, le=31_536_000)]
 PluginName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
@@ -87,6 +87,11 @@ class PoolRequest(PoolChange):
     """Its nodes and what runs there are pretended."""
 
 
+class PauseRequest(Request):
+    reason: Said | None = None
+    """What those who wait are told."""
+
+
 class PreemptionView(Answer):
     mode: str
     scope: str
@@ -131,6 +136,8 @@ class PoolView(Answer):
     validators: dict[str, list[str]] = {}
     public: bool = True
     health: HealthView | None = None
+    paused: bool = False
+    paused_reason: str | None = None
     nodes: int
     version: int = 1
 

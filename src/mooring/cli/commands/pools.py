@@ -277,6 +277,30 @@ def change_pool(
     show_line(f"{name}: changed")
 
 
+@pool_app.command("pause")
+def pause_pool(
+    name: PoolArgument,
+    reason: Annotated[str | None, typer.Option(metavar="WORDS", help="What those who wait are told.")] = None,
+    server: ServerOption = None,
+) -> None:
+    """Start nothing more in a pool; what runs there goes on."""
+    from mooring.cli.connection import connect
+
+    with connect(server) as client:
+        client.pause_pool(name, reason=reason)
+    show_line(f"{name}: paused")
+
+
+@pool_app.command("resume")
+def resume_pool(name: PoolArgument, server: ServerOption = None) -> None:
+    """Start the work of a paused pool again."""
+    from mooring.cli.connection import connect
+
+    with connect(server) as client:
+        client.resume_pool(name)
+    show_line(f"{name}: resumed")
+
+
 @pool_app.command("remove")
 def remove_pool(name: PoolArgument, server: ServerOption = None) -> None:
     """Remove a pool that has neither nodes nor workloads."""
@@ -344,9 +368,9 @@ def _health(command: str | None, interval: int | None, timeout: int | None) -> d
 
 
 def _row(pool: PoolView) -> list[Cell]:
-    name = f"{pool.name} (simulated)" if pool.simulated else pool.name
+    marks = [mark for mark, holds in (("simulated", pool.simulated), ("paused", pool.paused)) if holds]
     return [
-        name,
+        f"{pool.name} ({', '.join(marks)})" if marks else pool.name,
         str(pool.nodes),
         ", ".join(pool.runtimes) or NOTHING,
         _profile(pool),

@@ -55,12 +55,14 @@ def upgrade() -> None:
     with op.batch_alter_table("nodes", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("drain_reason", sa.String(length=500), nullable=True))
         batch_op.add_column(sa.Column("drain_until", UtcDateTime(), nullable=True))
+        batch_op.add_column(sa.Column("drained_at", UtcDateTime(), nullable=True))
         batch_op.add_column(sa.Column("trusted_since", UtcDateTime(), nullable=True))
 
 
 def downgrade() -> None:
     with op.batch_alter_table("nodes", recreate="never") as batch_op:
         batch_op.drop_column("trusted_since")
+        batch_op.drop_column("drained_at")
         batch_op.drop_column("drain_until")
         batch_op.drop_column("drain_reason")
     op.drop_table("quarantined_tasks")
