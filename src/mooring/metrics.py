@@ -29,6 +29,10 @@ waited_seconds = Histogram(
     "mooring_waited_seconds", "Time from submission to the first bind", buckets=_SLOW, registry=registry
 )
 ended = Counter("mooring_workloads_ended_total", "Workloads that ended, by how", ["status"], registry=registry)
+requests_in_progress = Gauge("mooring_requests_in_progress", "Requests that are being worked on", registry=registry)
+requests_refused = Counter(
+    "mooring_requests_refused_total", "Requests refused because too many were in progress", registry=registry
+)
 agents_connected = Gauge("mooring_agents_connected", "Agents with an open stream to this server", registry=registry)
 agent_reports = Counter("mooring_agent_reports_total", "Task reports of agents", ["status"], registry=registry)
 quarantined = Counter(
@@ -46,6 +50,11 @@ found_by_timer = Counter(
 nodes_avoided = Gauge("mooring_nodes_avoided", "Nodes on which different work failed", registry=registry)
 bad_nodes_drained = Counter("mooring_bad_nodes_drained_total", "Nodes drained because work failed", registry=registry)
 audit_findings = Gauge("mooring_audit_findings", "Differences that the last audit found", registry=registry)
+view_warm = Gauge(
+    "mooring_view_warm",
+    "1 while the scheduler of this process has a view of the cluster that it follows",
+    registry=registry,
+)
 leading = Gauge("mooring_leading", "1 while this process leads", registry=registry)
 
 

@@ -31,6 +31,7 @@ from mooring.api.app import EVERYTHING, OPERATIONS, create_app
 from mooring.api.feed import EventFeed
 from mooring.api.hub import AgentHub
 from mooring.api.passwords import Passwords
+from mooring.api.pressure import Pressure
 from mooring.api.rates import RateLimits, Rates
 from mooring.api.services import DeploymentLimits, Services
 from mooring.api.tokens import Tokens
@@ -102,7 +103,7 @@ async def _run(settings: Settings, listener: socket.socket) -> None:
         name=name,
     )
     try:
-        await database.reach()
+        await database.check_open()
         server = await _Server.build(settings, database, listener, name)
         await server.run()
     finally:
@@ -241,6 +242,7 @@ class _Server:
             limits=_limits(settings),
             passwords=passwords,
             rates=Rates(_rates(settings)),
+            pressure=Pressure(settings.requests_at_once),
         )
         app = create_app(
             services,

@@ -117,6 +117,9 @@ class Settings(BaseModel):
     usage_retention_days: float = Field(730.0, gt=0, description="how long daily usage is kept")
     accounting_interval_seconds: float = Field(300.0, gt=0, description="pause between two counts of what was used")
 
+    requests_at_once: int = Field(
+        10, ge=1, description="requests that are worked on at once; others wait a little or are told to come later"
+    )
     request_rate: float = Field(500.0, gt=0, description="requests of one user per second; twice as many at once")
     question_rate: float = Field(10.0, gt=0, description="dry runs and explanations of one user per second")
     stream_limit: int = Field(20, ge=1, description="streams (events, output) that one user may have open")

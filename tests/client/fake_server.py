@@ -118,6 +118,8 @@ class FakeServer:
         """Nodes that somebody resumes as soon as they are drained."""
         self.ready = True
         self.refuse: dict[tuple[str, str], Refusal] = {}
+        self.refuse_next: dict[tuple[str, str], list[Refusal]] = {}
+        """Each once."""
         self.simulated = False
         self.drops = 0
         """How many of the next POST requests are read and never answered."""
@@ -201,6 +203,8 @@ class FakeServer:
         try:
             if refusal := self.refuse.get((request.method, request.path)):
                 raise refusal
+            if once := self.refuse_next.get((request.method, request.path)):
+                raise once.pop()
             if request[USER] is None and request.path not in OPEN:
                 raise Refusal(401, "not-authenticated", "the token is missing or not valid")
             return await handler(request)

@@ -14,7 +14,7 @@ from mooring.clock import now
 from mooring.controllers.leader import Leader
 from mooring.controllers.reports import ReportLoop
 from mooring.controllers.retention import Retention, RetentionLoop
-from mooring.coordination.election import Alone
+from mooring.coordination.election import Alone, Claim, Election, Seat
 from mooring.coordination.signals import Signal
 from mooring.model.errors import LeadershipLost
 from mooring.model.heartbeats import Pace
@@ -29,9 +29,11 @@ from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
 
 
-def leader_of(database: Database, signal: Signal) -> Leader:
+def leader_of(database: Database, signal: Signal, election: Election | None = None) -> Leader:
     database.on_commit.append(signal.send)
-    return Leader(database, signal, "me", Alone(), reconcile_interval=3600, pace=Pace(), retention=Retention())
+    return Leader(
+        database, signal, "me", election or Alone(), reconcile_interval=3600, pace=Pace(), retention=Retention()
+    )
 
 
 @asynccontextmanager
@@ -92,6 +94,62 @@ async def test_a_leader_that_is_deposed_ends_and_says_who_leads(harbour: Harbour
     assert leader.problem is not None
     assert "held by newer" in leader.problem
     assert await harbour.statuses(second) == ["PENDING"]
+
+
+class OnlySeat:
+    """An election that nobody else stands in; it tells when the seat was taken and given back."""
+
+    standbys = True
+
+    def __init__(self) -> None:
+        self.taken, self.returned = asyncio.Event(), asyncio.Event()
+
+    async def campaign(self) -> Seat:
+        self.taken.set()
+        return Seat(Claim("test"), ttl=0.5, renew=self._renew, release=self._release)
+
+    async def close(self) -> None:
+        return None
+
+    async def _renew(self) -> bool:
+        return True
+
+    async def _release(self) -> None:
+        self.returned.set()
+
+
+@on_sqlite
+async def test_who_cannot_reach_the_database_gives_the_seat_back_and_takes_none(
+    harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+):
+    reachable = asyncio.Event()
+    tried = asyncio.Queue[bool]()
+
+    async def reach() -> None:
+        tried.put_nowait(reachable.is_set())
+        if not reachable.is_set():
+            raise ConnectionError("nobody answers")
+
+    monkeypatch.setattr(harbour.database, "reach", reach)
+    monkeypatch.setattr("mooring.controllers.leader._REACH_AGAIN_SECONDS", 0.01)
+    seat = OnlySeat()
+    leading = asyncio.create_task(leader_of(harbour.database, Signal(), seat).run())
+    async with asyncio.timeout(60):
+        for _ in range(3):
+            assert not await tried.get()
+        assert not seat.taken.is_set()
+        reachable.set()
+        await seat.taken.wait()
+        seat.taken.clear()
+        reachable.clear()
+        await seat.returned.wait()
+        while not tried.empty():
+            tried.get_nowait()
+        for _ in range(3):
+            assert not await tried.get()
+        assert not seat.taken.is_set()
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)
 
 
 async def test_a_leader_that_cannot_start_says_why_and_tries_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -93,7 +93,9 @@ def create_app(services: Services, routers: Sequence[APIRouter] = EVERYTHING) ->
     errors.install(app)
     # Swagger UI from the installed package: the page works where nothing else can be reached.
     patch_fastapi(app, redirect_from_root_to_docs=False)
-    app.add_middleware(Boundary, larger_bodies={batches.PATH: MAX_BATCH_BYTES}, admit=_admit)
+    app.add_middleware(
+        Boundary, pressure=services.pressure, larger_bodies={batches.PATH: MAX_BATCH_BYTES}, admit=_admit
+    )
     return app
 
 

@@ -11,6 +11,7 @@ from uuid import UUID
 from mooring import clock
 from mooring.api.feed import EventFeed
 from mooring.api.passwords import Passwords
+from mooring.api.pressure import Pressure
 from mooring.api.rates import Rates
 from mooring.api.throttle import LoginThrottle
 from mooring.api.tokens import Tokens
@@ -222,4 +223,5 @@ class Services:
     passwords: Passwords = field(default_factory=Passwords)
     throttle: LoginThrottle = field(default_factory=LoginThrottle)
     rates: Rates = field(default_factory=Rates)
+    pressure: Pressure = field(default_factory=Pressure)
     now: Callable[[], datetime] = clock.now

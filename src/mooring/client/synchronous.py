@@ -27,7 +27,8 @@ from mooring.client.connection import (
 from mooring.client.credentials import CredentialStore
 from mooring.client.event_stream import EventReader
 from mooring.client.operation import Operation, Stream
-from mooring.model.errors import MooringError, NotAuthenticated, Unavailable
+from mooring.client.patience import Patience
+from mooring.model.errors import MooringError, NotAuthenticated, TooManyAttempts, Unavailable
 from mooring.wire.api import EventView, Token
 
 P = ParamSpec("P")
@@ -282,6 +283,15 @@ class Client:
         return True
 
     def _exchange(self, operation: Operation[T]) -> T:
+        patience = Patience(self.timeout_seconds)
+        while True:
+            try:
+                return self._attempt(operation)
+            except TooManyAttempts as error:
+                pause = patience.pause_seconds(error)
+            time.sleep(pause)
+
+    def _attempt(self, operation: Operation[T]) -> T:
         request = self._http.build_request(
             operation.method,
             operation.path,
@@ -309,7 +319,8 @@ class Client:
         timeout = httpx2.Timeout(
             self.timeout_seconds, connect=min(CONNECT_SECONDS, self.timeout_seconds), read=stream.silent_seconds
         )
-        for attempt in (1, 2):
+        patience, refreshed = Patience(self.timeout_seconds), False
+        while True:
             sent = self._authentication.headers
             try:
                 with self._http.stream(
@@ -321,8 +332,12 @@ class Client:
                     error = read_error(response.status_code, response.read(), self.server)
             except httpx2.TransportError as problem:
                 raise self._failure(problem) from problem
-            if not (attempt == 1 and isinstance(error, NotAuthenticated) and self._log_in_again(sent)):
+            if isinstance(error, TooManyAttempts):
+                time.sleep(patience.pause_seconds(error))
+                continue
+            if refreshed or not (isinstance(error, NotAuthenticated) and self._log_in_again(sent)):
                 raise error
+            refreshed = True
 
     def _headers(self, operation: Operation[T]) -> dict[str, str]:
         headers = dict(self._authentication.headers) if operation.authenticated else {}

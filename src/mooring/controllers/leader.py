@@ -39,6 +39,9 @@ _RETENTION_SECONDS = 3600.0
 _REPORT_SECONDS = 5.0
 _SUSPICION_SECONDS = 10.0
 _START_AGAIN_SECONDS = 5.0
+_REACH_AGAIN_SECONDS = 1.0
+_LATER_SECONDS = 10.0
+"""What goes through whole tables begins when the work that was left lying is placed."""
 _FAIR_CHANCE_SECONDS = 3.0
 """The head start of the others for a seat that was given back: they look for it twice a second."""
 _PASS_SECONDS = 20.0
@@ -168,10 +171,21 @@ class Leader:
         try:
             if self._resigning.is_set():
                 await asyncio.sleep(_FAIR_CHANCE_SECONDS)
+            await self._until_reached()
             return await self._election.campaign()
         finally:
             elected.set()
             self._signal.send()
+
+    async def _until_reached(self) -> None:
+        """A candidate that cannot reach the database leaves the seat to those who can."""
+        while True:
+            try:
+                async with asyncio.timeout(_START_AGAIN_SECONDS):
+                    return await self.office.reach()
+            except Exception as error:
+                _log.warning("This standby cannot reach the database", error=f"{type(error).__name__}: {error}")
+                await asyncio.sleep(_REACH_AGAIN_SECONDS)
 
     async def _stay_warm(self, elected: asyncio.Event) -> None:
         """Until it is elected; a read that is under way then is not cut off, since half of it would be wrong."""
@@ -192,7 +206,7 @@ class Leader:
         self._vacant.clear()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(_keep(seat), name="seat")
+                group.create_task(self._keep(seat), name="seat")
                 group.create_task(self._until_resigned(), name="resignation")
                 term = await self.office.take(seat.claim)
                 if self._warming is not None:
@@ -213,6 +227,11 @@ class Leader:
         await self._resigning.wait()
         raise _Resigned
 
+    async def _keep(self, seat: Seat) -> None:
+        """Renew the seat, and end the loops before anybody else can have it."""
+        await seat.until_lost(self.office.reach)
+        raise LeadershipLost("the lease of leadership could not be renewed in time, or the database did not answer")
+
     def _start_loops(self, group: asyncio.TaskGroup) -> None:
         longest = self._reconcile_interval
         wait = self.scheduling.wait_seconds
@@ -230,13 +249,13 @@ class Leader:
         until_left = self._draining.wait_seconds
         self._start(group, "draining", self._draining.once, lambda: until_left(longest), _BURST_SECONDS)
         suspecting = min(longest, _SUSPICION_SECONDS)
-        self._start(group, "suspicion", self._suspicion.once, lambda: suspecting, signalled=False)
+        self._start(group, "suspicion", self._suspicion.once, lambda: suspecting, by_time=True)
         counting = self._accounting_seconds
-        self._start(group, "accounting", self._accounting.once, lambda: counting, signalled=False)
-        self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS, signalled=False)
+        self._start(group, "accounting", self._accounting.once, lambda: counting, by_time=True)
+        self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS, by_time=True)
         if self._audit_seconds:
-            self._start(group, "audit", self._audit.once, lambda: self._audit_seconds, signalled=False)
-        self._start(group, "reports", self._reports.once, lambda: _REPORT_SECONDS, signalled=False)
+            self._start(group, "audit", self._audit.once, lambda: self._audit_seconds, by_time=True)
+        self._start(group, "reports", self._reports.once, lambda: _REPORT_SECONDS, by_time=True)
 
     def _start(
         self,
@@ -246,16 +265,16 @@ class Leader:
         interval: Callable[[], float],
         pause_seconds: float = 0.0,
         *,
-        signalled: bool = True,
+        by_time: bool = False,
     ) -> None:
+        """`by_time`: no signal announces its work, and there is no hurry with it."""
         state = LoopState(name)
         self.loops.append(state)
-        signal = self._signal if signalled else Signal()
-        turning = keep_running(work, signal, interval=interval, state=state, pause_seconds=pause_seconds)
-        group.create_task(turning, name=name)
+        signal = Signal() if by_time else self._signal
+        first_seconds = min(_LATER_SECONDS, interval()) if by_time else 0.0
 
+        async def turn() -> None:
+            await asyncio.sleep(first_seconds)
+            await keep_running(work, signal, interval=interval, state=state, pause_seconds=pause_seconds)
 
-async def _keep(seat: Seat) -> None:
-    """Renew the seat, and end the loops before anybody else can have it."""
-    await seat.until_lost()
-    raise LeadershipLost("the lease of leadership could not be renewed in time")
+        group.create_task(turn(), name=name)

@@ -119,12 +119,17 @@ class SchedulingLoop:
         await self.start()
 
     def lose(self) -> None:
-        """What was assumed may not have come true: the view is to be read from the store."""
-        self._schedulers = None
+        """It leads no longer."""
+        self._distrust()
         for waiter in self._asked:
             if not waiter.done():
                 waiter.set_exception(LeadershipLost("this scheduler lost its office before the pass was over"))
         self._asked.clear()
+
+    def _distrust(self) -> None:
+        """What was assumed may not have come true: the view is to be read from the store."""
+        self._schedulers = None
+        metrics.view_warm.set(0)
 
     def ask_for_all(self) -> asyncio.Future[FullPass]:
         """The next turn tries all that waits, whether or not something changed; the future has what came of it."""
@@ -145,6 +150,7 @@ class SchedulingLoop:
         self._policies, self._guarantees, self._factors = {}, {}, {}
         self._tried_all_at = monotonic()
         self._schedulers = Schedulers(self._mirror, self._registry)
+        metrics.view_warm.set(1)
 
     def _new_room(self) -> WaitingRoom:
         return WaitingRoom(self._mirror.cluster, best=self._best)
@@ -166,8 +172,7 @@ class SchedulingLoop:
         try:
             return await self._turn()
         except BaseException:
-            # What the pass assumed may not have come true: the next turn begins from the store.
-            self._schedulers = None
+            self._distrust()
             raise
 
     async def _turn(self) -> Turn:

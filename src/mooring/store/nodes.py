@@ -226,6 +226,10 @@ async def remove(connection: AsyncConnection, node_id: UUID, *, force: bool, act
     await _changed(connection, node_id, row.generation + 1, "removed", now)
 
 
+async def all_ids(connection: AsyncConnection) -> set[UUID]:
+    return set((await connection.execute(select(nodes.c.id))).scalars())
+
+
 async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Node]:
     """Nodes with their counters as placement sees them; all of them, or those of the given ids."""
     most_tasks: ColumnElement[int | None] = literal_column(MOST_TASKS).label("most_tasks")
@@ -281,7 +285,7 @@ def _own_labels(row: AnyRow) -> dict[str, str]:
     return labels | {"region": row.region} if row.region else labels
 
 
-async def tasks_on(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[AnyRow]:
+async def tasks_on(connection: AsyncConnection, ids: Sequence[UUID]) -> list[AnyRow]:
     """Which workloads have how many tasks on which node; those that are about to end, or have ports, apart.
 
     Lost ones count as far as they have ports: nobody knows yet that these are free.
@@ -291,11 +295,13 @@ async def tasks_on(connection: AsyncConnection, ids: Sequence[UUID] | None = Non
     listens = and_(tasks.c.freed_at.is_(None), tasks.c.ports.is_not(None))
     query = (
         select(tasks.c.node_id, tasks.c.workload_id, leaving, lost, tasks.c.ports, func.count().label("number"))
-        .where(tasks.c.status.in_([*OCCUPYING, TaskStatus.LOST]), or_(~lost, listens), tasks.c.node_id.is_not(None))
+        .where(
+            tasks.c.status.in_([*OCCUPYING, TaskStatus.LOST]),
+            or_(~lost, listens),
+            sets.among(connection, tasks.c.node_id, ids),
+        )
         .group_by(tasks.c.node_id, tasks.c.workload_id, leaving, lost, tasks.c.ports)
     )
-    if ids is not None:
-        query = query.where(sets.among(connection, tasks.c.node_id, ids))
     return list(await connection.execute(query))
 
 
