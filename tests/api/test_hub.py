@@ -2,7 +2,7 @@
 it changes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID, uuid4
 
@@ -16,7 +16,7 @@ from mooring.clock import now
 from mooring.coordination.signals import Signal
 from mooring.model.heartbeats import Pace
 from mooring.model.pools import HealthProgram, PoolPolicy
-from mooring.store import nodes, pools
+from mooring.store import pools
 from mooring.store.tables import nodes as node_rows
 from mooring.wire import agent as wire
 from mooring.wire.agent import Desired, Facts, FromServer, Heartbeat, Hello, Welcome
@@ -119,17 +119,14 @@ async def test_when_all_agents_come_at_once_a_few_at_a_time_come_in(harbour: Har
     hub = AgentHub(harbour.database, Signal())
     inside, most = 0, 0
 
-    async def connect(*_: object, **__: object) -> None:
+    async def write(_: object) -> list[UUID]:
         nonlocal inside, most
         inside += 1
         most = max(most, inside)
         await asyncio.sleep(0)
         inside -= 1
+        return []
 
-    async def write(work: Callable[[object], Awaitable[None]]) -> None:
-        await work(None)
-
-    monkeypatch.setattr(nodes, "connected", connect)
     monkeypatch.setattr(harbour.database, "write", write)
     agents = [Connected(harbour, uuid4()) for _ in range(200)]
     await asyncio.gather(*(hub.enter(agent.session, Hello(protocol=wire.PROTOCOL, facts=FACTS)) for agent in agents))
