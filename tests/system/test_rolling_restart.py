@@ -18,7 +18,11 @@ from tests.system.balancer import balancer
 from tests.system.conftest import Servers
 from tests.system.servers import Server, eventually
 
-SHARED = {"MOORING_SIGNING_KEY": "one key that all of the servers share", "LEADER_LEASE_TTL": "4"}
+SHARED = {
+    "MOORING_SIGNING_KEY": "one key that all of the servers share",
+    "MOORING_HEARTBEAT_SECONDS": "0.5",
+    "LEADER_LEASE_TTL": "4",
+}
 LAST = "last"
 
 
@@ -104,7 +108,7 @@ def test_every_part_is_restarted_without_anybody_noticing(servers: Servers, post
     )
     with balancer(ports) as url:
         entrance = replace(first, url=url)
-        agent = servers.node(entrance, "node", "--heartbeat-seconds", "0.5")
+        agent = servers.node(entrance, "node")
         with entrance.client() as client:
             client.submit(_process("long"))
             eventually(lambda: client.workload("long").status == "RUNNING")
