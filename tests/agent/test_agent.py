@@ -28,8 +28,10 @@ from mooring.wire.agent import (
     HealthProgram,
     Heartbeat,
     Hello,
+    LivingTask,
     LogCancel,
     Refused,
+    Strays,
     Welcome,
 )
 from tests.agent.builders import container, eventually, order, owner
@@ -243,13 +245,39 @@ async def test_a_task_to_stop_that_was_never_here_is_cancelled_at_once(server: F
         assert server.statuses(task) == ["CANCELLED"]
 
 
-async def test_a_task_that_is_no_longer_listed_is_ended(server: FakeServer, node_folder: Path):
-    task = order("sleep", "1000", grace_seconds=1)
+async def test_a_task_that_is_no_longer_listed_goes_on_until_the_server_says_that_it_may_be_ended(
+    server: FakeServer, node_folder: Path
+):
+    task = order("sleep", "1000", grace_seconds=1, workload_name="forgotten")
+    stray = LivingTask(task_id=task.task_id, workload_name="forgotten")
     async with running(make(server, node_folder)):
         await server.want(task)
         await eventually(lambda: "RUNNING" in server.statuses(task))
         await server.want()
+        await eventually(lambda: server.of(Strays))
+        assert server.of(Strays) == [Strays(tasks=[stray])]
+        # Whoever comes next is told so at once.
+        await server.hang_up()
+        await eventually(lambda: len(server.of(Strays)) == 2)
+        assert [hello.tasks for hello in server.of(Hello)] == [[], [stray]]
+        assert not server.ended(task)()
+        await server.want(end=[task.task_id])
         await eventually(server.ended(task))
+        await eventually(lambda: server.of(Strays)[-1] == Strays(tasks=[]))
+
+
+async def test_tasks_go_on_under_a_server_that_never_heard_of_the_node(server: FakeServer, node_folder: Path):
+    task = order("sleep", "1000", grace_seconds=1)
+    async with running(make(server, node_folder)):
+        await server.want(task)
+        await eventually(lambda: "RUNNING" in server.statuses(task))
+        server.refusal = Refused(code="node-unknown", message="the database does not know such a node")
+        await server.hang_up()
+        before = server.connections
+        await eventually(lambda: server.connections > before + 1)
+        server.refusal = None
+        await eventually(lambda: len(server.of(Hello)) == 2)
+        assert [alive.task_id for alive in server.of(Hello)[-1].tasks] == [task.task_id]
 
 
 async def test_orders_of_a_deposed_leader_are_refused_also_after_a_restart(server: FakeServer, node_folder: Path):

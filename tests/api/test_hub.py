@@ -2,9 +2,11 @@
 it changes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from uuid import UUID
+from uuid import UUID, uuid4
+
+import pytest
 
 from mooring.api.agent_session import AgentSession
 from mooring.api.hub import AgentHub
@@ -12,7 +14,7 @@ from mooring.clock import now
 from mooring.coordination.signals import Signal
 from mooring.model.heartbeats import Pace
 from mooring.model.pools import HealthProgram, PoolPolicy
-from mooring.store import pools
+from mooring.store import nodes, pools
 from mooring.wire import agent as wire
 from mooring.wire.agent import Desired, Facts, FromServer, Hello, Welcome
 from tests.store.databases import on_sqlite
@@ -89,3 +91,26 @@ async def test_a_new_health_program_of_its_pool_is_told_at_once(harbour: Harbour
         assert isinstance(welcome, Welcome)
         expected = wire.HealthProgram(command=["check", "--all"], interval_seconds=30, timeout_seconds=10)
         assert welcome.health == expected
+
+
+@on_sqlite
+async def test_when_all_agents_come_at_once_a_few_at_a_time_come_in(harbour: Harbour, monkeypatch: pytest.MonkeyPatch):
+    hub = AgentHub(harbour.database, Signal())
+    inside, most = 0, 0
+
+    async def connect(*_: object, **__: object) -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0)
+        inside -= 1
+
+    async def write(work: Callable[[object], Awaitable[None]]) -> None:
+        await work(None)
+
+    monkeypatch.setattr(nodes, "connected", connect)
+    monkeypatch.setattr(harbour.database, "write", write)
+    agents = [Connected(harbour, uuid4()) for _ in range(200)]
+    await asyncio.gather(*(hub.enter(agent.session, Hello(protocol=wire.PROTOCOL, facts=FACTS)) for agent in agents))
+    assert most == 8
+    assert all(agent.session.changed.is_set() for agent in agents)

@@ -95,6 +95,11 @@ ROUTES = """
     200   403  403  403  403   200  200  GET    /api/actions
     200   403  403  403  403   200  200  GET    /api/audit
     200   403  403  403  403   403  403  POST   /api/audit/repair
+    200   200  200  200  200   200  200  GET    /api/leader
+    200   200  200  200  200   200  200  GET    /api/servers
+    200   200  200  200  200   200  200  GET    /api/loops
+    409   403  403  403  403   403  403  POST   /api/leader/resign
+    409   403  403  403  403   403  403  POST   /api/leader/pass
     200   200  200  200  200   200  200  GET    /api/nodes
     201   403  403  403  403   403  403  POST   /api/nodes $node
     200   200  200  200  200   200  200  GET    /api/nodes/n1
@@ -102,6 +107,8 @@ ROUTES = """
     200   403  403  403  403   403  403  PATCH  /api/nodes/n1/taints {"add":[{"key":"spot"}]}
     200   403  403  403  403   403  403  POST   /api/nodes/n1/resume
     404   403  403  403  403   403  403  DELETE /api/nodes/nowhere
+    200   403  403  403  403   200  200  GET    /api/quarantine
+    404   403  403  403  403   403  403  POST   /api/quarantine/end {"everything":true}
     201   403  403  403  403   403  403  POST   /api/join-tokens {"name":"j-{who}"}
     200   200  200  200  200   200  200  GET    /api/pools
     201   403  403  403  403   403  403  POST   /api/pools {"name":"pool-{who}"}

@@ -135,7 +135,7 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
         "gpu=5", "--ageing", "60", "--head-of-line", "strict", "--on-insufficient", "fail", "--pending-timeout", "70",
         "--type", "batch", "--type", "interactive", "--max-tasks-per-node", "4", "--default-time", "80", "--max-time",
         "90", "--deprioritise", "10", "--validator", "concurrency=enqueue,scheduling", "--validator", "dependencies=",
-        "--no-public",
+        "--no-public", "--health", "check-gpus -q 'two words'", "--health-interval", "30", "--health-timeout", "20",
     )  # fmt: skip
     assert changed.stdout == "default: changed\n"
     body = server.last("PATCH", "/api/pools/default").body
@@ -160,8 +160,20 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
         "deprioritise": 10,
         "validators": {"concurrency": ["enqueue", "scheduling"], "dependencies": []},
         "public": False,
+        "health": {"command": ["check-gpus", "-q", "two words"], "interval_seconds": 30, "timeout_seconds": 20},
     }
     assert body.keys() == PoolChange.model_fields.keys()
+
+
+def test_a_health_program_is_taken_off_with_nothing_and_refused_half_written(
+    server: FakeServer, mooring: Mooring
+) -> None:
+    assert mooring("pool", "change", "default", "--health", "").exit_code == 0
+    assert server.last("PATCH", "/api/pools/default").body == {"health": {"command": []}}
+    for wrong, why in ((["--health", "check 'gpu"], "No closing quotation"), (["--health-timeout", "5"], "--health")):
+        refused = mooring("pool", "change", "default", *wrong)
+        assert refused.exit_code == 2
+        assert why in refused.stderr
 
 
 def test_a_pool_is_made_shown_and_removed(server: FakeServer, mooring: Mooring) -> None:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID, uuid4
 
 from aiohttp import web
@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from mooring.model.accounting import By
 from mooring.wire import accounting, api, sessions
 from mooring.wire.explanation import Explanation
+from mooring.wire.operations import LeaderView, LoopList, LoopView, PassView, ServerList, ServerView
 from mooring.wire.pools import PauseRequest, PoolChange, PoolList, PoolRequest, PoolView
 from mooring.wire.quotas import QuotaView
 
@@ -108,12 +109,17 @@ class FakeServer:
         self.prepare: Callable[[FakeWorkload], None] = lambda workload: None
         self.report = api.AuditReport(clean=True, checked={"nodes": 1}, findings=[])
         self.quotas = QuotaView(quotas=[])
+        self.term = 4
+        self.servers = [server_view("first", "leader")]
+        self.loops: list[LoopView] = []
         self.explanation = explanation()
         self.room = accounting.Room(pools=[], quotas=[])
         self.undrained: set[str] = set()
         """Nodes that somebody resumes as soon as they are drained."""
         self.ready = True
         self.refuse: dict[tuple[str, str], Refusal] = {}
+        self.refuse_next: dict[tuple[str, str], list[Refusal]] = {}
+        """Each once."""
         self.simulated = False
         self.drops = 0
         """How many of the next POST requests are read and never answered."""
@@ -197,6 +203,8 @@ class FakeServer:
         try:
             if refusal := self.refuse.get((request.method, request.path)):
                 raise refusal
+            if once := self.refuse_next.get((request.method, request.path)):
+                raise once.pop()
             if request[USER] is None and request.path not in OPEN:
                 raise Refusal(401, "not-authenticated", "the token is missing or not valid")
             return await handler(request)
@@ -260,6 +268,11 @@ class FakeServer:
             web.get("/metrics", self._metrics),
             web.get("/api/audit", self._audit),
             web.post("/api/audit/repair", self._repair),
+            web.get("/api/leader", self._leader),
+            web.get("/api/servers", self._servers),
+            web.get("/api/loops", self._loops),
+            web.post("/api/leader/resign", self._resign),
+            web.post("/api/leader/pass", self._pass),
         ]
 
     # --- routes ---
@@ -605,6 +618,37 @@ class FakeServer:
         self.report = api.AuditReport(clean=True, checked=before.checked, findings=[])
         return _json(before.model_copy(update={"repaired": len(before.findings)}))
 
+    async def _leader(self, request: web.Request) -> web.Response:
+        leader, *others = self.servers
+        standbys = [server for server in others if server.standing == "standby"]
+        return _json(
+            LeaderView(
+                name=leader.name,
+                term=self.term,
+                since=NOW,
+                coordination="database",
+                url=leader.url,
+                silent=False,
+                standbys=standbys,
+            )
+        )
+
+    async def _servers(self, request: web.Request) -> web.Response:
+        return _json(ServerList(servers=self.servers))
+
+    async def _loops(self, request: web.Request) -> web.Response:
+        return _json(LoopList(loops=self.loops))
+
+    async def _resign(self, request: web.Request) -> web.Response:
+        if len(self.servers) == 1:
+            raise Refusal(409, "no-standby", "no other server stands by to lead")
+        self.term += 1
+        self.servers.append(self.servers.pop(0))
+        return web.Response(status=204)
+
+    async def _pass(self, request: web.Request) -> web.Response:
+        return _json(PassView(placed=1, impossible=0, waiting=2, seconds=0.25))
+
 
 def running(workload: FakeWorkload) -> None:
     workload.become("RUNNING")
@@ -734,6 +778,18 @@ def task_view(index: int, **fields: Any) -> api.TaskView:
 def pool_view(name: str, **other: Any) -> PoolView:
     usual: dict[str, Any] = {"simulated": False, "runtimes": ["process"], "profile": "locality", "nodes": 1}
     return PoolView(name=name, binding="optimistic", hold_seconds=60, fragmentation=False, **(usual | other))
+
+
+def server_view(name: str, standing: Literal["leader", "standby", "api", "silent"]) -> ServerView:
+    return ServerView(
+        name=name,
+        role="api" if standing == "api" else "all",
+        standing=standing,
+        url=f"http://{name}:8000",
+        version="1.2",
+        started_at=NOW,
+        last_seen_at=NOW,
+    )
 
 
 def node_view(name: str, **fields: Any) -> api.NodeView:

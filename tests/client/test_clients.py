@@ -16,6 +16,7 @@ import pytest
 from mooring.client import AsyncClient, Client, tenancy
 from mooring.client import operations as ops
 from mooring.client.answers import read_answer, read_error
+from mooring.client.patience import Patience
 from mooring.model.errors import (
     Conflict,
     InvalidInput,
@@ -206,6 +207,31 @@ async def test_an_error_keeps_its_code_message_and_details(
         await both.call("nodes")
     assert type(raised.value) is error
     assert (raised.value.code, raised.value.message, raised.value.details) == (code, "no", {"amount": 3})
+
+
+async def test_a_client_that_is_put_off_comes_back_as_late_as_it_was_asked_to(server: FakeServer, both: Both) -> None:
+    server.add("one").log = b"x"
+    for path in ("/api/nodes", "/api/workloads/one/logs"):
+        server.refuse_next["GET", path] = [Refusal(429, "overloaded", "later", {"retry_after_seconds": 0})] * 2
+    assert (await both.call("nodes")).nodes
+    assert await both.logs("one") == b"x"
+    assert not any(server.refuse_next.values())
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds"), [("overloaded", 3600), ("too-many-attempts", 0), ("too-many-streams", 0), ("overloaded", None)]
+)
+def test_what_no_short_wait_cures_is_told_at_once(code: str, seconds: int | None) -> None:
+    refused = TooManyAttempts("later", code=code, details={} if seconds is None else {"retry_after_seconds": seconds})
+    with pytest.raises(TooManyAttempts):
+        Patience(30.0).pause_seconds(refused)
+
+
+def test_a_client_loses_its_patience_when_it_is_put_off_again_and_again() -> None:
+    patience, refused = Patience(5.0), TooManyAttempts("later", code="overloaded", details={"retry_after_seconds": 2})
+    assert [2 <= patience.pause_seconds(refused) <= 2.5 for _ in range(2)] == [True, True]
+    with pytest.raises(TooManyAttempts):
+        patience.pause_seconds(refused)
 
 
 async def test_a_name_cannot_lead_to_another_path(server: FakeServer, both: Both) -> None:

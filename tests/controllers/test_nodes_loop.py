@@ -10,6 +10,7 @@ from mooring.clock import now as really_now
 from mooring.controllers import nodes as nodes_loop
 from mooring.controllers.nodes import NodesLoop
 from mooring.controllers.simulation import SimulationLoop
+from mooring.model.constraints import Constraints
 from mooring.model.heartbeats import Pace
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.workloads import Kind
@@ -224,6 +225,29 @@ async def test_a_node_that_returns_takes_work_again_and_frees_what_is_gone(harbo
     await harbour.free_lost(lost.id)
     await harbour.place()
     assert await harbour.statuses(service) == ["SCHEDULED"]
+    assert await harbour.findings() == []
+
+
+@on_sqlite
+async def test_what_a_lost_task_may_still_hold_on_its_node_is_given_to_nobody_else(harbour: Harbour, clock: Clock):
+    node_id = await harbour.node("n1", seen_at=clock(), slots={"gpu": 2})
+    wants = Constraints(ports_wanted=1)
+    service = await harbour.submit("web", constraints=wants, slots={"gpu": 1})
+    [lost] = await harbour.run(service)
+    loop = harbour.nodes_loop(TIMEOUT)
+    clock.pass_seconds(TIMEOUT + 1)
+    await loop.once()
+    await harbour.replace_ended()
+    await harbour.beat(node_id, clock())
+    await harbour.place()
+    [again] = await harbour.tasks(service)
+    assert (lost.ports, again.ports) == ([["TCP", 2000]], [["TCP", 2001]])
+    assert (lost.devices, again.devices) == ({"gpu": [[0, 1000]]}, {"gpu": [[1, 1000]]})
+    await harbour.free_lost(lost.id)
+    other = await harbour.submit("other", constraints=wants, slots={"gpu": 1})
+    await harbour.place()
+    [third] = await harbour.tasks(other)
+    assert (third.ports, third.devices) == (lost.ports, lost.devices)
     assert await harbour.findings() == []
 
 

@@ -43,6 +43,14 @@ def test_a_server_that_would_not_do_what_was_meant_does_not_start(
     assert not (server.data / "mooring.db").exists()
 
 
+def test_a_server_without_its_database_says_which_and_keeps_the_password_to_itself(servers: Servers) -> None:
+    server = servers.prepare("--database", "postgresql://me:secret@127.0.0.1:1/mooring")
+    server.launch()
+    assert server.exit_code() == 5
+    assert "cannot open the database postgresql+asyncpg://me:***@127.0.0.1:1/mooring" in server.log
+    assert "secret" not in server.log
+
+
 def test_over_tls_everything_works_and_only_for_those_who_trust_the_certificate(servers: Servers) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("making a certificate needs openssl")

@@ -23,7 +23,7 @@ from mooring.agent.log_streams import LogStreams
 from mooring.agent.options import Options
 from mooring.agent.outbox import Outbox
 from mooring.agent.process_runtime import ProcessRuntime
-from mooring.agent.reconcile import Finding, Plan, reconcile
+from mooring.agent.reconcile import Finding, Plan, living, reconcile
 from mooring.agent.runtime import Observed, Runtime, RuntimeContext, discover, runtime_of
 from mooring.agent.stream import AgentRefused, Connection, Server
 from mooring.model.errors import Conflict, MooringError, Unavailable
@@ -36,10 +36,12 @@ from mooring.wire.agent import (
     Hello,
     JoinAnswer,
     JoinRequest,
+    LivingTask,
     LogCancel,
     LogRequest,
     Received,
     Refused,
+    Strays,
     Welcome,
 )
 
@@ -48,6 +50,7 @@ log = structlog.get_logger(__name__)
 _UNTOLD_HEARTBEAT_SECONDS = 5.0
 _TIDY_SECONDS = 60.0
 _FAREWELL_SECONDS = 10.0
+_NOT_KNOWN = ("credential-refused", "node-unknown")
 
 
 class Agent:
@@ -78,6 +81,9 @@ class Agent:
         self._refused: dict[UUID, Observed] = {}
         self._prepared: set[UUID] = set()
         self._desired: list[DesiredTask] | None = None
+        self._end: frozenset[UUID] = frozenset()
+        """Strays that may be ended."""
+        self._told_strays: tuple[LivingTask, ...] = ()
         self._term = 0
         self._outbox = Outbox()
         self._acknowledged: set[UUID] = set()
@@ -109,7 +115,7 @@ class Agent:
                     await self._live(credential)
                     return
                 except AgentRefused as refusal:
-                    if refusal.code != "credential-refused" or self._join_token is None:
+                    if refusal.code not in _NOT_KNOWN or self._join_token is None:
                         raise
                     log.warning("credential refused, joining again", node=self.name)
                     await self._join(self._join_token)
@@ -193,8 +199,11 @@ class Agent:
         observed = await self._observe()
         if self._desired is None and not self._terminating:
             return
-        plan = reconcile(self._desired or (), observed, prepared=self._prepared, leaving=self._terminating)
+        plan = reconcile(
+            self._desired or (), observed, prepared=self._prepared, end=self._end, leaving=self._terminating
+        )
         await self._report(plan.findings)
+        await self._tell_strays(plan.strays)
         await self._act(plan)
         self._look_for_the_end(observed)
 
@@ -255,6 +264,14 @@ class Agent:
             with contextlib.suppress(Unavailable):
                 await self._connection.send(report)
 
+    async def _tell_strays(self, strays: tuple[LivingTask, ...]) -> None:
+        """Name the tasks that the server did not list, whenever they are others than it was told."""
+        if self._connection is None or not self.connected.is_set() or strays == self._told_strays:
+            return
+        with contextlib.suppress(Unavailable):
+            await self._connection.send(Strays(tasks=list(strays)))
+            self._told_strays = strays
+
     async def _pass_on_acknowledged(self) -> None:
         acknowledged, self._acknowledged = self._acknowledged, set()
         for task_id in acknowledged:
@@ -289,15 +306,19 @@ class Agent:
         waits = delays(self._heartbeat_seconds)
         while True:
             try:
-                async with self._server.connect(credential, self._heartbeat_seconds) as connection:
+                async with self._server.connect(credential, self.node_id, self._heartbeat_seconds) as connection:
                     await self._converse(connection)
                     problem = "the server closed the stream"
             except Unavailable as unavailable:
                 problem = unavailable.message
             except AgentRefused as refusal:
-                if refusal.code == "credential-refused" and self._join_token is None:
+                if self._join_token is not None or refusal.code not in _NOT_KNOWN:
+                    raise
+                if refusal.code == "credential-refused":
                     await self._end_tasks()
-                raise
+                    raise
+                # Nothing says that the node was dismissed: its tasks go on until somebody knows more.
+                problem = refusal.message
             finally:
                 heard, self._connection = self.connected.is_set(), None
                 self.connected.clear()
@@ -315,7 +336,9 @@ class Agent:
 
     async def _converse(self, connection: Connection) -> None:
         self._outbox.connected()
-        await connection.send(Hello(protocol=PROTOCOL, facts=self._facts()))
+        alive = living(await self._observe())
+        await connection.send(Hello(protocol=PROTOCOL, facts=self._facts(), tasks=list(alive)))
+        self._told_strays = ()
         self._connection = connection
         self._welcomed = False
         self._beat_now.clear()
@@ -378,7 +401,7 @@ class Agent:
             self._term = message.term
             assert self.node_id is not None
             store_term(self._root, self.node_id, message.term)
-        self._desired = message.tasks
+        self._desired, self._end = message.tasks, frozenset(message.end)
         self.connected.set()
         self._wake.set()
 

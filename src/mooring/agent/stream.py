@@ -8,13 +8,22 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from uuid import UUID
 
 import aiohttp
 import msgspec
 import structlog
 
 from mooring.model.errors import MooringError, Unavailable
-from mooring.wire.agent import FromAgent, FromServer, JoinAnswer, JoinRequest, decode_from_server, encode
+from mooring.wire.agent import (
+    NODE_HEADER,
+    FromAgent,
+    FromServer,
+    JoinAnswer,
+    JoinRequest,
+    decode_from_server,
+    encode,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -91,7 +100,9 @@ class Server:
             raise AgentRefused(f"{url} does not answer like a Mooring server: {error}") from error
 
     @asynccontextmanager
-    async def connect(self, credential: str, heartbeat_seconds: float) -> AsyncIterator[Connection]:
+    async def connect(
+        self, credential: str, node_id: UUID | None, heartbeat_seconds: float
+    ) -> AsyncIterator[Connection]:
         """The stream, open while the block runs. Unavailable: worth another try; AgentRefused: not.
 
         A server that vanished without a word is noticed within about two heartbeats, before the node is suspect.
@@ -101,7 +112,7 @@ class Server:
             try:
                 socket = await http.ws_connect(
                     f"{url}/api/agent/stream",
-                    headers={"Authorization": f"Bearer {credential}"},
+                    headers={"Authorization": f"Bearer {credential}", NODE_HEADER: str(node_id)},
                     heartbeat=min(max(heartbeat_seconds, _OFTENEST_PING_SECONDS), _RAREST_PING_SECONDS),
                     max_msg_size=_MAX_MESSAGE_BYTES,
                     timeout=aiohttp.ClientWSTimeout(ws_close=2.0),

@@ -25,6 +25,8 @@ class AgentSession:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Its agent may have to be told something."""
     orders_changed: bool = True
+    strays: frozenset[UUID] = frozenset()
+    """What its agent says lives on the node without being listed."""
     open: bool = True
     last_desired: Desired | None = None
     last_welcome: Welcome | None = None

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import secrets
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import structlog
@@ -107,12 +108,26 @@ async def _authenticate(database: Database, websocket: WebSocket) -> Any:
     if scheme.lower() == "bearer" and credential:
         async with database.read() as connection:
             node = await nodes.by_credential(connection, _hash(credential))
-        if node is not None:
-            return node
+            if node is not None:
+                return node
+            if await _never_known(connection, websocket.headers.get(wire.NODE_HEADER)):
+                raise NotAuthenticated(
+                    "the database of this server does not know such a node, as after a restore; "
+                    "start its agent with a new join token",
+                    code="node-unknown",
+                )
     raise NotAuthenticated(
         "this node credential is not known; the node may have been removed or joined again; join with a new token",
         code="credential-refused",
     )
+
+
+async def _never_known(connection: Connection, node_id: str | None) -> bool:
+    """Whether an agent names a node that nothing here has ever heard of, and so did nobody remove it."""
+    try:
+        return node_id is not None and not await nodes.was_ever_known(connection, UUID(node_id))
+    except ValueError:
+        return False
 
 
 async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
@@ -161,6 +176,8 @@ async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent
         case wire.Report():
             await hub.report(session, message)
             await session.send(wire.Received(number=message.number))
+        case wire.Strays():
+            await hub.strays(session, message)
         case wire.LogChunk():
             hub.output(session, message)
         case wire.Hello():

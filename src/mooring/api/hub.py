@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
@@ -22,12 +23,24 @@ from mooring.model.devices import Device
 from mooring.model.heartbeats import Pace
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
-from mooring.store import agents, attempts, events, heartbeats, leadership, nodes, transitions
+from mooring.store import agents, attempts, events, heartbeats, leadership, nodes, quarantine, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
 from mooring.store.loading import lock_owners
 from mooring.store.narration import narrate
-from mooring.wire.agent import WELCOMED_SINCE, Desired, Facts, Heartbeat, Hello, LogChunk, Refused, Report, TaskReport
+from mooring.wire.agent import (
+    WELCOMED_SINCE,
+    Desired,
+    Facts,
+    Heartbeat,
+    Hello,
+    LivingTask,
+    LogChunk,
+    Refused,
+    Report,
+    Strays,
+    TaskReport,
+)
 
 _log = structlog.get_logger(__name__)
 _FOLLOW_SECONDS = 30.0
@@ -38,9 +51,16 @@ _HELLOS_AT_ONCE = 8
 
 
 class AgentHub:
-    def __init__(self, database: Database, signal: Signal, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        signal: Signal,
+        pace: Pace | None = None,
+        quarantine_grace: timedelta = timedelta(hours=1),
+    ) -> None:
         self._database = database
         self._signal = signal
+        self._quarantine_grace = quarantine_grace
         self._sessions: dict[UUID, AgentSession] = {}
         self._guidance = Guidance(pace or Pace())
         self._output = TaskOutput()
@@ -111,7 +131,7 @@ class AgentHub:
     async def enter(self, session: AgentSession, hello: Hello) -> None:
         facts = hello.facts
 
-        async def work(connection: Connection) -> None:
+        async def work(connection: Connection) -> list[UUID]:
             await nodes.connected(
                 connection,
                 session.node_id,
@@ -125,10 +145,12 @@ class AgentHub:
                 named_devices=devices_of(facts),
                 now=now(),
             )
+            return await self._quarantine(connection, session, hello.tasks)
 
         async with self.door:
-            await self._database.write(work)
+            new = await self._database.write(work)
         session.protocol = hello.protocol
+        _tell_of(new, session)
         self._sessions[session.node_id] = session
         session.wake()
         metrics.agents_connected.set(len(self._sessions))
@@ -168,7 +190,8 @@ class AgentHub:
         async with self._database.read() as connection:
             term = await leadership.current_term(connection)
             rows = await agents.desired(connection, session.node_id)
-        desired = Desired(term=term, tasks=[desired_task(row) for row in rows])
+            end = await quarantine.to_end(connection, session.node_id, session.strays)
+        desired = Desired(term=term, tasks=[desired_task(row) for row in rows], end=end)
         if desired != session.last_desired:
             await session.send(desired)
             session.last_desired = desired
@@ -182,6 +205,25 @@ class AgentHub:
             message.disk_percent,
             message.problem[:500] if message.problem else None,
         )
+
+    async def strays(self, session: AgentSession, message: Strays) -> None:
+        """Take in which tasks live on a node that was not told to run them."""
+        new = await self._database.write(lambda connection: self._quarantine(connection, session, message.tasks))
+        _tell_of(new, session)
+        session.strays = frozenset(task.task_id for task in message.tasks)
+        session.wake()
+
+    async def _quarantine(
+        self, connection: Connection, session: AgentSession, told: Sequence[LivingTask]
+    ) -> list[UUID]:
+        """Keep what the database does not know, and nothing new from the node; which of it was not kept before."""
+        at = now()
+        await nodes.lock(connection, session.node_id)
+        living = {task.task_id: task.workload_name for task in told}
+        new = await quarantine.take(connection, session.node_id, living, grace=self._quarantine_grace, now=at)
+        if await quarantine.reasons(connection, [session.node_id]):
+            await nodes.close(connection, session.node_id, quarantine.REASON, now=at)
+        return new
 
     async def report(self, session: AgentSession, message: Report) -> None:
         """Take in what became of tasks. An agent speaks for the tasks of its own node only."""
@@ -231,6 +273,12 @@ def devices_of(facts: Facts) -> dict[str, list[Device]]:
         slot: [Device(device.index, device.capacity, device.model, device.memory) for device in named]
         for slot, named in facts.devices.items()
     }
+
+
+def _tell_of(quarantined: Iterable[UUID], session: AgentSession) -> None:
+    for task_id in quarantined:
+        metrics.quarantined.inc()
+        _log.warning(f"Task {task_id} runs on node {session.node_name}, and the database does not know it")
 
 
 async def _write_beats(beats: list[heartbeats.Beat], connection: Connection) -> set[UUID]:

@@ -11,6 +11,7 @@ from uuid import UUID
 from mooring import clock
 from mooring.api.feed import EventFeed
 from mooring.api.passwords import Passwords
+from mooring.api.pressure import Pressure
 from mooring.api.rates import Rates
 from mooring.api.throttle import LoginThrottle
 from mooring.api.tokens import Tokens
@@ -30,6 +31,7 @@ from mooring.wire.api import (
 )
 from mooring.wire.explanation import Explanation
 from mooring.wire.pools import PoolChange, PoolRequest
+from mooring.wire.quarantine import QuarantineEnd
 from mooring.wire.quotas import QuotaChange, QuotaView
 from mooring.wire.sessions import ExtendRequest
 
@@ -80,6 +82,8 @@ class Nodes(Protocol):
     async def change_taints(self, principal: Principal, name: str, request: TaintsChange) -> None: ...
 
     async def remove(self, principal: Principal, name: str, force: bool) -> None: ...
+
+    async def end_quarantined(self, principal: Principal, asked: QuarantineEnd) -> None: ...
 
 
 class Pools(Protocol):
@@ -143,6 +147,37 @@ class State(Protocol):
         ...
 
 
+class PassResult(Protocol):
+    """In workloads."""
+
+    @property
+    def placed(self) -> int: ...
+
+    @property
+    def impossible(self) -> int: ...
+
+    @property
+    def waiting(self) -> int: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+
+class Leadership(Protocol):
+    """The scheduler of this process."""
+
+    @property
+    def leads(self) -> bool: ...
+
+    async def resign(self) -> None:
+        """Returns when the seat is given back."""
+        ...
+
+    async def run_pass(self) -> PassResult:
+        """A pass over everything that waits; TimeoutError where it takes very long."""
+        ...
+
+
 class Auditor(Protocol):
     async def audit(self) -> AuditReport: ...
 
@@ -182,8 +217,11 @@ class Services:
     version: str
     public_url: str
     """What this API is reached by from outside; the `Location` of accepted work begins with it."""
+    leader: Leadership | None = None
+    """None where this process never leads."""
     limits: DeploymentLimits = field(default_factory=DeploymentLimits)
     passwords: Passwords = field(default_factory=Passwords)
     throttle: LoginThrottle = field(default_factory=LoginThrottle)
     rates: Rates = field(default_factory=Rates)
+    pressure: Pressure = field(default_factory=Pressure)
     now: Callable[[], datetime] = clock.now

@@ -8,18 +8,19 @@ from uuid import UUID
 from mooring.clock import now
 from mooring.intake.placing import check_own_taints, taints_of
 from mooring.model.constraints import Effect
-from mooring.model.errors import Conflict, InvalidInput
+from mooring.model.errors import Conflict, InvalidInput, NotFound
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.slots import parse_amounts
 from mooring.model.tenants import Principal
-from mooring.store import actions, agents, drains, nodes, pools, suspicion, taints, transitions, workloads
+from mooring.store import actions, agents, drains, nodes, pools, quarantine, suspicion, taints, transitions, workloads
 from mooring.store.actions import Actor
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database
 from mooring.store.loading import lock_workloads
 from mooring.store.narration import narrate
 from mooring.wire.api import DrainRequest, NodeRequest, TaintsChange
+from mooring.wire.quarantine import QuarantineEnd
 
 SIMULATED_POOL = "simulated"
 _RUNTIMES = ("container",)
@@ -128,6 +129,23 @@ class NodeAdmin:
             return applied
 
         narrate(await self._database.write(work))
+
+    async def end_quarantined(self, principal: Principal, asked: QuarantineEnd) -> None:
+        """Let tasks be ended that the database does not know."""
+
+        async def work(connection: Connection) -> None:
+            at = now()
+            node_id = (await nodes.by_name(connection, asked.node)).id if asked.node is not None else None
+            confirmed = await quarantine.confirm(
+                connection, principal.username, node_id=node_id, task_id=asked.task_id, now=at
+            )
+            if not confirmed and not await quarantine.holds(connection, node_id=node_id, task_id=asked.task_id):
+                raise NotFound("no such task is in quarantine; `mooring quarantine` lists them")
+            named = asked.node or str(asked.task_id or "everything")
+            after = {"tasks": [str(task_id) for task_id in confirmed]}
+            await actions.record(connection, Actor.of(principal), "end", "quarantine", named, now=at, after=after)
+
+        await self._database.write(work)
 
 
 def simulated_request(number: int, region: str) -> NodeRequest:

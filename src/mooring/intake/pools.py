@@ -141,6 +141,15 @@ def check(policy: PoolPolicy) -> None:
     default, most = policy.default_time_seconds, policy.max_time_seconds
     if default is not None and most is not None and default > most:
         raise InvalidInput(f"the default time of {default} s is above the longest of {most} s", code="invalid-pool")
+    health = policy.health
+    if health is not None and not health.command[0]:
+        raise InvalidInput("the health program needs a name", code="invalid-pool")
+    if health is not None and health.timeout_seconds > health.interval_seconds:
+        raise InvalidInput(
+            f"the health program may take {health.timeout_seconds} s and is run every {health.interval_seconds} s; "
+            "it cannot take longer than that",
+            code="invalid-pool",
+        )
 
 
 def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:
@@ -154,6 +163,8 @@ def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:
             state[name] = sorted(value.items()) or (None if name == "weights" else [])
         elif name == "preemption":
             state[name] = _preemption(value)
+        elif name == "health":
+            state[name] = value.model_dump() if value.command else None
         elif name == "fair_share":
             fair = value.model_dump(exclude_none=True)
             if "slot_weights" in fair:

@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, SILENT, NodeStatus
-from mooring.store import sets
+from mooring.store import quarantine, sets
 from mooring.store.events import NewEvent
 from mooring.store.history import Journal
 from mooring.store.sets import Writes
@@ -70,10 +70,11 @@ async def _note_changes(connection: AsyncConnection, problems: dict[UUID, str | 
             nodes.c.id, nodes.c.status, nodes.c.draining, nodes.c.schedulable, nodes.c.reason, nodes.c.generation
         ).where(sets.among(connection, nodes.c.id, problems))
     )
+    quarantined = await quarantine.reasons(connection, list(problems))
     journal = Journal("agent", now)
     changed: list[dict[str, Any]] = []
     for row in rows.all():
-        problem, back = problems[row.id], row.status in SILENT
+        problem, back = problems[row.id] or quarantined.get(row.id), row.status in SILENT
         if row.schedulable == (problem is None) and row.reason == problem and not back:
             continue
         status = awake(row) if back else row.status

@@ -141,6 +141,32 @@ async def connected(
     await connection.execute(update(nodes).where(nodes.c.id == node_id).values(values))
 
 
+async def close(connection: AsyncConnection, node_id: UUID, reason: str, *, now: datetime) -> None:
+    """Nothing new comes to the node; heartbeats open it again when there is no reason left."""
+    row = await _locked(connection, node_id)
+    if row.schedulable:
+        await connection.execute(
+            update(nodes)
+            .where(nodes.c.id == node_id)
+            .values(schedulable=False, reason=reason, generation=row.generation + 1)
+        )
+        await _changed(connection, node_id, row.generation + 1, "closed", now)
+
+
+async def was_ever_known(connection: AsyncConnection, node_id: UUID) -> bool:
+    """False where the database has no trace of such a node: neither of its being there nor of its removal."""
+    removed = select(status_history.c.id).where(status_history.c.noun == "node", status_history.c.object_id == node_id)
+    here = select(nodes.c.id).where(nodes.c.id == node_id)
+    return bool((await connection.execute(select(or_(here.exists(), removed.exists())))).scalar_one())
+
+
+async def unsee(connection: AsyncConnection, reason: str, now: datetime) -> None:
+    """Every real node is suspect until its agent comes back: what this database says of them may be old."""
+    heard = select(nodes.c.id).where(nodes.c.simulated.is_(False), nodes.c.status.not_in(SILENT))
+    for node_id in (await connection.execute(heard.order_by(nodes.c.id))).scalars().all():
+        await set_status(connection, node_id, NodeStatus.SUSPECT, reason, actor="restore", now=now)
+
+
 async def set_status(
     connection: AsyncConnection, node_id: UUID, status: NodeStatus, reason: str | None, *, actor: str, now: datetime
 ) -> bool:
@@ -200,6 +226,10 @@ async def remove(connection: AsyncConnection, node_id: UUID, *, force: bool, act
     await _changed(connection, node_id, row.generation + 1, "removed", now)
 
 
+async def all_ids(connection: AsyncConnection) -> set[UUID]:
+    return set((await connection.execute(select(nodes.c.id))).scalars())
+
+
 async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Node]:
     """Nodes with their counters as placement sees them; all of them, or those of the given ids."""
     most_tasks: ColumnElement[int | None] = literal_column(MOST_TASKS).label("most_tasks")
@@ -255,16 +285,23 @@ def _own_labels(row: AnyRow) -> dict[str, str]:
     return labels | {"region": row.region} if row.region else labels
 
 
-async def tasks_on(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[AnyRow]:
-    """Which workloads have how many tasks on which node; those that are about to end, or have ports, apart."""
+async def tasks_on(connection: AsyncConnection, ids: Sequence[UUID]) -> list[AnyRow]:
+    """Which workloads have how many tasks on which node; those that are about to end, or have ports, apart.
+
+    Lost ones count as far as they have ports: nobody knows yet that these are free.
+    """
     leaving = (tasks.c.status == TaskStatus.TERMINATING).label("leaving")
+    lost = (tasks.c.status == TaskStatus.LOST).label("lost")
+    listens = and_(tasks.c.freed_at.is_(None), tasks.c.ports.is_not(None))
     query = (
-        select(tasks.c.node_id, tasks.c.workload_id, leaving, tasks.c.ports, func.count().label("number"))
-        .where(tasks.c.status.in_(list(OCCUPYING)), tasks.c.node_id.is_not(None))
-        .group_by(tasks.c.node_id, tasks.c.workload_id, leaving, tasks.c.ports)
+        select(tasks.c.node_id, tasks.c.workload_id, leaving, lost, tasks.c.ports, func.count().label("number"))
+        .where(
+            tasks.c.status.in_([*OCCUPYING, TaskStatus.LOST]),
+            or_(~lost, listens),
+            sets.among(connection, tasks.c.node_id, ids),
+        )
+        .group_by(tasks.c.node_id, tasks.c.workload_id, leaving, lost, tasks.c.ports)
     )
-    if ids is not None:
-        query = query.where(sets.among(connection, tasks.c.node_id, ids))
     return list(await connection.execute(query))
 
 

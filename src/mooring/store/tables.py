@@ -727,6 +727,8 @@ loops = Table(
     # `ok` or `failed`; null before the first run.
     Column("outcome", String(16)),
     Column("error", Text),
+    # When it turns next, unless a signal wakes it before.
+    Column("next_run_at", UtcDateTime),
     _amount("runs"),
     _amount("failures"),
     # How often the timer found work that no signal had announced.

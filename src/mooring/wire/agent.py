@@ -17,6 +17,9 @@ OLDEST_PROTOCOL = 1
 WELCOMED_SINCE = 2
 """Agents of an older protocol expect no welcome, and send heartbeats at a pace of their own."""
 
+NODE_HEADER = "Mooring-Node"
+"""In which an agent names its node: a server that never heard of it has no reason to end its tasks."""
+
 
 class DeviceFact(msgspec.Struct, frozen=True, kw_only=True):
     """One device of the machine, in base units of its slot."""
@@ -125,6 +128,13 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """A stable word for the reason, such as `start-failed`, `out-of-memory`, `killed`."""
 
 
+class LivingTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that has not ended on the node, whoever asked for it."""
+
+    task_id: UUID
+    workload_name: str = ""
+
+
 # server -> agent
 
 
@@ -147,10 +157,14 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
 
 
 class Desired(msgspec.Struct, frozen=True, kw_only=True, tag="desired"):
-    """Everything that should be on the node, whole. A task that is not listed must not be there."""
+    """Everything that should be on the node, whole.
+
+    What lives there and is not listed is a stray: the agent tells of it, and ends it when `end` names it.
+    """
 
     term: int
     tasks: list[DesiredTask]
+    end: list[UUID] = []
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True, tag="received"):
@@ -186,6 +200,8 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     protocol: int
     facts: Facts
+    tasks: list[LivingTask] = []
+    """All that live on the node: the server sees at once which of them it does not know."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
@@ -203,6 +219,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
     tasks: list[TaskReport]
 
 
+class Strays(msgspec.Struct, frozen=True, kw_only=True, tag="strays"):
+    """The tasks that live on the node and are not listed: all of them, whenever it is others than before."""
+
+    tasks: list[LivingTask]
+
+
 class LogChunk(msgspec.Struct, frozen=True, kw_only=True, tag="log-chunk"):
     request_id: UUID
     data: bytes = b""
@@ -211,7 +233,7 @@ class LogChunk(msgspec.Struct, frozen=True, kw_only=True, tag="log-chunk"):
 
 
 FromServer = Welcome | Desired | Received | LogRequest | LogCancel | Refused
-FromAgent = Hello | Heartbeat | Report | LogChunk
+FromAgent = Hello | Heartbeat | Report | Strays | LogChunk
 
 _encoder = msgspec.json.Encoder()
 _from_server: msgspec.json.Decoder[FromServer] = msgspec.json.Decoder(FromServer)

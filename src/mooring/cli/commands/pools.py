@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -134,6 +135,15 @@ ValidatorOption = Annotated[
     ),
 ]
 Public = Annotated[bool | None, typer.Option(help="Whether every tenant may use it.")]
+Health = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COMMAND",
+        help='Run on every node, without a shell; where it fails nothing new comes. "": none.',
+    ),
+]
+HealthInterval = Annotated[int | None, typer.Option(metavar="SECONDS", help="The pause between two runs; else 60.")]
+HealthTimeout = Annotated[int | None, typer.Option(metavar="SECONDS", help="How long it may take; else 10.")]
 
 
 @app.command("pools", hidden=True)
@@ -224,6 +234,9 @@ def change_pool(
     deprioritise: Deprioritise = None,
     validator: ValidatorOption = None,
     public: Public = None,
+    health: Health = None,
+    health_interval: HealthInterval = None,
+    health_timeout: HealthTimeout = None,
     server: ServerOption = None,
 ) -> None:
     """Change options of a pool; they hold from the next pass on. Only what is given changes."""
@@ -255,6 +268,7 @@ def change_pool(
         deprioritise=deprioritise,
         validators=_validators(validator),
         public=public,
+        health=_health(health, health_interval, health_timeout),
     )
     if not change.model_fields_set:
         raise InvalidInput("there is nothing to change: `mooring pool change --help` lists the options")
@@ -334,6 +348,22 @@ def _preemption(mode: PreemptionChoice, scope: ScopeChoice | None, min_runtime: 
         given["scope"] = scope.value
     if min_runtime is not None:
         given["min_runtime_seconds"] = min_runtime
+    return given
+
+
+def _health(command: str | None, interval: int | None, timeout: int | None) -> dict[str, Any] | None:
+    if command is None:
+        if interval is not None or timeout is not None:
+            raise InvalidInput("--health-interval and --health-timeout go with --health")
+        return None
+    try:
+        given: dict[str, Any] = {"command": shlex.split(command)}
+    except ValueError as error:
+        raise InvalidInput(f"--health: {error}") from None
+    if interval is not None:
+        given["interval_seconds"] = interval
+    if timeout is not None:
+        given["timeout_seconds"] = timeout
     return given
 
 

@@ -33,6 +33,7 @@ def upgrade() -> None:
         sa.Column("duration_seconds", sa.Float(), nullable=True),
         sa.Column("outcome", sa.String(length=16), nullable=True),
         sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("next_run_at", UtcDateTime(), nullable=True),
         sa.Column("runs", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("failures", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("found_by_timer", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
