@@ -32,6 +32,8 @@ _BURST_SECONDS = 0.02
 _RETENTION_SECONDS = 3600.0
 _REPORT_SECONDS = 5.0
 _SUSPICION_SECONDS = 10.0
+_LEAVING_SECONDS = 0.2
+"""Each look at who has to leave goes over all nodes."""
 _LATER_SECONDS = 10.0
 """What goes through whole tables begins when the work that was left lying is placed."""
 
@@ -94,7 +96,7 @@ class Duties:
         nodes = NodesLoop(self._database, self._office, self._pace)
         self._start(group, "nodes", nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
         until_left = self._draining.wait_seconds
-        self._start(group, "draining", self._draining.once, lambda: until_left(longest), _BURST_SECONDS)
+        self._start(group, "draining", self._draining.once, lambda: until_left(longest), _LEAVING_SECONDS)
         suspecting = min(longest, _SUSPICION_SECONDS)
         self._start(group, "suspicion", self._suspicion.once, lambda: suspecting, by_time=True)
         counting = self._accounting_seconds
