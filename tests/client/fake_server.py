@@ -19,6 +19,7 @@ from mooring.model.accounting import By
 from mooring.wire import accounting, api, sessions
 from mooring.wire.explanation import Explanation
 from mooring.wire.pools import PoolChange, PoolList, PoolRequest, PoolView
+from mooring.wire.quarantine import QuarantineList
 from mooring.wire.quotas import QuotaView
 
 Step = Callable[["FakeWorkload"], None]
@@ -108,6 +109,7 @@ class FakeServer:
         self.prepare: Callable[[FakeWorkload], None] = lambda workload: None
         self.report = api.AuditReport(clean=True, checked={"nodes": 1}, findings=[])
         self.quotas = QuotaView(quotas=[])
+        self.quarantine = QuarantineList(tasks=[])
         self.explanation = explanation()
         self.room = accounting.Room(pools=[], quotas=[])
         self.ready = True
@@ -237,6 +239,8 @@ class FakeServer:
             web.post("/api/nodes/{name}/drain", self._drain),
             web.post("/api/nodes/{name}/resume", self._resume),
             web.delete("/api/nodes/{name}", self._remove_node),
+            web.get("/api/quarantine", self._quarantine),
+            web.post("/api/quarantine/end", self._quarantine),
             web.get("/api/pools", self._pools),
             web.get("/api/usage", self._usage),
             web.get("/api/usage/workloads", self._records),
@@ -468,6 +472,9 @@ class FakeServer:
         forced = request.query.get("force") == "true" or not keep
         workload.become("CANCELLED" if forced else "TERMINATING", removed=not keep)
         return _json(api.WorkloadView(**workload.view.model_dump()), 202)
+
+    async def _quarantine(self, request: web.Request) -> web.Response:
+        return _json(self.quarantine)
 
     async def _nodes(self, request: web.Request) -> web.Response:
         return _json(api.NodeList(nodes=list(self.nodes.values())))

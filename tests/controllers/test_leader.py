@@ -46,17 +46,8 @@ async def test_a_leader_brings_work_from_its_submission_to_running(harbour: Harb
 
     await until(signal, runs)
     assert (leader.role, leader.problem) == ("leader", None)
-    names = {
-        "scheduling",
-        "holds",
-        "lifecycle",
-        "simulation",
-        "nodes",
-        "accounting",
-        "retention",
-        "limits",
-        "quarantine",
-    }
+    names = {"scheduling", "holds", "lifecycle", "limits", "quarantine", "simulation", "nodes"}
+    names |= {"accounting", "retention"}
     assert {loop.name: loop.error for loop in leader.loops} == dict.fromkeys(names)
     leading.cancel()
     await asyncio.gather(leading, return_exceptions=True)

@@ -9,7 +9,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mooring.api.errors import error_answer, refusal
-from mooring.model.errors import TooManyAttempts
+from mooring.model.errors import Outdated, TooManyAttempts
 from mooring.model.names import shown
 from mooring.store.engine import is_overtaken, is_temporary
 from mooring.store.ids import new_id
@@ -63,7 +63,7 @@ class Boundary:
             if whole_body is not None:
                 await self._app(scope, _first(whole_body, receive), send_with_id)
             return
-        except TooManyAttempts as error:
+        except (Outdated, TooManyAttempts) as error:
             answer = refusal(error)
         except BodyTooLarge:
             message = f"a body may have at most {most_bytes} bytes"
