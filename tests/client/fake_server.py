@@ -21,6 +21,7 @@ from mooring.wire.explanation import Explanation
 from mooring.wire.pools import PoolChange, PoolList, PoolRequest, PoolView
 from mooring.wire.quarantine import QuarantineList
 from mooring.wire.quotas import QuotaView
+from mooring.wire.versions import CLIENT_HEADER
 
 Step = Callable[["FakeWorkload"], None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -42,6 +43,8 @@ class Seen:
     token: str | None
     key: str | None = None
     """The idempotency key."""
+    client: str | None = None
+    """What it says that it is."""
 
 
 @dataclass
@@ -186,7 +189,11 @@ class FakeServer:
         token = header.removeprefix("Bearer ") or None
         body = await request.json() if request.can_read_body else None
         key = request.headers.get("Idempotency-Key")
-        self.seen.append(Seen(request.method, request.path, dict(request.query), body, token, key))
+        self.seen.append(
+            Seen(
+                request.method, request.path, dict(request.query), body, token, key, request.headers.get(CLIENT_HEADER)
+            )
+        )
         if self.drops and request.method == "POST":
             self.drops -= 1
             assert request.transport is not None
