@@ -11,8 +11,10 @@ STAMP := .venv/.installed
 PYTEST_ARGS ?=
 ARGS ?=
 CASES ?=
+SECONDS ?= 600
+SEED ?=
 
-.PHONY: help install run test coverage lint format bench conformance soak kernels test-deps lock clean
+.PHONY: help install run test coverage lint format bench conformance soak faults kernels test-deps lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -71,6 +73,9 @@ conformance: install  ## Kubernetes' cases for its scheduler; CASES=FOLDER runs 
 
 soak: install test-deps kernels  ## the long tests that `make test` leaves out
 	$(BIN)/pytest -m soak --timeout 1800 $(PYTEST_ARGS)
+
+faults: install test-deps kernels  ## a whole cluster under faults: SECONDS=600 SEED=a number, both optional
+	$(BIN)/python -m tests.system.faults --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 # Before the tests, whose processes would each compile them, and in the time of a test.
 kernels: install

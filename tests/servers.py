@@ -119,22 +119,15 @@ class EtcdServer:
 @contextmanager
 def running_postgres(options: Sequence[str] = ()) -> Iterator[PostgresServer]:
     """A PostgreSQL server with a cluster of its own; `options` are settings such as `max_connections=10`."""
-    binaries = postgres_binaries()
-    if binaries is None:
-        unavailable("pg", "PostgreSQL tests need initdb: run `make test-deps` (root) or install the package postgresql")
+    binaries = needed_postgres()
     quick = ["fsync=off", "synchronous_commit=off", "full_page_writes=off", "wal_level=minimal", "max_wal_senders=0"]
     quick += ["checkpoint_timeout=1h", "jit=off"]
     settings = [*quick, "max_connections=200", *options]
     with private_folder("mooring-pg-") as folder:
-        data = folder / "data"
-        initdb = [str(binaries / "initdb"), "--pgdata", str(data), "--username=mooring", "--auth=trust"]
-        initdb += ["--encoding=UTF8", "--no-locale", "--no-sync"]
-        subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, cwd=folder, **unprivileged())
+        make_postgres(binaries, folder)
 
         def command(port: int) -> list[str]:
-            addresses = ["listen_addresses=127.0.0.1", "unix_socket_directories="]
-            flags = itertools.chain.from_iterable(("-c", setting) for setting in [*addresses, *settings])
-            return [str(binaries / "postgres"), "-D", str(data), "-p", str(port), *flags]
+            return postgres_command(binaries, folder, port, settings)
 
         def ready(server: PostgresServer) -> bool:
             server.execute("SELECT 1")
@@ -151,9 +144,7 @@ def running_etcd(*options: str, also: str | None = None, port: int | None = None
 
     `options` are further flags, `also` is a further URL.
     """
-    binary = shutil.which("etcd")
-    if binary is None:
-        unavailable("etcd", "etcd tests need etcd: run `make test-deps` (root) or install the package etcd-server")
+    binary = needed_etcd()
     with private_folder("mooring-etcd-") as folder:
 
         def command(port: int) -> list[str]:
@@ -173,6 +164,34 @@ def running_etcd(*options: str, also: str | None = None, port: int | None = None
 
         with running(EtcdServer, command, ready, folder / "log", stop_signal=signal.SIGTERM, port=port) as server:
             yield server
+
+
+def needed_postgres() -> Path:
+    """The folder with PostgreSQL's server programs; without them the test is skipped."""
+    found = postgres_binaries()
+    if found is None:
+        unavailable("pg", "PostgreSQL tests need initdb: run `make test-deps` (root) or install the package postgresql")
+    return found
+
+
+def needed_etcd() -> str:
+    found = shutil.which("etcd")
+    if found is None:
+        unavailable("etcd", "etcd tests need etcd: run `make test-deps` (root) or install the package etcd-server")
+    return found
+
+
+def make_postgres(binaries: Path, folder: Path) -> None:
+    """An empty cluster of databases in a folder."""
+    initdb = [str(binaries / "initdb"), "--pgdata", str(folder / "data"), "--username=mooring", "--auth=trust"]
+    initdb += ["--encoding=UTF8", "--no-locale", "--no-sync"]
+    subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, cwd=folder, **unprivileged())
+
+
+def postgres_command(binaries: Path, folder: Path, port: int, settings: Sequence[str]) -> list[str]:
+    addresses = ["listen_addresses=127.0.0.1", "unix_socket_directories="]
+    flags = itertools.chain.from_iterable(("-c", setting) for setting in [*addresses, *settings])
+    return [str(binaries / "postgres"), "-D", str(folder / "data"), "-p", str(port), *flags]
 
 
 def postgres_binaries() -> Path | None:

@@ -27,10 +27,11 @@ from mooring.agent.facts import node_name
 from mooring.agent.options import Options
 from mooring.api import agents as agent_routes
 from mooring.api import bootstrap, signing
-from mooring.api.app import create_app
+from mooring.api.app import EVERYTHING, OPERATIONS, create_app
 from mooring.api.feed import EventFeed
 from mooring.api.hub import AgentHub
 from mooring.api.passwords import Passwords
+from mooring.api.pressure import Pressure
 from mooring.api.rates import RateLimits, Rates
 from mooring.api.services import DeploymentLimits, Services
 from mooring.api.tokens import Tokens
@@ -44,6 +45,7 @@ from mooring.coordination.etcd.client import EtcdClient, Login, Tls, endpoints
 from mooring.coordination.etcd.election import EtcdElection
 from mooring.coordination.etcd.signals import Announcer
 from mooring.coordination.lease import LeaseElection
+from mooring.coordination.presence import attend
 from mooring.coordination.signals import Signal
 from mooring.intake.auditing import Auditor
 from mooring.intake.intake import Intake
@@ -54,6 +56,7 @@ from mooring.intake.quotas import QuotaAdmin
 from mooring.model.errors import Conflict, InvalidInput
 from mooring.model.heartbeats import Pace
 from mooring.model.nodes import REGIONS
+from mooring.model.suspicion import Suspicion
 from mooring.model.tenants import Principal
 from mooring.settings import Settings
 from mooring.store import join_tokens, nodes, pools, schema, slot_types, tenants, users
@@ -61,7 +64,7 @@ from mooring.store.engine import Connection, Database
 
 _log = structlog.get_logger(__name__)
 DEFAULT_POOL = "default"
-_GRACEFUL_SECONDS = 3
+_GRACEFUL_SECONDS = 10
 _CANCELLED_SECONDS = 5.0
 _JOIN_TOKEN_LIFE = timedelta(minutes=10)
 
@@ -100,7 +103,7 @@ async def _run(settings: Settings, listener: socket.socket) -> None:
         name=name,
     )
     try:
-        await database.reach()
+        await database.check_open()
         server = await _Server.build(settings, database, listener, name)
         await server.run()
     finally:
@@ -113,6 +116,7 @@ class _State:
 
     database: Database
     leader: Leader | None
+    stopping: bool = False
 
     @property
     def role(self) -> str:
@@ -137,6 +141,8 @@ class _State:
                 await pools.all_pools(connection)
         except Exception as error:
             checks["database"] = f"does not answer: {type(error).__name__}"
+        if self.stopping:
+            checks["server"] = "stopping"
         if self.leader is not None:
             checks["leadership"] = self.leader.standing
             for loop in self.leader.loops:
@@ -152,6 +158,7 @@ class _Server:
     def __init__(self, settings: Settings, database: Database, url: str, name: str) -> None:
         self.settings = settings
         self.database = database
+        self.name = name
         self.url = url
         self.signal = Signal()
         database.on_commit.append(self.signal.send)
@@ -165,7 +172,7 @@ class _Server:
             self.announcer = Announcer(self._etcd, name)
             database.on_commit.append(self.announcer.announce)
         self.leader: Leader | None = None
-        if settings.role == "all":
+        if settings.role != "api":
             self.leader = Leader(
                 database,
                 self.signal,
@@ -173,6 +180,11 @@ class _Server:
                 _election(settings, database, name),
                 reconcile_interval=settings.reconcile_interval,
                 pace=pace,
+                suspicion=Suspicion(
+                    settings.node_failures,
+                    timedelta(seconds=settings.node_failure_window_seconds),
+                    timedelta(seconds=settings.fast_end_seconds),
+                ),
                 retention=Retention(
                     events=timedelta(hours=settings.event_retention_hours),
                     submissions=timedelta(hours=settings.idempotency_retention_hours),
@@ -184,6 +196,7 @@ class _Server:
                 accounting_interval_seconds=settings.accounting_interval_seconds,
                 audit_interval_seconds=settings.audit_interval_seconds,
             )
+        self.state = _State(database, self.leader)
         self.agent: Agent | None = None
         self.uvicorn: uvicorn.Server | None = None
         self.listener: socket.socket | None = None
@@ -219,18 +232,22 @@ class _Server:
             logs=server.hub,
             changes=server.signal,
             feed=server.feed,
-            state=_State(database, server.leader),
+            state=server.state,
+            leader=server.leader,
             auditor=Auditor(database),
             tokens=Tokens(keys, lifetime_seconds=settings.token_seconds),
             metrics_text=metrics.text,
             version=version("mooring"),
-            public_url=server.url,
+            public_url=settings.public_url or server.url,
             limits=_limits(settings),
             passwords=passwords,
             rates=Rates(_rates(settings)),
+            pressure=Pressure(settings.requests_at_once),
         )
-        app = create_app(services)
-        app.include_router(agent_routes.router(database, server.hub))
+        app = create_app(
+            services,
+            OPERATIONS if settings.role == "scheduler" else (*EVERYTHING, agent_routes.router(database, server.hub)),
+        )
         server.uvicorn = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -257,7 +274,9 @@ class _Server:
             loop.add_signal_handler(number, stop.set)
         # uvicorn would take the signals for itself, and they are for the whole process.
         serving = asyncio.create_task(self.uvicorn._serve([self.listener]))
-        background = [asyncio.create_task(self.hub.follow()), asyncio.create_task(self.hub.write_heartbeats())]
+        background = [asyncio.create_task(self._attend())]
+        if self.settings.role != "scheduler":
+            background += [asyncio.create_task(self.hub.follow()), asyncio.create_task(self.hub.write_heartbeats())]
         if self._etcd is not None and self.announcer is not None:
             background.append(asyncio.create_task(etcd_signals.listen(self._etcd, self.signal)))
             background.append(asyncio.create_task(self.announcer.run()))
@@ -268,6 +287,7 @@ class _Server:
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         _log.info("Shutting down")
+        self.state.stopping = True
         self.feed.close()
         if self.agent is not None and working is not None:
             self.agent.stop(terminate=self.settings.on_stop == "stop")
@@ -279,6 +299,10 @@ class _Server:
         stopping.cancel()
         await serving
         _log.info("Graceful shutdown complete")
+
+    async def _attend(self) -> None:
+        role, url = self.settings.role, self.settings.public_url or _url_for_others(self.settings, self.url)
+        await attend(self.database, self.name, role=role, url=url, version=version("mooring"))
 
 
 async def _end(task: asyncio.Task[None]) -> None:
@@ -479,6 +503,14 @@ def _url(settings: Settings, listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"{scheme}://{f'[{reachable}]' if ':' in reachable else reachable}:{port}"
+
+
+def _url_for_others(settings: Settings, url: str) -> str:
+    """One that listens everywhere is reached by the name of its machine."""
+    if settings.host not in ("0.0.0.0", "::"):
+        return url
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{socket.gethostname()}:{rest.rpartition(':')[2]}"
 
 
 def _keep_password(settings: Settings, password: str | None) -> None:

@@ -2,9 +2,11 @@
 it changes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from uuid import UUID
+from uuid import UUID, uuid4
+
+import pytest
 
 from mooring.api.agent_session import AgentSession
 from mooring.api.hub import AgentHub
@@ -12,7 +14,7 @@ from mooring.clock import now
 from mooring.coordination.signals import Signal
 from mooring.model.heartbeats import Pace
 from mooring.model.pools import HealthProgram, PoolPolicy
-from mooring.store import pools, quarantine
+from mooring.store import nodes, pools, quarantine
 from mooring.store.ids import new_id
 from mooring.wire import agent as wire
 from mooring.wire.agent import Desired, Facts, FromServer, Hello, LivingTask, Strays, Welcome
@@ -137,3 +139,32 @@ async def test_a_task_that_was_moved_elsewhere_is_ended_at_once(harbour: Harbour
         await agent.hub.strays(agent.session, Strays(tasks=[LivingTask(task_id=task.id)]))
         assert (await agent.orders()).end == [task.id]
         assert (await harbour.node_row(agent.session.node_id)).schedulable
+
+
+@on_sqlite
+async def test_when_all_agents_come_at_once_a_few_at_a_time_come_in(harbour: Harbour, monkeypatch: pytest.MonkeyPatch):
+    hub = AgentHub(harbour.database, Signal())
+    inside, most = 0, 0
+
+    async def connect(*_: object, **__: object) -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0)
+        inside -= 1
+
+    async def write(work: Callable[[object], Awaitable[list[UUID]]]) -> list[UUID]:
+        return await work(None)
+
+    async def nothing(*_: object, **__: object) -> list[UUID]:
+        return []
+
+    monkeypatch.setattr(nodes, "connected", connect)
+    monkeypatch.setattr(nodes, "lock", nothing)
+    monkeypatch.setattr(quarantine, "take", nothing)
+    monkeypatch.setattr(quarantine, "reasons", nothing)
+    monkeypatch.setattr(harbour.database, "write", write)
+    agents = [Connected(hub, harbour, uuid4()) for _ in range(200)]
+    await asyncio.gather(*(hub.enter(agent.session, Hello(protocol=wire.PROTOCOL, facts=FACTS)) for agent in agents))
+    assert most == 8
+    assert all(agent.session.changed.is_set() for agent in agents)

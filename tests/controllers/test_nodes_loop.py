@@ -1,4 +1,4 @@
-"""A silent node is suspect, then lost with its tasks, in time and not before; a draining one hands its replicas on."""
+"""A silent node is suspect, then lost with its tasks, in time and not before."""
 
 from datetime import datetime, timedelta
 from functools import partial
@@ -10,6 +10,7 @@ from mooring.clock import now as really_now
 from mooring.controllers import nodes as nodes_loop
 from mooring.controllers.nodes import NodesLoop
 from mooring.controllers.simulation import SimulationLoop
+from mooring.model.constraints import Constraints
 from mooring.model.heartbeats import Pace
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.workloads import Kind
@@ -227,27 +228,27 @@ async def test_a_node_that_returns_takes_work_again_and_frees_what_is_gone(harbo
     assert await harbour.findings() == []
 
 
-async def test_draining_moves_replicas_and_leaves_sessions(harbour: Harbour, clock: Clock):
-    draining, other = await harbour.node("n1", cpu=2, seen_at=clock()), None
-    service, job = await harbour.submit("web"), await harbour.submit("job", kind=Kind.SESSION)
-    [replica] = await harbour.run(service)
-    await harbour.run(job)
-    other = await harbour.node("n2", seen_at=clock())
-    await harbour.drain(draining)
+@on_sqlite
+async def test_what_a_lost_task_may_still_hold_on_its_node_is_given_to_nobody_else(harbour: Harbour, clock: Clock):
+    node_id = await harbour.node("n1", seen_at=clock(), slots={"gpu": 2})
+    wants = Constraints(ports_wanted=1)
+    service = await harbour.submit("web", constraints=wants, slots={"gpu": 1})
+    [lost] = await harbour.run(service)
     loop = harbour.nodes_loop(TIMEOUT)
+    clock.pass_seconds(TIMEOUT + 1)
     await loop.once()
-    assert (await harbour.task(replica.id)).status == "TERMINATING"
-    assert [(t.attempt, t.status) for t in await harbour.tasks(service)] == [(2, "PENDING")]
-    assert await harbour.statuses(job) == ["RUNNING"]
-    # Moving once is enough.
-    await loop.once()
-    assert len(await harbour.tasks(service, current=False)) == 2
-    await harbour.place()
-    assert [t.node_id for t in await harbour.tasks(service)] == [other]
-    assert await harbour.findings() == []
-    await harbour.move(replica, T.CANCELLED)
     await harbour.replace_ended()
-    assert [t.attempt for t in await harbour.tasks(service)] == [2]
+    await harbour.beat(node_id, clock())
+    await harbour.place()
+    [again] = await harbour.tasks(service)
+    assert (lost.ports, again.ports) == ([["TCP", 2000]], [["TCP", 2001]])
+    assert (lost.devices, again.devices) == ({"gpu": [[0, 1000]]}, {"gpu": [[1, 1000]]})
+    await harbour.free_lost(lost.id)
+    other = await harbour.submit("other", constraints=wants, slots={"gpu": 1})
+    await harbour.place()
+    [third] = await harbour.tasks(other)
+    assert (third.ports, third.devices) == (lost.ports, lost.devices)
+    assert await harbour.findings() == []
 
 
 @on_sqlite

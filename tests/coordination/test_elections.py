@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from mooring.coordination import election
-from mooring.coordination.election import SAFE_PART, Alone, Claim, Election, Seat
+from mooring.coordination.election import RENEWALS, SAFE_PART, Alone, Claim, Election, Seat
 from mooring.coordination.etcd import signals as etcd_signals
 from mooring.coordination.etcd.client import Compacted, EtcdClient, EtcdError, endpoints
 from mooring.coordination.etcd.election import EtcdElection
@@ -130,6 +130,34 @@ async def test_a_seat_that_cannot_be_renewed_is_over_by_ones_own_clock(monkeypat
     assert clock == pytest.approx(LONG * SAFE_PART)
     assert not seat.safe
     await seat.resign()
+
+
+async def test_a_leader_that_does_not_reach_what_it_works_on_loses_its_seat(monkeypatch: pytest.MonkeyPatch):
+    clock = 0.0
+    reached = 2
+
+    async def sleep(seconds: float) -> None:
+        nonlocal clock
+        clock += seconds
+
+    async def renew() -> bool:
+        return True
+
+    async def release() -> None:
+        return None
+
+    async def needed() -> None:
+        nonlocal reached
+        reached -= 1
+        if reached < 0:
+            raise ConnectionError("nobody answers")
+
+    monkeypatch.setattr(election, "monotonic", lambda: clock)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    seat = Seat(Claim("test"), ttl=LONG, renew=renew, release=release)
+    await seat.until_lost(needed)
+    assert clock == pytest.approx(LONG * 2 / RENEWALS + LONG * SAFE_PART)
+    assert not seat.safe
 
 
 async def test_every_kind_of_coordination_goes_on_with_a_higher_term(postgresql: Database, etcd: EtcdClient):

@@ -139,8 +139,8 @@ class Harbour:
             lambda c: heartbeats.take(c, [heartbeats.Beat(node_id, None, cpu_percent, 0, 0, problem)], at)
         )
 
-    async def drain(self, node_id: UUID, draining: bool = True) -> None:
-        await self.database.write(lambda c: nodes.set_draining(c, node_id, draining, actor="test", now=now()))
+    async def drain(self, node_id: UUID, draining: bool = True, **more: Any) -> None:
+        await self.database.write(lambda c: nodes.set_draining(c, node_id, draining, actor="test", now=now(), **more))
 
     async def submit(
         self,

@@ -12,6 +12,7 @@ from mooring.model.errors import InvalidInput
 from mooring.store.engine import Connection, Database, is_taken, is_temporary, retry, without_haste
 from mooring.store.ids import new_id
 from mooring.store.tables import domains
+from tests.servers import free_port
 from tests.store.databases import on_postgresql, on_sqlite
 
 
@@ -221,3 +222,17 @@ async def test_processes_that_read_and_then_write_lose_no_update(database: Datab
     assert [await process.wait() for process in processes] == [0, 0, 0]
     async with database.read() as connection:
         assert (await connection.execute(text("SELECT number FROM projects"))).scalar_one() == 75
+
+
+async def test_a_database_is_reached_when_it_answers_even_if_with_a_refusal(postgres_url: str):
+    for url in (postgres_url, f"{postgres_url}-that-is-not-there"):
+        database = Database(url)
+        await database.reach()
+        await database.close()
+
+
+async def test_a_database_that_is_not_there_is_not_reached():
+    database = Database(f"postgresql+asyncpg://mooring@127.0.0.1:{free_port()}/nothing")
+    with pytest.raises(OSError):
+        await database.reach()
+    await database.close()

@@ -82,13 +82,13 @@ class MortalDatabase(Database):
         self.commits = 0
         self.death: Death | None = None
 
-    async def write(self, work: Callable[[Connection], Awaitable[R]]) -> R:
+    async def write(self, work: Callable[[Connection], Awaitable[R]], *, wakes: bool = True) -> R:
         async def mortal(connection: Connection) -> R:
             result = await work(connection)
             self._live(Death(self.commits + 1))
             return result
 
-        result = await super().write(mortal)
+        result = await super().write(mortal, wakes=wakes)
         self.commits += 1
         self._live(Death(self.commits, committed=True))
         return result

@@ -13,6 +13,8 @@ from mooring.store.ids import new_id
 from mooring.wire.agent import LogCancel, LogChunk, LogRequest
 
 _LONGEST_UNREAD_BYTES = 32 * 1024 * 1024
+_CHUNK_BYTES = 500
+"""What a chunk takes in memory beside its data, about."""
 
 
 @dataclass(slots=True)
@@ -22,6 +24,8 @@ class _Reader:
     session: AgentSession
     chunks: asyncio.Queue[LogChunk] = field(default_factory=asyncio.Queue)
     unread_bytes: int = 0
+    cut_off: bool = False
+    """It had too much unread: what comes from now on is not kept."""
 
 
 class TaskOutput:
@@ -40,7 +44,7 @@ class TaskOutput:
             await session.send(LogRequest(request_id=request_id, task_id=task_id, tail=tail, follow=follow))
             while True:
                 chunk = await reader.chunks.get()
-                reader.unread_bytes -= len(chunk.data)
+                reader.unread_bytes -= len(chunk.data) + _CHUNK_BYTES
                 if chunk.error:
                     raise Unavailable(f"the output cannot be read further: {chunk.error}", code="logs-unavailable")
                 if chunk.data:
@@ -54,10 +58,11 @@ class TaskOutput:
 
     def take(self, session: AgentSession, chunk: LogChunk) -> None:
         reader = self._readers.get(chunk.request_id)
-        if reader is None or reader.session is not session:
+        if reader is None or reader.session is not session or reader.cut_off:
             return
-        reader.unread_bytes += len(chunk.data)
-        if reader.unread_bytes > _LONGEST_UNREAD_BYTES:
+        reader.unread_bytes += len(chunk.data) + _CHUNK_BYTES
+        reader.cut_off = reader.unread_bytes > _LONGEST_UNREAD_BYTES
+        if reader.cut_off:
             chunk = LogChunk(request_id=chunk.request_id, end=True, error="the reader is too slow")
         reader.chunks.put_nowait(chunk)
 

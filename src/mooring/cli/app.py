@@ -20,6 +20,7 @@ from mooring.cli.commands import (
     keypairs,
     logs,
     nodes,
+    operations,
     policies,
     pool_access,
     pools,
@@ -89,6 +90,7 @@ for module in (
     actions,
     serve,
     database,
+    operations,
     upkeep,
 ):
     app.add_typer(module.app)

@@ -1,7 +1,4 @@
-"""Nodes: a silent one is suspect, then lost with its tasks; a draining one hands its replicas on.
-
-Silence is not proof of an end.
-"""
+"""Nodes: a silent one is suspect, then lost with its tasks. Silence is not proof of an end."""
 
 from __future__ import annotations
 
@@ -18,13 +15,11 @@ from mooring.coordination.leadership import Office
 from mooring.model.heartbeats import Pace
 from mooring.model.lifecycle import SILENT, NodeStatus, TaskStatus
 from mooring.model.reasons import Reason
-from mooring.model.workloads import Kind
-from mooring.store import agents, heartbeats, leadership, nodes, successors, transitions, workloads
+from mooring.store import agents, heartbeats, leadership, nodes, transitions, workloads
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database
 from mooring.store.loading import lock_workloads
 from mooring.store.narration import narrate
-from mooring.store.successors import Successor
 
 _log = structlog.get_logger(__name__)
 _LOST_AT_ONCE = 100
@@ -43,7 +38,6 @@ class NodesLoop:
 
     async def once(self) -> bool:
         await self._look_for_silence()
-        await self._drain()
         return False
 
     async def _look_for_silence(self) -> None:
@@ -108,36 +102,6 @@ class NodesLoop:
         for node_id in lost:
             _log.warning(f"Node {names[node_id]} is lost: {silence}")
         narrate(applied)
-
-    async def _drain(self) -> None:
-        """Replicas leave a draining node; sessions run to their end."""
-        async with self._database.read() as connection:
-            draining = await nodes.draining(connection)
-            leaving = [
-                task
-                for task in (await agents.on_nodes(connection, draining) if draining else [])
-                if task.kind == Kind.DEPLOYMENT and task.status != TaskStatus.TERMINATING
-            ]
-        if not leaving:
-            return
-
-        async def work(connection: Connection) -> Applied:
-            await leadership.check_term(connection, self._office.term)
-            at = now()
-            reason = Reason("node-drained", "Its node is drained", "nodes", "never")
-            # All of them at once, in the order of their ids, before the steps that lock some of them.
-            await lock_workloads(connection, {task.workload_id for task in leaving})
-            await successors.succeed(
-                connection,
-                [Successor(task.id, task.workload_id) for task in leaving if task.status != TaskStatus.RESERVED],
-                actor="nodes",
-                now=at,
-                term=self._office.term,
-            )
-            changes = [workloads.displacing(task.id, TaskStatus(task.status), reason) for task in leaving]
-            return await transitions.apply(connection, changes, actor="nodes", now=at, term=self._office.term)
-
-        narrate(await self._database.write(work))
 
 
 def _silence(after: timedelta) -> str:

@@ -52,8 +52,12 @@ class Seat:
     def safe(self) -> bool:
         return not self._lost and (self._deadline is None or monotonic() < self._deadline)
 
-    async def until_lost(self) -> None:
-        """Renew it; return when it is lost, or could be."""
+    async def until_lost(self, needed: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Renew it; return when it is lost, or could be.
+
+        `needed`: returns once what the leader works on answers. Who does not reach that has no use for the seat, and
+        another may.
+        """
         if self._ttl is None:
             await asyncio.Event().wait()
             return
@@ -67,6 +71,8 @@ class Seat:
                 break
             try:
                 async with asyncio.timeout(left):
+                    if needed is not None:
+                        await needed()
                     renewed = await self._renew()
             except Exception:
                 # It could not be asked: the seat stays until its time is up, and is asked for again soon.

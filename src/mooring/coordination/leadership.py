@@ -42,5 +42,9 @@ class Office:
         )
         return self._term
 
+    async def reach(self) -> None:
+        """Return once the database answers."""
+        await self._database.reach()
+
     def lose(self) -> None:
         self._term = None

@@ -39,6 +39,7 @@ class Action(StrEnum):
     SEE_ACTIONS = "see what administrators did"
     SEE_AUDIT = "audit the books"
     REPAIR = "repair the books"
+    OPERATE = "change who leads and ask for a pass"
 
 
 class _Standing(StrEnum):
@@ -83,6 +84,7 @@ _GRANTED: dict[Action, frozenset[_Standing]] = {
     Action.SEE_ACTIONS: _NOBODY,
     Action.SEE_AUDIT: _NOBODY,
     Action.REPAIR: _NOBODY,
+    Action.OPERATE: _NOBODY,
 }
 # Without the second there is nothing to refuse: who may not see a thing is told that it does not exist.
 _SEEING = {

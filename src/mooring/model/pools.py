@@ -87,3 +87,6 @@ class PoolPolicy:
     public: bool = True
     """Every tenant may use it; otherwise those who were given access."""
     health: HealthProgram | None = None
+    paused: bool = False
+    """Nothing of it is placed until it is resumed; what runs goes on."""
+    paused_reason: str | None = None

@@ -260,6 +260,8 @@ def _outdated(decision: Decision, terms: _Terms, pools: Mapping[str, revisions.R
     pool = decision.workload.pool
     if pool not in pools:
         return f"there is no pool {pool}"
+    if pools[pool].paused:
+        return f"pool {pool} is paused"
     if decision.outcome is Outcome.RESERVED and terms.preemption is None:
         return f"pool {pool} allows no preemption"
     constraints = decision.workload.constraints

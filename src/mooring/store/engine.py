@@ -17,6 +17,7 @@ from sqlalchemy import event, func, select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
 
 from mooring.model.errors import InvalidInput, Unavailable
 
@@ -75,19 +76,22 @@ class Database:
             self._reader = create_async_engine(url, pool_size=4, max_overflow=0, json_deserializer=json.decode)
             _sqlite_transactions(self.engine, "BEGIN IMMEDIATE")
             _sqlite_transactions(self._reader, "BEGIN")
+            self._alone = self._reader
             self._copying = _Copying(self._reader)
         elif self.dialect == "postgresql":
             if self.url.get_driver_name() != "asyncpg":
                 self.url = self.url.set(drivername="postgresql+asyncpg")
+            opening = partial(connect, self.url, _settings(statement_timeout_seconds, name))
             self.engine = create_async_engine(
                 self.url,
                 pool_size=10,
                 max_overflow=10,
                 pool_pre_ping=True,
                 json_deserializer=json.decode,
-                async_creator=partial(connect, self.url, _settings(statement_timeout_seconds, name)),
+                async_creator=opening,
             )
             self._reader = self.engine
+            self._alone = create_async_engine(self.url, poolclass=NullPool, async_creator=opening)
         else:
             raise InvalidInput(
                 f"database {self.dialect!r} is not supported; use sqlite or postgresql", code="invalid-setting"
@@ -102,7 +106,7 @@ class Database:
         if self._reader is not self.engine:
             await self._reader.dispose()
 
-    async def reach(self) -> None:
+    async def check_open(self) -> None:
         """Unavailable, with a sentence, where it cannot be opened."""
         try:
             async with self.read():
@@ -111,7 +115,9 @@ class Database:
             shown = self.url.render_as_string(hide_password=True)
             raise Unavailable(f"cannot open the database {shown}: {getattr(error, 'orig', error)}") from error
 
-    async def write(self, work: Callable[[AsyncConnection], Awaitable[R]]) -> R:
+    async def write(self, work: Callable[[AsyncConnection], Awaitable[R]], *, wakes: bool = True) -> R:
+        """`wakes`: somebody may wait for what is written."""
+
         async def attempt() -> R:
             async with self.engine.begin() as connection:
                 result = await work(connection)
@@ -122,9 +128,22 @@ class Database:
         result = await retry(attempt)
         if self._copying is not None:
             self._copying.start_if_due()
-        for committed in self.on_commit:
-            committed()
+        if wakes:
+            for committed in self.on_commit:
+                committed()
         return result
+
+    async def reach(self) -> None:
+        """Return if the database answers, be it with a refusal.
+
+        On a connection of its own: all others may be taken, which says nothing about the way to the database.
+        """
+        try:
+            async with self._alone.connect():
+                pass
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) is None:
+                raise
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
@@ -190,7 +209,7 @@ async def opened(url: str) -> AsyncIterator[Database]:
     """A database for one purpose, closed afterwards; Unavailable if it cannot be opened."""
     database = Database(url)
     try:
-        await database.reach()
+        await database.check_open()
         yield database
     finally:
         await database.close()

@@ -7,6 +7,7 @@ the restored database knows follow the next.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import delete, func, literal, or_, select, text, update
@@ -19,6 +20,17 @@ from mooring.store.tables import leadership, leadership_lease
 _ROW = 1
 _FROZEN_SECONDS = 1
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Of the last one to take office."""
+
+    number: int
+    holder: str
+    taken_at: datetime | None
+    kind: str | None
+    """Of coordination: `alone`, `database` or `etcd`."""
 
 
 async def take_office(
@@ -81,6 +93,14 @@ async def check_term(connection: AsyncConnection, term: int) -> None:
 async def current_term(connection: AsyncConnection) -> int:
     found = (await connection.execute(select(leadership.c.term).where(leadership.c.id == _ROW))).scalar_one_or_none()
     return int(found or 0)
+
+
+async def latest(connection: AsyncConnection) -> Term | None:
+    """None where nobody ever led."""
+    row = leadership.c
+    found = await connection.execute(select(row.term, row.holder, row.taken_at, row.kind).where(row.id == _ROW))
+    newest = found.one_or_none()
+    return None if newest is None else Term(*newest)
 
 
 async def lease(connection: AsyncConnection, holder: str, seconds: float) -> bool:

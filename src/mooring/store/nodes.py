@@ -18,12 +18,13 @@ from mooring.model.errors import Conflict, NotFound
 from mooring.model.lifecycle import OCCUPYING, SILENT, NodeStatus, TaskStatus
 from mooring.model.nodes import Node
 from mooring.model.slots import Amounts
-from mooring.store import devices, events, sets
-from mooring.store.constraints import decode_taints, encode_taints
+from mooring.store import devices, events, sets, taints
+from mooring.store.constraints import decode_taints
 from mooring.store.heartbeats import awake
 from mooring.store.ids import new_id
 from mooring.store.pools import MOST_TASKS
 from mooring.store.tables import node_resources, nodes, pools, status_history, tasks
+from mooring.store.taints import Standing
 from mooring.store.types import AnyRow
 
 
@@ -62,7 +63,7 @@ async def add(connection: AsyncConnection, new: NewNode, *, actor: str, now: dat
             architecture=new.architecture,
             runtimes=sorted(new.runtimes),
             labels=dict(new.labels),
-            taints=encode_taints(new.taints),
+            taints=taints.encode(Standing(taint, now) for taint in new.taints),
             enforces={},
             joined_by=new.joined_by,
             max_tasks=new.max_tasks,
@@ -182,14 +183,27 @@ async def set_status(
 
 
 async def set_draining(
-    connection: AsyncConnection, node_id: UUID, draining: bool, *, actor: str, now: datetime
+    connection: AsyncConnection,
+    node_id: UUID,
+    draining: bool,
+    *,
+    actor: str,
+    now: datetime,
+    reason: str | None = None,
+    until: datetime | None = None,
 ) -> None:
-    """Nothing new comes to a draining node and its replicas leave; a silent node keeps the wish for its return."""
+    """Nothing new comes to a draining node and what is there leaves; a silent node keeps the wish for its return.
+
+    `until`: when what has not left by then is ended; None: never.
+    """
     row = await _locked(connection, node_id)
-    await connection.execute(update(nodes).where(nodes.c.id == node_id).values(draining=draining))
-    if row.status not in SILENT:
-        status = NodeStatus.DRAINING if draining else NodeStatus.READY
-        await set_status(connection, node_id, status, row.reason, actor=actor, now=now)
+    values = {"draining": draining, "drain_reason": reason, "drain_until": until, "drained_at": None}
+    await connection.execute(update(nodes).where(nodes.c.id == node_id).values(**values, generation=row.generation + 1))
+    await _changed(connection, node_id, row.generation + 1, "draining" if draining else "resumed", now)
+    status = NodeStatus.DRAINING if draining else NodeStatus.READY
+    if row.status != status and row.status not in SILENT:
+        await connection.execute(update(nodes).where(nodes.c.id == node_id).values(status=status))
+        await _history(connection, node_id, row.status, status, actor, reason, now)
 
 
 async def remove(connection: AsyncConnection, node_id: UUID, *, force: bool, actor: str, now: datetime) -> None:
@@ -210,6 +224,10 @@ async def remove(connection: AsyncConnection, node_id: UUID, *, force: bool, act
     await _history(connection, node_id, row.status, "REMOVED", actor, "Node removed", now)
     await connection.execute(delete(nodes).where(nodes.c.id == node_id))
     await _changed(connection, node_id, row.generation + 1, "removed", now)
+
+
+async def all_ids(connection: AsyncConnection) -> set[UUID]:
+    return set((await connection.execute(select(nodes.c.id))).scalars())
 
 
 async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Node]:
@@ -267,16 +285,23 @@ def _own_labels(row: AnyRow) -> dict[str, str]:
     return labels | {"region": row.region} if row.region else labels
 
 
-async def tasks_on(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[AnyRow]:
-    """Which workloads have how many tasks on which node; those that are about to end, or have ports, apart."""
+async def tasks_on(connection: AsyncConnection, ids: Sequence[UUID]) -> list[AnyRow]:
+    """Which workloads have how many tasks on which node; those that are about to end, or have ports, apart.
+
+    Lost ones count as far as they have ports: nobody knows yet that these are free.
+    """
     leaving = (tasks.c.status == TaskStatus.TERMINATING).label("leaving")
+    lost = (tasks.c.status == TaskStatus.LOST).label("lost")
+    listens = and_(tasks.c.freed_at.is_(None), tasks.c.ports.is_not(None))
     query = (
-        select(tasks.c.node_id, tasks.c.workload_id, leaving, tasks.c.ports, func.count().label("number"))
-        .where(tasks.c.status.in_(list(OCCUPYING)), tasks.c.node_id.is_not(None))
-        .group_by(tasks.c.node_id, tasks.c.workload_id, leaving, tasks.c.ports)
+        select(tasks.c.node_id, tasks.c.workload_id, leaving, lost, tasks.c.ports, func.count().label("number"))
+        .where(
+            tasks.c.status.in_([*OCCUPYING, TaskStatus.LOST]),
+            or_(~lost, listens),
+            sets.among(connection, tasks.c.node_id, ids),
+        )
+        .group_by(tasks.c.node_id, tasks.c.workload_id, leaving, lost, tasks.c.ports)
     )
-    if ids is not None:
-        query = query.where(sets.among(connection, tasks.c.node_id, ids))
     return list(await connection.execute(query))
 
 
@@ -391,10 +416,6 @@ async def count_real(connection: AsyncConnection) -> int:
     """How many nodes have an agent, or had one: a lost node comes back some day."""
     query = select(func.count()).select_from(nodes).where(nodes.c.simulated.is_(False))
     return int((await connection.execute(query)).scalar_one())
-
-
-async def draining(connection: AsyncConnection) -> list[UUID]:
-    return list((await connection.execute(select(nodes.c.id).where(nodes.c.status == NodeStatus.DRAINING))).scalars())
 
 
 async def simulated_steps(connection: AsyncConnection) -> list[tuple[UUID, TaskStatus]]:

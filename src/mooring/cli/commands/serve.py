@@ -39,6 +39,7 @@ class LogLevel(StrEnum):
 class ServerRole(StrEnum):
     ALL = "all"
     API = "api"
+    SCHEDULER = "scheduler"
 
 
 class OnStop(StrEnum):
@@ -64,7 +65,7 @@ def up(
     insecure: Annotated[bool | None, typer.Option("--insecure", help="Beyond loopback without TLS.")] = None,
     tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key (PEM).")] = None,
-    role: Annotated[ServerRole | None, typer.Option(help="Everything, or the API alone.")] = None,
+    role: Annotated[ServerRole | None, typer.Option(help="Everything, or a part alone.")] = None,
     on_stop: Annotated[OnStop | None, typer.Option(help="What happens to running work when it stops.")] = None,
     node_name: Annotated[str | None, typer.Option(metavar="NODE", help="What this machine is called.")] = None,
     agent: Annotated[bool | None, typer.Option("--agent/--no-agent", help="Run work on this machine.")] = None,

@@ -1,0 +1,252 @@
+"""One run: a cluster, the load and the faults of a seed, and afterwards everything that the records prove."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+import asyncpg
+
+from mooring.client import Client
+from mooring.wire.api import UserRequest
+from mooring.wire.quotas import QuotaChange
+from tests.system.faults.checker import Violation, check, check_empty
+from tests.system.faults.cluster import LEASE_SECONDS, Cluster, running_cluster
+from tests.system.faults.load import BOUNDED, BOUNDED_SESSIONS, OWNERS, Load, make_load, steps_of
+from tests.system.faults.plan import LEADER, Fault, FaultKind, make_plan
+from tests.system.faults.records import read_records
+from tests.system.faults.watch import Watch, watching
+from tests.system.servers import PASSWORD
+
+_TICK_SECONDS = 0.05
+_REST_SECONDS = 180.0
+_LOOK_SECONDS = 0.5
+_LOOKS = 3
+"""In a row that find nothing left to do."""
+_UNREST = """
+    SELECT 'workload ' || w.name || ' is ' || w.status FROM workloads w
+    WHERE w.ended_at IS NULL AND NOT (w.kind = 'deployment' AND w.status = 'RUNNING')
+    UNION ALL
+    SELECT 'task ' || t.id || ' of ' || w.name || ' is ' || t.status
+    FROM tasks t JOIN workloads w ON w.id = t.workload_id
+    WHERE (t.ended_at IS NULL AND t.status <> 'RUNNING')
+        OR (t.ended_at IS NOT NULL AND t.freed_at IS NULL AND t.node_id IS NOT NULL)
+        OR (w.kind = 'deployment' AND w.ended_at IS NULL AND t.current AND t.status <> 'RUNNING')
+    UNION ALL
+    SELECT 'node ' || name || ' is ' || status FROM nodes WHERE status <> 'READY'
+"""
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Report:
+    seed: int
+    seconds: float
+    faults: Counter[str] = field(default_factory=Counter)
+    accepted: int = 0
+    tasks: int = 0
+    terms: int = 0
+    takeovers: list[float] = field(default_factory=list)
+    """Seconds from a fault of the leader until another had taken office."""
+    troubles: Counter[str] = field(default_factory=Counter)
+    refused: list[str] = field(default_factory=list)
+    ended: list[tuple[str, str]] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
+
+    def lines(self) -> Iterator[str]:
+        yield f"seed                 {self.seed}"
+        yield f"seconds              {self.seconds:g}"
+        for kind, count in sorted(self.faults.items()):
+            yield f"{kind:<20} {count}"
+        yield f"faults               {self.faults.total()}"
+        yield f"workloads accepted   {self.accepted}"
+        yield f"tasks                {self.tasks}"
+        yield f"terms                {self.terms}"
+        if self.takeovers:
+            yield f"take-overs           {len(self.takeovers)}"
+            yield f"take-over p50, max   {median(self.takeovers):.1f} s, {max(self.takeovers):.1f} s"
+        for code, count in sorted(self.troubles.items()):
+            yield f"asked again          {count} after {code}"
+        for refusal in self.refused:
+            yield f"refused              {refusal}"
+        for name, line in self.ended:
+            yield f"ended by itself      {name}: {line}"
+        for violation in self.violations:
+            yield f"VIOLATION            {violation}"
+        yield f"violations           {len(self.violations)}"
+
+
+def run(seed: int, seconds: float, say: Say, logs: Path | None = None) -> Report:
+    """`say` is told what happens while it happens; `logs`: a folder for those of all parts."""
+    report = Report(seed, seconds)
+    plan = make_plan(seed, seconds, LEASE_SECONDS)
+    say("starting the cluster")
+    with running_cluster() as cluster, watching(cluster.database_url) as watch, ExitStack() as stack:
+        clients = {owner: stack.enter_context(client) for owner, client in _clients(cluster).items()}
+        admin = clients["admin"]
+        cores = float(admin.nodes().nodes[0].slots["cpu"].allocatable)
+        lanes = [*zip((clients[owner] for owner in OWNERS), make_load(seed, seconds), strict=True)]
+        lanes += [(admin, steps) for steps in steps_of(plan)]
+        load = Load(lanes, starts=str(cluster.starts), cores=cores, seed=seed)
+        say(f"{len(plan)} faults within {seconds:g} seconds")
+        load.start()
+        faults = Faults(cluster, watch, say)
+        faults.inject(plan, seconds)
+        say("everything is put right again")
+        cluster.heal()
+        _rest(cluster, load.waiting)
+        load.give_up()
+        left = _rest(cluster, lambda: _unrest(cluster))
+        say("checking")
+        records = read_records(cluster)
+        report.violations += [Violation("answered", what) for what in load.unanswered]
+        report.violations += [Violation("rest", what) for what in left]
+        report.violations += check(records, load.accepted) + _audit(admin)
+        for promise in load.accepted.values():
+            if promise.work.seconds is None and not promise.ending:
+                admin.cancel(str(promise.id))
+        _rest(cluster, lambda: _unrest(cluster) + _lasting(cluster))
+        report.violations += check_empty(read_records(cluster)) + _audit(admin)
+        report.faults = Counter(fault.kind.value for fault in plan)
+        report.accepted, report.tasks, report.terms = len(load.accepted), len(records.tasks), len(watch.terms)
+        report.takeovers = list(faults.takeovers())
+        if logs is not None:
+            logs.mkdir(parents=True, exist_ok=True)
+            for name, part in cluster.parts.items():
+                (logs / f"{name}.txt").write_text(part.log)
+        report.troubles, report.refused, report.ended = load.troubles, load.refused, cluster.ended
+    return report
+
+
+@dataclass
+class Struck:
+    """A fault of the leader: who it was, and when."""
+
+    victim: str
+    at: datetime
+
+
+class Faults:
+    """Carries out a plan."""
+
+    def __init__(self, cluster: Cluster, watch: Watch, say: Say) -> None:
+        self._cluster = cluster
+        self._watch = watch
+        self._say = say
+        self._struck: list[Struck] = []
+
+    def inject(self, plan: Sequence[Fault], seconds: float) -> None:
+        """Each fault at its time, and put right at its time."""
+        began = time.monotonic()
+        coming = deque(fault for fault in plan if fault.kind not in (FaultKind.FILL, FaultKind.DRAIN))
+        lasting: list[tuple[float, Callable[[], None]]] = []
+        while (now := time.monotonic() - began) < seconds:
+            while coming and coming[0].at <= now:
+                fault = coming.popleft()
+                target = self._find(fault)
+                self._say(f"{now:6.1f} {fault.kind} {target} for {fault.seconds:.1f} s")
+                lasting.append((now + fault.seconds, self._begin(fault.kind, target)))
+            over = [end for until, end in lasting if until <= now]
+            lasting = [each for each in lasting if each[0] > now]
+            for end in over:
+                end()
+            self._cluster.keep()
+            time.sleep(_TICK_SECONDS)
+
+    def takeovers(self) -> Iterator[float]:
+        """For each fault of a leader that cost it its office: how long until another had taken it."""
+        for number, struck in enumerate(self._struck):
+            following = self._struck[number + 1].at if number + 1 < len(self._struck) else None
+            term = next((term for term in self._watch.terms if term.taken_at > struck.at), None)
+            if term is not None and term.holder != struck.victim and (following is None or term.taken_at < following):
+                yield (term.taken_at - struck.at).total_seconds()
+
+    def _find(self, fault: Fault) -> str:
+        """The leader by its name."""
+        leader = self._watch.leader or "scheduler-1"
+        who, sign, what = fault.target.partition(">")
+        found = leader if who == LEADER else who
+        if found == leader:
+            self._struck.append(Struck(leader, datetime.now(UTC)))
+        return f"{found}{sign}{what}"
+
+    def _begin(self, kind: FaultKind, target: str) -> Callable[[], None]:
+        """What puts it right again."""
+        cluster = self._cluster
+        match kind:
+            case FaultKind.KILL:
+                cluster.kill(target)
+                return lambda: cluster.start(target)
+            case FaultKind.PAUSE:
+                cluster.pause(target)
+                return lambda: cluster.resume(target)
+            case FaultKind.RESTART:
+                cluster.restart(target)
+                return lambda: None
+            case FaultKind.CUT:
+                cluster.links[target].cut()
+                return cluster.links[target].heal
+            case FaultKind.HOLD:
+                cluster.links[target].hold()
+                return cluster.links[target].heal
+            case _:
+                raise AssertionError(f"{kind} is a request, which the load makes")
+
+
+def _clients(cluster: Cluster) -> dict[str, Client]:
+    """One for each who asks."""
+    admin = cluster.client()
+    admin.create_user(UserRequest(username=BOUNDED, password=PASSWORD))
+    admin.change_quota("user", BOUNDED, QuotaChange(limits={"sessions": BOUNDED_SESSIONS}))
+    return {"admin": admin, BOUNDED: cluster.client(BOUNDED)}
+
+
+def _rest(cluster: Cluster, left: Callable[[], list[str]]) -> list[str]:
+    """Wait until nothing is left to do; what still is after a long time."""
+    deadline = time.monotonic() + _REST_SECONDS
+    quiet = 0
+    found: list[str] = []
+    while quiet < _LOOKS and time.monotonic() < deadline:
+        cluster.keep()
+        found = left()
+        quiet = 0 if found else quiet + 1
+        time.sleep(_LOOK_SECONDS)
+    return found
+
+
+def _unrest(cluster: Cluster) -> list[str]:
+    return _ask(cluster, _UNREST)
+
+
+def _lasting(cluster: Cluster) -> list[str]:
+    return _ask(cluster, "SELECT 'workload ' || name FROM workloads WHERE ended_at IS NULL")
+
+
+def _ask(cluster: Cluster, question: str) -> list[str]:
+    async def ask() -> list[str]:
+        connection = await asyncpg.connect(cluster.database_url.replace("+asyncpg", ""))
+        try:
+            return [row[0] for row in await connection.fetch(question)]
+        finally:
+            await connection.close()
+
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        try:
+            return runner.run(ask())
+        except (OSError, asyncpg.PostgresError) as error:
+            return [f"the database does not answer: {error}"]
+
+
+def _audit(client: Client) -> list[Violation]:
+    """I2, I5, I12: ledger, counters of nodes and tenants, and readable copies agree."""
+    return [
+        Violation("audit", f"{each.subject}: {each.expected}, not {each.found}") for each in client.audit().findings
+    ]
