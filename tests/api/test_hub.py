@@ -2,7 +2,7 @@
 it changes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from uuid import UUID, uuid4
 
@@ -16,10 +16,11 @@ from mooring.clock import now
 from mooring.coordination.signals import Signal
 from mooring.model.heartbeats import Pace
 from mooring.model.pools import HealthProgram, PoolPolicy
-from mooring.store import pools
+from mooring.store import pools, quarantine
+from mooring.store.ids import new_id
 from mooring.store.tables import nodes as node_rows
 from mooring.wire import agent as wire
-from mooring.wire.agent import Desired, Facts, FromServer, Heartbeat, Hello, Welcome
+from mooring.wire.agent import Desired, Facts, FromServer, Heartbeat, Hello, LivingTask, Strays, Welcome
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
 
@@ -31,23 +32,34 @@ FACTS = Facts(
 class Connected:
     """An agent's end of the stream."""
 
-    def __init__(self, harbour: Harbour, node_id: UUID) -> None:
+    def __init__(self, hub: AgentHub, harbour: Harbour, node_id: UUID) -> None:
+        self.hub = hub
         self.told: asyncio.Queue[FromServer] = asyncio.Queue()
         self.session = AgentSession(node_id, "n1", harbour.pool.id, "", self.told.put)
 
     async def hears(self) -> FromServer:
         return await asyncio.wait_for(self.told.get(), timeout=30)
 
+    async def orders(self) -> Desired:
+        """The next ones."""
+        while not isinstance(message := await self.hears(), Desired):
+            pass
+        return message
+
 
 @asynccontextmanager
 async def connected(
-    harbour: Harbour, *, protocol: int = wire.PROTOCOL, pace: Pace | None = None
+    harbour: Harbour,
+    *,
+    protocol: int = wire.PROTOCOL,
+    pace: Pace | None = None,
+    tasks: Sequence[LivingTask] = (),
 ) -> AsyncIterator[Connected]:
     signal = Signal()
     harbour.database.on_commit.append(signal.send)
     hub = AgentHub(harbour.database, signal, pace)
-    agent = Connected(harbour, await harbour.node("n1"))
-    await hub.enter(agent.session, Hello(protocol=protocol, facts=FACTS))
+    agent = Connected(hub, harbour, await harbour.node("n1"))
+    await hub.enter(agent.session, Hello(protocol=protocol, facts=FACTS, tasks=list(tasks)))
     loops = [asyncio.create_task(loop) for loop in (hub.follow(), hub.keep_informed(agent.session))]
     try:
         yield agent
@@ -101,7 +113,7 @@ async def test_no_heartbeat_spoils_those_that_are_written_with_it(harbour: Harbo
     hub, problems = AgentHub(harbour.database, Signal()), {"n1": "no\x00 \x1b[31mdisk\n", "n2": "no disk"}
     written = asyncio.Event()
     for name, problem in problems.items():
-        agent = Connected(harbour, await harbour.node(name))
+        agent = Connected(hub, harbour, await harbour.node(name))
         hub.beat(agent.session, Heartbeat(cpu_percent=1, memory_percent=2, disk_percent=3, problem=problem))
     await harbour.database.write(lambda c: c.execute(update(node_rows).values(credential_hash="")))
     harbour.database.on_commit.append(written.set)
@@ -112,6 +124,42 @@ async def test_no_heartbeat_spoils_those_that_are_written_with_it(harbour: Harbo
         "no [31mdisk",
         "no disk",
     ]
+
+
+@on_sqlite
+async def test_a_task_that_the_database_does_not_know_closes_its_node_and_is_ended_when_an_admin_says_so(
+    harbour: Harbour,
+):
+    async with connected(harbour) as agent:
+        await agent.orders()
+        stray = LivingTask(task_id=new_id(), workload_name="forgotten")
+        await agent.hub.strays(agent.session, Strays(tasks=[stray]))
+        node = await harbour.node_row(agent.session.node_id)
+        assert (node.schedulable, node.reason) == (False, quarantine.REASON)
+        await harbour.database.write(lambda c: quarantine.confirm(c, "ada", now=now()))
+        assert (await agent.orders()).end == [stray.task_id]
+        await agent.hub.strays(agent.session, Strays(tasks=[]))
+        assert (await agent.orders()).end == []
+
+
+@on_sqlite
+async def test_a_node_that_comes_with_unknown_tasks_is_closed_before_anything_new_can_come(harbour: Harbour):
+    stray = LivingTask(task_id=new_id(), workload_name="forgotten")
+    await harbour.submit("new")
+    async with connected(harbour, tasks=[stray]) as agent:
+        assert not (await harbour.node_row(agent.session.node_id)).schedulable
+        assert [decision.placements for decision in await harbour.propose()] == [()]
+
+
+@on_sqlite
+async def test_a_task_that_was_moved_elsewhere_is_ended_at_once(harbour: Harbour):
+    await harbour.node("elsewhere")
+    (task,) = await harbour.run(await harbour.submit("moved"))
+    async with connected(harbour, tasks=[LivingTask(task_id=task.id)]) as agent:
+        await agent.orders()
+        await agent.hub.strays(agent.session, Strays(tasks=[LivingTask(task_id=task.id)]))
+        assert (await agent.orders()).end == [task.id]
+        assert (await harbour.node_row(agent.session.node_id)).schedulable
 
 
 @on_sqlite
@@ -128,7 +176,7 @@ async def test_when_all_agents_come_at_once_a_few_at_a_time_come_in(harbour: Har
         return []
 
     monkeypatch.setattr(harbour.database, "write", write)
-    agents = [Connected(harbour, uuid4()) for _ in range(200)]
+    agents = [Connected(hub, harbour, uuid4()) for _ in range(200)]
     await asyncio.gather(*(hub.enter(agent.session, Hello(protocol=wire.PROTOCOL, facts=FACTS)) for agent in agents))
     assert most == 8
     assert all(agent.session.changed.is_set() for agent in agents)

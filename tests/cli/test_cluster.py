@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import json
 import shlex
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from mooring.cli.words import instant
 from mooring.wire import api
 from mooring.wire.pools import PoolChange
+from mooring.wire.quarantine import QuarantinedTask, QuarantineList
 from tests.cli.conftest import Mooring
 from tests.client.fake_server import NOW, FakeServer, node_view
 
@@ -257,3 +260,23 @@ def test_names_are_completed_by_the_server_and_silence_follows_when_it_is_away(
     monkeypatch.setenv("MOORING_SERVER", "http://127.0.0.1:9")
     away = mooring()
     assert (away.stdout.strip(), away.stderr) == ("", "")
+
+
+def test_tasks_in_quarantine_are_listed_and_ended_by_node_by_id_or_all(server: FakeServer, mooring: Mooring) -> None:
+    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    fields: dict[str, Any] = {"node": "edge", "seen_at": at, "ends_at": at, "workload_name": "web"}
+    waiting = QuarantinedTask(**fields, task_id=uuid4(), confirmed_by=None)
+    ending = QuarantinedTask(**fields, task_id=uuid4(), confirmed_by="ada")
+    server.quarantine = QuarantineList(tasks=[waiting, ending])
+    lines = mooring("quarantine").stdout.splitlines()
+    assert lines[1].split()[:3] == ["edge", str(waiting.task_id), "web"]
+    assert lines[2].endswith("now, by ada")
+    assert len(json.loads(mooring("quarantine", "-o", "json").stdout)["tasks"]) == 2
+    for words, body in (
+        (["edge"], {"node": "edge"}),
+        ([str(waiting.task_id)], {"task_id": str(waiting.task_id)}),
+        (["--all"], {"everything": True}),
+    ):
+        assert mooring("quarantine", "end", *words).stdout == "1 task will be ended\n"
+        assert server.last("POST", "/api/quarantine/end").body == body
+    assert mooring("quarantine", "end").exit_code == 2

@@ -20,7 +20,9 @@ from mooring.wire import accounting, api, sessions
 from mooring.wire.explanation import Explanation
 from mooring.wire.operations import LeaderView, LoopList, LoopView, PassView, ServerList, ServerView
 from mooring.wire.pools import PauseRequest, PoolChange, PoolList, PoolRequest, PoolView
+from mooring.wire.quarantine import QuarantineList
 from mooring.wire.quotas import QuotaView
+from mooring.wire.versions import CLIENT_HEADER
 
 Step = Callable[["FakeWorkload"], None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -42,6 +44,8 @@ class Seen:
     token: str | None
     key: str | None = None
     """The idempotency key."""
+    client: str | None = None
+    """What it says that it is."""
 
 
 @dataclass
@@ -109,6 +113,7 @@ class FakeServer:
         self.prepare: Callable[[FakeWorkload], None] = lambda workload: None
         self.report = api.AuditReport(clean=True, checked={"nodes": 1}, findings=[])
         self.quotas = QuotaView(quotas=[])
+        self.quarantine = QuarantineList(tasks=[])
         self.term = 4
         self.servers = [server_view("first", "leader")]
         self.loops: list[LoopView] = []
@@ -192,7 +197,11 @@ class FakeServer:
         token = header.removeprefix("Bearer ") or None
         body = await request.json() if request.can_read_body else None
         key = request.headers.get("Idempotency-Key")
-        self.seen.append(Seen(request.method, request.path, dict(request.query), body, token, key))
+        self.seen.append(
+            Seen(
+                request.method, request.path, dict(request.query), body, token, key, request.headers.get(CLIENT_HEADER)
+            )
+        )
         if self.drops and request.method == "POST":
             self.drops -= 1
             assert request.transport is not None
@@ -248,6 +257,8 @@ class FakeServer:
             web.patch("/api/nodes/{name}/taints", self._taints),
             web.post("/api/nodes/{name}/resume", self._resume),
             web.delete("/api/nodes/{name}", self._remove_node),
+            web.get("/api/quarantine", self._quarantine),
+            web.post("/api/quarantine/end", self._quarantine),
             web.get("/api/pools", self._pools),
             web.get("/api/usage", self._usage),
             web.get("/api/usage/workloads", self._records),
@@ -486,6 +497,9 @@ class FakeServer:
         forced = request.query.get("force") == "true" or not keep
         workload.become("CANCELLED" if forced else "TERMINATING", removed=not keep)
         return _json(api.WorkloadView(**workload.view.model_dump()), 202)
+
+    async def _quarantine(self, request: web.Request) -> web.Response:
+        return _json(self.quarantine)
 
     async def _nodes(self, request: web.Request) -> web.Response:
         return _json(api.NodeList(nodes=list(self.nodes.values())))

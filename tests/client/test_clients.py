@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from mooring import __version__
 from mooring.client import AsyncClient, Client, tenancy
 from mooring.client import operations as ops
 from mooring.client.answers import read_answer, read_error
@@ -27,7 +28,7 @@ from mooring.model.errors import (
     TooManyAttempts,
     Unavailable,
 )
-from mooring.wire import api
+from mooring.wire import api, versions
 from mooring.wire.sessions import SessionRequest
 from tests.client.fake_server import FakeServer, Refusal, failed, running, succeeded
 
@@ -164,6 +165,14 @@ async def test_the_server_itself_answers_without_a_login(server: FakeServer, kin
     ready = await anonymous.call("ready")
     assert not ready.ready
     assert ready.checks == {"database": "does not answer"}
+
+
+async def test_every_request_says_which_version_asks(server: FakeServer, both: Both) -> None:
+    server.add("one").log = b""
+    await both.call("nodes")
+    await both.logs("one")
+    said = {versions.read(seen.client) for seen in server.seen}
+    assert said == {versions.ClientVersion("mooring-python", __version__, versions.PROTOCOL)}
 
 
 async def test_metrics_come_as_text(both: Both) -> None:

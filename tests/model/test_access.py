@@ -68,6 +68,8 @@ TABLE = """
     SEE_POOL_ACCESS  opdf   -             -              -
     CHANGE_POOLS     opdf   -             -              -
     CHANGE_NODES     opdf   -             -              -
+    SEE_QUARANTINE   opdf   -             -              -
+    END_QUARANTINED  opdf   -             -              -
     SEE_POLICIES     opdf   -             -              -
     CHANGE_POLICIES  opdf   -             -              -
     SEE_ACTIONS      opdf   -             -              -

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from sqlalchemy import insert, inspect
+from sqlalchemy import insert, inspect, text
 
+from mooring import maintenance
 from mooring.clock import now
+from mooring.model.errors import Conflict
 from mooring.store import schema
 from mooring.store.engine import Database
 from mooring.store.ids import new_id
@@ -54,6 +56,22 @@ async def test_a_table_that_no_migration_knows_is_noticed(own_database: Database
         await connection.exec_driver_sql("ALTER TABLE holds ADD COLUMN surprise INTEGER")
     with pytest.raises(Exception, match="surprise"):
         await schema.check(own_database.engine)
+
+
+async def test_a_process_goes_on_when_a_newer_version_expands_the_tables_under_it(own_database: Database):
+    harbour = await Harbour.open(own_database)
+    await harbour.node("n1")
+    await harbour.run(await harbour.submit("before"))
+    async with own_database.engine.begin() as connection:
+        for table in ("nodes", "workloads", "tasks", "resource_allocations", "events", "status_history", "leadership"):
+            await connection.execute(text(f"ALTER TABLE {table} ADD COLUMN of_the_next_version INTEGER DEFAULT 0"))
+        await connection.execute(text("CREATE TABLE things_of_the_next_version (id INTEGER PRIMARY KEY)"))
+        await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    await harbour.run(await harbour.submit("after"))
+    assert await harbour.findings() == []
+    # Who starts now is told that it is the older one.
+    with pytest.raises(Conflict, match="newer Mooring"):
+        maintenance.refuse_unknown(await maintenance.state(own_database))
 
 
 async def test_tenants_are_charged_with_what_ran_before_the_upgrade(own_database: Database):

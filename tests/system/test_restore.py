@@ -94,20 +94,16 @@ def _postgresql(folder: Path, mooring: Cli, server: PostgresServer, url: str) ->
     address = url.replace("+asyncpg", "")
     assert binaries is not None
 
+    def run(program: str, *words: str) -> None:
+        subprocess.run([str(binaries / program), *words], check=True)
+
     def save() -> None:
-        dump = [
-            str(binaries / "pg_dump"),
-            "--format=custom",
-            "--exclude-table-data=leadership*",
-            f"--file={copy}",
-            address,
-        ]
-        subprocess.run(dump, check=True)
+        run("pg_dump", "--format=custom", "--exclude-table-data=leadership*", f"--file={copy}", address)
 
     def restore() -> None:
         server.drop_database(name)
         server.execute(f'CREATE DATABASE "{name}"')
-        subprocess.run([binaries / "pg_restore", f"--dbname={address}", copy], check=True)
+        run("pg_restore", f"--dbname={address}", copy)
         mooring.out("db", "restored", "--database", url)
 
     return Saved(

@@ -192,7 +192,8 @@ class Agent:
             except Exception:  # a full disk or a failing runtime must not end the agent
                 log.exception("reconciling failed")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), timeout=self._options.scan_seconds)
+                async with asyncio.timeout(self._options.scan_seconds):
+                    await self._wake.wait()
 
     async def _reconcile_once(self) -> None:
         await self._pass_on_acknowledged()
@@ -356,7 +357,8 @@ class Agent:
             while True:
                 pause = self._heartbeat_seconds * random.uniform(0.8, 1.0) if self._welcomed else None
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._beat_now.wait(), timeout=pause)
+                    async with asyncio.timeout(pause):
+                        await self._beat_now.wait()
                 self._beat_now.clear()
                 await self._beat(connection)
 
@@ -426,7 +428,8 @@ class Agent:
 
     async def _stopped_within(self, seconds: float) -> bool:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), timeout=seconds)
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
         return self._stopping.is_set()
 
 

@@ -13,6 +13,7 @@ import structlog
 from fastapi import APIRouter, Request, Response, WebSocket, WebSocketDisconnect
 
 from mooring.api.agent_session import AgentSession
+from mooring.api.compatibility import refused_agent
 from mooring.api.hub import AgentHub, devices_of
 from mooring.clock import now
 from mooring.model.devices import MOST_DEVICES
@@ -143,11 +144,9 @@ async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
     try:
         async with asyncio.timeout(_HELLO_SECONDS):
             hello = wire.decode_from_agent(await websocket.receive_text())
-        if not isinstance(hello, wire.Hello) or not wire.OLDEST_PROTOCOL <= hello.protocol <= wire.PROTOCOL:
-            message = (
-                f"this server speaks versions {wire.OLDEST_PROTOCOL} to {wire.PROTOCOL} of the agent protocol; "
-                "the agent must say hello in one of them"
-            )
+        if not isinstance(hello, wire.Hello):
+            raise InvalidInput("an agent says hello first")
+        if (message := refused_agent(hello)) is not None:
             await send(wire.Refused(code="protocol", message=message))
             await websocket.close(_POLICY_VIOLATION)
             return

@@ -33,6 +33,7 @@ from mooring.api import (
     workloads,
 )
 from mooring.api.boundary import Boundary
+from mooring.api.compatibility import check_client
 from mooring.api.services import Services
 from mooring.wire.fields import MAX_BATCH_BYTES
 
@@ -100,8 +101,10 @@ def create_app(services: Services, routers: Sequence[APIRouter] = EVERYTHING) ->
 
 
 def _admit(scope: Scope) -> None:
-    """Those who show no credential are counted by their address, before anything of theirs is read."""
-    if "authorization" not in Headers(scope=scope):
+    """Before anything is read: who is too old is told so, and who shows no credential is counted by its address."""
+    headers = Headers(scope=scope)
+    check_client(headers)
+    if "authorization" not in headers:
         client = scope.get("client")
         services: Services = scope["app"].state.services
         services.rates.address(client[0] if client else None)

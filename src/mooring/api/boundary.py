@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mooring.api.errors import error_answer, refusal
 from mooring.api.pressure import Pressure, Turn
-from mooring.model.errors import TooManyAttempts
+from mooring.model.errors import Outdated, TooManyAttempts
 from mooring.model.names import shown
 from mooring.store.engine import is_overtaken, is_temporary
 from mooring.store.ids import new_id
@@ -84,7 +84,7 @@ class Boundary:
                     turn = scope[TURN] = await self._pressure.turn(reserved=reserved)
                 await self._app(scope, _first(whole_body, receive), send_with_id)
             return
-        except TooManyAttempts as error:
+        except (Outdated, TooManyAttempts) as error:
             answer = refusal(error)
         except BodyTooLarge:
             message = f"a body may have at most {most_bytes} bytes"

@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from mooring.api.compatibility import of_a_newer_client
 from mooring.model.admission import AdmissionError
 from mooring.model.errors import (
     Conflict,
@@ -21,6 +22,7 @@ from mooring.model.errors import (
     NotAllowed,
     NotAuthenticated,
     NotFound,
+    Outdated,
     TooManyAttempts,
     Unavailable,
 )
@@ -35,6 +37,7 @@ _STATUS: Mapping[type[MooringError], int] = {
     EventsPurged: 410,
     AdmissionError: 412,
     InvalidInput: 422,
+    Outdated: 426,
     TooManyAttempts: 429,
     LeadershipLost: 503,
     Unavailable: 503,
@@ -105,20 +108,23 @@ async def _mooring_error(_request: Request, error: Exception) -> Response:
     return refusal(error)
 
 
-async def _validation_error(_request: Request, error: Exception) -> Response:
+async def _validation_error(request: Request, error: Exception) -> Response:
     """Names the fields, never their values: one of them may be a password."""
     assert isinstance(error, RequestValidationError)
     found = error.errors()
     if any(one["type"] == "json_invalid" for one in found):
         return error_answer(400, *_OWN_CODES[400])
-    return refusal(invalid([(_place(one["loc"]), sentence(one)) for one in found]))
+    refused = invalid([(_place(one["loc"]), sentence(one)) for one in found])
+    return refusal(
+        InvalidInput(refused.message + of_a_newer_client(request.headers), code=refused.code, details=refused.details)
+    )
 
 
-async def _http_error(_request: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     phrase = HTTPStatus(error.status_code).phrase
     code, message = _OWN_CODES.get(error.status_code, (phrase.lower().replace(" ", "-"), phrase))
-    return error_answer(error.status_code, code, message, headers=error.headers)
+    return error_answer(error.status_code, code, message + of_a_newer_client(request.headers), headers=error.headers)
 
 
 def _place(location: Sequence[int | str]) -> str:

@@ -19,6 +19,7 @@ from mooring.model.errors import (
     NotAllowed,
     NotAuthenticated,
     NotFound,
+    Outdated,
     TooManyAttempts,
     Unavailable,
 )
@@ -36,6 +37,7 @@ _BY_CODE: dict[str, type[MooringError]] = {
         EventsPurged,
         NotAuthenticated,
         NotAllowed,
+        Outdated,
         TooManyAttempts,
         Unavailable,
         LeadershipLost,
@@ -54,6 +56,7 @@ _BY_STATUS: dict[int, type[MooringError]] = {
     413: InvalidInput,
     415: InvalidInput,
     422: InvalidInput,
+    426: Outdated,
     429: TooManyAttempts,
     502: Unavailable,
     503: Unavailable,

@@ -19,6 +19,7 @@ from mooring.client.answers import read_answer, read_error, timed_out, unreachab
 from mooring.client.authentication import Authentication
 from mooring.client.connection import (
     CONNECT_SECONDS,
+    HEADERS,
     IDLE_SECONDS,
     MAX_CONNECTIONS,
     SOCKET_OPTIONS,
@@ -348,7 +349,7 @@ class AsyncClient:
                 keepalive_timeout=IDLE_SECONDS,
                 socket_factory=_probing_socket,
             )
-            self._session = aiohttp.ClientSession(connector=connector, proxy=proxy_for(self.server))
+            self._session = aiohttp.ClientSession(connector=connector, headers=HEADERS, proxy=proxy_for(self.server))
         return self._session
 
     def _url(self, path: str) -> URL:

@@ -5,6 +5,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable
 
+from mooring import __version__
+from mooring.wire.versions import CLIENT_HEADER, PROTOCOL, ClientVersion
+
+HEADERS = {CLIENT_HEADER: str(ClientVersion("mooring-python", __version__, PROTOCOL))}
+"""By which a server knows whether it works with this version."""
 TIMEOUT_SECONDS = 30.0
 CONNECT_SECONDS = 5.0
 # Below the server's own limit for idle connections, so that it does not close one just as it is used.

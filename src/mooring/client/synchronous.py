@@ -19,6 +19,7 @@ from mooring.client.answers import read_answer, read_error, timed_out, unreachab
 from mooring.client.authentication import Authentication
 from mooring.client.connection import (
     CONNECT_SECONDS,
+    HEADERS,
     IDLE_SECONDS,
     MAX_CONNECTIONS,
     SOCKET_OPTIONS,
@@ -76,6 +77,7 @@ class Client:
                 socket_options=SOCKET_OPTIONS,
             ),
             base_url=self.server,
+            headers=HEADERS,
             trust_env=False,
         )
 

@@ -66,3 +66,9 @@ class LeadershipLost(MooringError):
     """Another scheduler holds a newer term; nothing of the transaction was written."""
 
     code = "leadership-lost"
+
+
+class Outdated(MooringError):
+    """Who asks is of a version that this one does not work with any more."""
+
+    code = "client-too-old"
