@@ -40,6 +40,8 @@ _SHARED = {
     "MOORING_ADMIN_PASSWORD": PASSWORD,
     "MOORING_SIGNING_KEY": "one key that all of the servers share",
     "MOORING_NODE_TIMEOUT_SECONDS": "6",
+    "MOORING_HEARTBEAT_SECONDS": "1",
+    "MOORING_HEARTBEAT_GRACE_SECONDS": "1",
     "LEADER_LEASE_TTL": f"{LEASE_SECONDS:g}",
     "RECONCILE_INTERVAL": "5",
 }
@@ -289,8 +291,7 @@ def _add_agents(cluster: Cluster) -> None:
         for name in named("agent", AGENTS):
             url = f"http://127.0.0.1:{cluster.links[f'{name}>api'].ports[0]}"
             token = client.create_join_token(JoinTokenRequest(name=name)).token
-            flags = ("--heartbeat-seconds", "1")
-            cluster.add(name, NodeAgent(cluster.folder / name, flags, server=url, name=name, token=token))
+            cluster.add(name, NodeAgent(cluster.folder / name, server=url, name=name, token=token))
         eventually(lambda: [node.status for node in client.nodes().nodes] == ["READY"] * AGENTS)
     for name in named("agent", AGENTS):
         agent = cluster.parts[name]
