@@ -88,7 +88,7 @@ async def submit(database: Database, principal: Principal, pool_id: UUID, number
     new = [
         workloads.NewWorkload(
             id=new_id(),
-            name=f"job-{index}",
+            name=f"job-{new_id().hex}",
             kind=Kind.SESSION,
             type="batch",
             principal=principal,
@@ -105,7 +105,7 @@ async def submit(database: Database, principal: Principal, pool_id: UUID, number
             on_insufficient=OnInsufficient.WAIT,
             task_ids=(new_id(),),
         )
-        for index in range(number)
+        for _ in range(number)
     ]
     await in_batches(new, lambda part: database.write(lambda c: workloads.submit(c, part, now())))
 

@@ -35,6 +35,7 @@ from tests.system.servers import PASSWORD, Server
 
 NODES = 5000
 TASKS = 100_000
+LOADED_AT_ONCE = 10_000
 DURABLE = ("fsync=on", "synchronous_commit=on", "full_page_writes=on", "shared_buffers=1GB", "max_wal_size=4GB")
 SHORT_SECONDS, DEFAULT_SECONDS = 5, 15
 ROUNDS = {SHORT_SECONDS: 5, DEFAULT_SECONDS: 3}
@@ -99,10 +100,11 @@ async def _load(url: str) -> None:
         await schema.upgrade(database.engine)
         principal, pool, term = await population.seed(database, password_hash=await Passwords().hash(PASSWORD))
         placed_on = await population.add_nodes(database, pool.id, NODES)
-        await population.submit(database, principal, pool.id, TASKS, population.REQUEST)
-        decisions = await population.decide(database, placed_on)
-        await population.bind(database, decisions, term, pool)
-        await population.move(database, decisions, TaskStatus.RUNNING)
+        for _ in range(TASKS // LOADED_AT_ONCE):
+            await population.submit(database, principal, pool.id, LOADED_AT_ONCE, population.REQUEST)
+            decisions = await population.decide(database, placed_on)
+            await population.bind(database, decisions, term, pool)
+            await population.move(database, decisions, TaskStatus.RUNNING)
         await population.check(database)
     finally:
         await database.close()

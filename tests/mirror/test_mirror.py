@@ -86,6 +86,22 @@ async def test_every_kind_of_change_reaches_the_mirror(harbour: Harbour, mirror:
 
 
 @on_sqlite
+async def test_a_view_that_is_read_in_many_parts_is_whole(harbour: Harbour, monkeypatch: pytest.MonkeyPatch):
+    for name in ("n1", "n2", "n3"):
+        await harbour.node(name, cpu=2)
+    await harbour.submit("web", replicas=3, max_per_node=1)
+    await harbour.place()
+    for name in ("one", "two", "three"):
+        await harbour.submit(name)
+    whole = Mirror(harbour.database)
+    await whole.load()
+    monkeypatch.setattr(mirror_module, "_NODES_AT_ONCE", 1)
+    monkeypatch.setattr(mirror_module, "_WORKLOADS_AT_ONCE", 1)
+    assert (whole.cluster.tasks.sum(), len(whole.queue)) == (3, 3)
+    assert await differences(whole, harbour.database) == []
+
+
+@on_sqlite
 async def test_following_nothing_says_so(harbour: Harbour, mirror: Mirror):
     assert await mirror.follow() is False
     await harbour.submit("w")

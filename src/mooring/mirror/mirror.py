@@ -38,6 +38,7 @@ _LOAD_SECONDS = 5.0
 _TYPICAL_SECONDS = 600.0
 _CONSTRAINTS_KEPT = 100_000
 _NODES_AT_ONCE = 250
+_WORKLOADS_AT_ONCE = 1000
 """Read in one go: meanwhile nothing else of the process is done, not even the renewal of its lease."""
 _STAYS = frozenset({TaskStatus.PREPARING, TaskStatus.RUNNING})
 """A task that comes to one of these is where it was, and occupies what it did."""
@@ -92,7 +93,8 @@ class Mirror:
             await self._read_nodes(connection, await nodes.all_ids(connection))
             await self._read_typical(connection)
             await self._read_guarantees(connection)
-            self.queue = {workload.id: workload for workload in await workloads.waiting(connection)}
+            for part in chunks(await workloads.waiting_ids(connection), _WORKLOADS_AT_ONCE):
+                self.queue |= {workload.id: workload for workload in await workloads.waiting(connection, part)}
             self._news = None
             self.tenancy = Tenancy()
             await self.tenancy.load(connection, self.queue.values(), now())

@@ -264,6 +264,12 @@ def _terms_row(terms: Terms) -> dict[str, Any]:
     }
 
 
+async def waiting_ids(connection: AsyncConnection) -> list[UUID]:
+    """Of all workloads with tasks that need a node, those that came first before the others."""
+    pending = select(tasks.c.workload_id).where(tasks.c.status == TaskStatus.PENDING, tasks.c.current)
+    return list((await connection.execute(pending.distinct().order_by(tasks.c.workload_id))).scalars())
+
+
 async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Workload]:
     """Workloads with tasks that need a node, as placement sees them; all of them, or those of the given ids."""
     own = tasks.c
