@@ -367,6 +367,7 @@ def _check(settings: Settings) -> None:
 
 async def _ready_schema(database: Database) -> None:
     """Made at the first start; one's own file is upgraded, tables that servers share only when an admin says so."""
+    await database.open()
     found = await maintenance.state(database)
     maintenance.refuse_unknown(found)
     if database.dialect == "postgresql" and found.found is not None and not found.current:

@@ -43,6 +43,15 @@ def test_a_server_that_would_not_do_what_was_meant_does_not_start(
     assert not (server.data / "mooring.db").exists()
 
 
+def test_a_server_whose_database_is_not_there_says_so_and_ends(servers: Servers) -> None:
+    server = servers.prepare("--database", "postgresql://nobody:secret@127.0.0.1:1/none")
+    server.launch()
+    assert server.exit_code() == 5
+    assert "cannot open the database" in server.log
+    assert "127.0.0.1:1" in server.log
+    assert "secret" not in server.log
+
+
 def test_over_tls_everything_works_and_only_for_those_who_trust_the_certificate(servers: Servers) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("making a certificate needs openssl")

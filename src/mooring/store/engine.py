@@ -119,6 +119,15 @@ class Database:
             committed()
         return result
 
+    async def open(self) -> None:
+        """Unavailable, with what stood in the way, if it cannot be opened."""
+        try:
+            async with self.read():
+                pass
+        except (DBAPIError, OSError) as error:
+            shown = self.url.render_as_string(hide_password=True)
+            raise Unavailable(f"cannot open the database {shown}: {getattr(error, 'orig', error)}") from error
+
     async def reach(self) -> None:
         """Return if the database answers, be it with a refusal.
 
@@ -189,12 +198,7 @@ async def opened(url: str) -> AsyncIterator[Database]:
     """A database for one purpose, closed afterwards; Unavailable if it cannot be opened."""
     database = Database(url)
     try:
-        try:
-            async with database.read():
-                pass
-        except (DBAPIError, OSError) as error:
-            shown = database.url.render_as_string(hide_password=True)
-            raise Unavailable(f"cannot open the database {shown}: {getattr(error, 'orig', error)}") from error
+        await database.open()
         yield database
     finally:
         await database.close()
