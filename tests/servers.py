@@ -19,11 +19,11 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, TypedDict, TypeVar
+from typing import Any, NoReturn, TypedDict, TypeVar
 
 import asyncpg
 import pytest
@@ -83,19 +83,25 @@ class PostgresServer:
 
     def execute(self, statement: str) -> None:
         """Run one statement as the administrator, outside any transaction."""
+        self._ask("postgres", lambda connection: connection.execute(statement))
 
-        async def run() -> None:
+    def value(self, url: str, question: str) -> Any:
+        """The one value that a statement answers in the database of this URL."""
+        return self._ask(url.rpartition("/")[2], lambda connection: connection.fetchval(question))
+
+    def _ask(self, database: str, question: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+        async def run() -> Any:
             connection = await asyncpg.connect(
-                host="127.0.0.1", port=self.port, user=self.user, database="postgres", ssl=False
+                host="127.0.0.1", port=self.port, user=self.user, database=database, ssl=False
             )
             try:
-                await connection.execute(statement)
+                return await question(connection)
             finally:
                 await connection.close()
 
         # A loop of its own, which leaves the one that pytest-asyncio keeps for the test alone.
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            runner.run(run())
+            return runner.run(run())
 
 
 @dataclass
@@ -133,8 +139,11 @@ def running_postgres(options: Sequence[str] = ()) -> Iterator[PostgresServer]:
 
 
 @contextmanager
-def running_etcd(*options: str, also: str | None = None) -> Iterator[EtcdServer]:
-    """A single etcd member with a data folder of its own; `options` are further flags, `also` a further URL."""
+def running_etcd(*options: str, also: str | None = None, port: int | None = None) -> Iterator[EtcdServer]:
+    """A single etcd member with a new data folder of its own, on a free port unless one is given.
+
+    `options` are further flags, `also` is a further URL.
+    """
     binary = needed_etcd()
     with private_folder("mooring-etcd-") as folder:
 
@@ -153,7 +162,7 @@ def running_etcd(*options: str, also: str | None = None) -> Iterator[EtcdServer]
             with urllib.request.urlopen(f"{server.endpoint}/health", timeout=2) as answer:
                 return b'"true"' in answer.read()
 
-        with running(EtcdServer, command, ready, folder / "log", stop_signal=signal.SIGTERM) as server:
+        with running(EtcdServer, command, ready, folder / "log", stop_signal=signal.SIGTERM, port=port) as server:
             yield server
 
 
@@ -213,13 +222,14 @@ def running(
     ready: Callable[[Server], bool],
     log: Path,
     stop_signal: signal.Signals,
+    port: int | None = None,
 ) -> Iterator[Server]:
-    """Start a server on a free port, wait until it answers, and stop it at the end."""
+    """Start a server on this or a free port, wait until it answers, and stop it at the end."""
     for _ in range(START_ATTEMPTS):  # another process may take the port first
-        port = free_port()
+        chosen = port or free_port()
         with log.open("ab") as output:
             process = subprocess.Popen(
-                command(port),
+                command(chosen),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -227,7 +237,7 @@ def running(
                 preexec_fn=end_with_parent,
                 **unprivileged(),
             )
-        server = kind(process, port)
+        server = kind(process, chosen)
         try:
             if answers(server, ready):
                 yield server

@@ -96,6 +96,40 @@ async def test_a_backup_is_the_database_of_one_moment(tmp_path: Path, harbour_ur
         maintenance.back_up(f"sqlite+aiosqlite:///{tmp_path / 'none.db'}", tmp_path / "other.db")
 
 
+async def test_a_backup_comes_back_and_what_was_there_meanwhile_is_kept(tmp_path: Path, harbour_url: str):
+    saved = tmp_path / "saved.db"
+    maintenance.back_up(harbour_url, saved)
+    assert saved.stat().st_mode & 0o777 == 0o600
+    database = Database(harbour_url)
+    await (await Harbour.open(database)).submit("later", cpu="1")
+    later = await copying.count(database)
+    await database.close()
+    aside = await maintenance.restore(harbour_url, tmp_path, saved)
+    assert aside is not None
+    for file, workloads in ((tmp_path / "source.db", 2), (saved, 2), (aside, later["workloads"])):
+        opened = Database(f"sqlite+aiosqlite:///{file}")
+        assert (await copying.count(opened))["workloads"] == workloads
+        await opened.close()
+
+
+async def test_nothing_is_restored_under_a_server_or_from_what_is_no_backup(tmp_path: Path, harbour_url: str):
+    saved, wrong, foreign = tmp_path / "saved.db", tmp_path / "wrong.db", tmp_path / "foreign.db"
+    maintenance.back_up(harbour_url, saved)
+    wrong.write_text("this is no database at all, " * 100)
+    foreign.touch()
+    before = (tmp_path / "source.db").read_bytes()
+    with pytest.raises(InvalidInput, match="not a database"):
+        await maintenance.restore(harbour_url, tmp_path, wrong)
+    with pytest.raises(InvalidInput, match="no database of Mooring"):
+        await maintenance.restore(harbour_url, tmp_path, foreign)
+    with maintenance.only_server(tmp_path), pytest.raises(Conflict, match="another server runs"):
+        await maintenance.restore(harbour_url, tmp_path, saved)
+    with pytest.raises(InvalidInput, match="pg_restore"):
+        await maintenance.restore("postgresql://me@127.0.0.1/mooring", tmp_path, saved)
+    assert (tmp_path / "source.db").read_bytes() == before
+    assert not (tmp_path / "source.db.restoring").exists()
+
+
 async def test_a_database_that_cannot_be_opened_is_named_without_its_password(tmp_path: Path):
     with pytest.raises(Unavailable, match="cannot open the database") as refused:
         await maintenance.check("postgresql://me:secret@127.0.0.1:1/mooring")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mooring.model.errors import Conflict, InvalidInput
-from mooring.store import copying, ledger, schema
-from mooring.store.engine import Database, opened
+from mooring.clock import now
+from mooring.model.errors import Conflict, InvalidInput, MooringError
+from mooring.store import copying, leadership, ledger, nodes, schema
+from mooring.store.engine import Connection, Database, opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +83,68 @@ async def copy(source_url: str, target_url: str) -> dict[str, int]:
 
 
 def back_up(url: str, to: Path) -> None:
+    copying.back_up(_file(url, "a PostgreSQL is backed up with its own pg_dump"), to)
+
+
+async def restore(url: str, data: Path, copy: Path) -> Path | None:
+    """Put a backup in the place of the database of this data folder; where what was there is kept, if anything was."""
+    file = _file(url, "a PostgreSQL is restored with its own pg_restore")
+    with only_server(data):
+        at = now()
+        incoming = file.with_name(f"{file.name}.restoring")
+        incoming.unlink(missing_ok=True)
+        copying.back_up(copy, incoming)
+        try:
+            incoming_url = f"sqlite+aiosqlite:///{incoming}"
+            if (await check(incoming_url)).found is None:
+                raise InvalidInput(f"{copy} is no database of Mooring", code="no-database")
+            await upgrade(incoming_url)
+            await restored(incoming_url)
+        except MooringError:
+            incoming.unlink()
+            raise
+        aside = file.with_name(f"{file.name}.before-{at:%Y%m%dT%H%M%SZ}")
+        copying.put_in_place(incoming, file, aside)
+        return aside if aside.exists() else None
+
+
+async def restored(url: str) -> None:
+    """A backup was put in the place of this database: nobody who led before leads, and no node is believed to be there.
+
+    What such a node runs that the database does not know is told by its agent, before anything new comes to it.
+    """
+    async with opened(url) as database:
+        found = await state(database)
+        if not found.current:
+            raise Conflict(
+                f"the database has the schema {found.found}, not {found.wanted}: run `mooring db upgrade` first",
+                code="schema-outdated",
+            )
+
+        async def work(connection: Connection) -> None:
+            await leadership.depose(connection)
+            await nodes.unsee(connection, "not heard of since the database was restored", now())
+
+        await database.write(work)
+
+
+@contextmanager
+def only_server(data: Path) -> Iterator[None]:
+    """One server per data folder, and none while its database is replaced: two would both be sure to lead."""
+    with (data / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Conflict(
+                f"another server runs on the data folder {data}; stop it, or choose another with --data",
+                code="already-running",
+            ) from None
+        yield
+
+
+def _file(url: str, otherwise: str) -> Path:
     database = Database(url)
     if database.dialect != "sqlite":
-        raise InvalidInput("a PostgreSQL is backed up with its own pg_dump", code="not-sqlite")
+        raise InvalidInput(otherwise, code="not-sqlite")
     assert database.url.database is not None
-    copying.back_up(Path(database.url.database), to)
+    return Path(database.url.database)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -28,10 +27,11 @@ from mooring.agent.facts import node_name
 from mooring.agent.options import Options
 from mooring.api import agents as agent_routes
 from mooring.api import bootstrap, signing
-from mooring.api.app import create_app
+from mooring.api.app import EVERYTHING, OPERATIONS, create_app
 from mooring.api.feed import EventFeed
 from mooring.api.hub import AgentHub
 from mooring.api.passwords import Passwords
+from mooring.api.pressure import Pressure
 from mooring.api.rates import RateLimits, Rates
 from mooring.api.services import DeploymentLimits, Services
 from mooring.api.tokens import Tokens
@@ -45,6 +45,7 @@ from mooring.coordination.etcd.client import EtcdClient, Login, Tls, endpoints
 from mooring.coordination.etcd.election import EtcdElection
 from mooring.coordination.etcd.signals import Announcer
 from mooring.coordination.lease import LeaseElection
+from mooring.coordination.presence import attend
 from mooring.coordination.signals import Signal
 from mooring.intake.auditing import Auditor
 from mooring.intake.intake import Intake
@@ -53,7 +54,9 @@ from mooring.intake.pools import PoolAdmin
 from mooring.intake.questions import Questions
 from mooring.intake.quotas import QuotaAdmin
 from mooring.model.errors import Conflict, InvalidInput
+from mooring.model.heartbeats import Pace
 from mooring.model.nodes import REGIONS
+from mooring.model.suspicion import Suspicion
 from mooring.model.tenants import Principal
 from mooring.settings import Settings
 from mooring.store import join_tokens, nodes, pools, schema, slot_types, tenants, users
@@ -61,7 +64,8 @@ from mooring.store.engine import Connection, Database
 
 _log = structlog.get_logger(__name__)
 DEFAULT_POOL = "default"
-_GRACEFUL_SECONDS = 3
+_GRACEFUL_SECONDS = 10
+_CANCELLED_SECONDS = 5.0
 _JOIN_TOKEN_LIFE = timedelta(minutes=10)
 
 
@@ -70,7 +74,7 @@ def up(settings: Settings) -> None:
     logs.configure(form=settings.log_format, level=settings.log_level)
     _check(settings)
     _make_data_folder(settings.data)
-    with _only_server(settings), _listening(settings) as listener:
+    with maintenance.only_server(settings.data), _listening(settings) as listener:
         uvloop.run(_run(settings, listener))
 
 
@@ -99,6 +103,7 @@ async def _run(settings: Settings, listener: socket.socket) -> None:
         name=name,
     )
     try:
+        await database.check_open()
         server = await _Server.build(settings, database, listener, name)
         await server.run()
     finally:
@@ -111,6 +116,7 @@ class _State:
 
     database: Database
     leader: Leader | None
+    stopping: bool = False
 
     @property
     def role(self) -> str:
@@ -135,6 +141,8 @@ class _State:
                 await pools.all_pools(connection)
         except Exception as error:
             checks["database"] = f"does not answer: {type(error).__name__}"
+        if self.stopping:
+            checks["server"] = "stopping"
         if self.leader is not None:
             checks["leadership"] = self.leader.standing
             for loop in self.leader.loops:
@@ -150,10 +158,12 @@ class _Server:
     def __init__(self, settings: Settings, database: Database, url: str, name: str) -> None:
         self.settings = settings
         self.database = database
+        self.name = name
         self.url = url
         self.signal = Signal()
         database.on_commit.append(self.signal.send)
-        self.hub = AgentHub(database, self.signal)
+        pace = _pace(settings)
+        self.hub = AgentHub(database, self.signal, pace, timedelta(seconds=settings.quarantine_seconds))
         self.feed = EventFeed(database, self.signal)
         self.announcer: Announcer | None = None
         self._etcd: EtcdClient | None = None
@@ -162,14 +172,19 @@ class _Server:
             self.announcer = Announcer(self._etcd, name)
             database.on_commit.append(self.announcer.announce)
         self.leader: Leader | None = None
-        if settings.role == "all":
+        if settings.role != "api":
             self.leader = Leader(
                 database,
                 self.signal,
                 name,
                 _election(settings, database, name),
                 reconcile_interval=settings.reconcile_interval,
-                node_timeout_seconds=settings.node_timeout_seconds,
+                pace=pace,
+                suspicion=Suspicion(
+                    settings.node_failures,
+                    timedelta(seconds=settings.node_failure_window_seconds),
+                    timedelta(seconds=settings.fast_end_seconds),
+                ),
                 retention=Retention(
                     events=timedelta(hours=settings.event_retention_hours),
                     submissions=timedelta(hours=settings.idempotency_retention_hours),
@@ -181,6 +196,7 @@ class _Server:
                 accounting_interval_seconds=settings.accounting_interval_seconds,
                 audit_interval_seconds=settings.audit_interval_seconds,
             )
+        self.state = _State(database, self.leader)
         self.agent: Agent | None = None
         self.uvicorn: uvicorn.Server | None = None
         self.listener: socket.socket | None = None
@@ -216,18 +232,22 @@ class _Server:
             logs=server.hub,
             changes=server.signal,
             feed=server.feed,
-            state=_State(database, server.leader),
+            state=server.state,
+            leader=server.leader,
             auditor=Auditor(database),
             tokens=Tokens(keys, lifetime_seconds=settings.token_seconds),
             metrics_text=metrics.text,
             version=version("mooring"),
-            public_url=server.url,
+            public_url=settings.public_url or server.url,
             limits=_limits(settings),
             passwords=passwords,
             rates=Rates(_rates(settings)),
+            pressure=Pressure(settings.requests_at_once),
         )
-        app = create_app(services)
-        app.include_router(agent_routes.router(database, server.hub))
+        app = create_app(
+            services,
+            OPERATIONS if settings.role == "scheduler" else (*EVERYTHING, agent_routes.router(database, server.hub)),
+        )
         server.uvicorn = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -254,7 +274,9 @@ class _Server:
             loop.add_signal_handler(number, stop.set)
         # uvicorn would take the signals for itself, and they are for the whole process.
         serving = asyncio.create_task(self.uvicorn._serve([self.listener]))
-        background = [asyncio.create_task(self.hub.follow()), asyncio.create_task(self.hub.write_heartbeats())]
+        background = [asyncio.create_task(self._attend())]
+        if self.settings.role != "scheduler":
+            background += [asyncio.create_task(self.hub.follow()), asyncio.create_task(self.hub.write_heartbeats())]
         if self._etcd is not None and self.announcer is not None:
             background.append(asyncio.create_task(etcd_signals.listen(self._etcd, self.signal)))
             background.append(asyncio.create_task(self.announcer.run()))
@@ -265,19 +287,31 @@ class _Server:
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         _log.info("Shutting down")
+        self.state.stopping = True
         self.feed.close()
         if self.agent is not None and working is not None:
             self.agent.stop(terminate=self.settings.on_stop == "stop")
             await working
         for task in (leading, *background):
             if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+                await _end(task)
         self.uvicorn.should_exit = True
         stopping.cancel()
         await serving
         _log.info("Graceful shutdown complete")
+
+    async def _attend(self) -> None:
+        role, url = self.settings.role, self.settings.public_url or _url_for_others(self.settings, self.url)
+        await attend(self.database, self.name, role=role, url=url, version=version("mooring"))
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    """Cancel until it has ended: an error at the very moment of a cancellation may have covered it."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=_CANCELLED_SECONDS)
+    if not task.cancelled():
+        task.result()
 
 
 async def _supervise_agent(agent: Agent) -> None:
@@ -329,12 +363,11 @@ async def _local_agent(database: Database, settings: Settings, url: str, admin: 
         )
 
     return Agent(
-        url,
+        [url],
         root,
         name,
         join_token=await database.write(work),
         options=Options(
-            heartbeat_seconds=settings.heartbeat_seconds,
             trust_tenants=settings.trust_tenants,
             ca_file=settings.tls_cert,
         ),
@@ -367,7 +400,6 @@ def _check(settings: Settings) -> None:
 
 async def _ready_schema(database: Database) -> None:
     """Made at the first start; one's own file is upgraded, tables that servers share only when an admin says so."""
-    await database.open()
     found = await maintenance.state(database)
     maintenance.refuse_unknown(found)
     if database.dialect == "postgresql" and found.found is not None and not found.current:
@@ -415,6 +447,15 @@ def _limits(settings: Settings) -> DeploymentLimits:
     )
 
 
+def _pace(settings: Settings) -> Pace:
+    return Pace(
+        least_seconds=settings.heartbeat_seconds,
+        most_per_second=settings.heartbeat_rate,
+        grace_seconds=settings.heartbeat_grace_seconds,
+        timeout_seconds=settings.node_timeout_seconds,
+    )
+
+
 def _rates(settings: Settings) -> RateLimits:
     return RateLimits(
         requests=settings.request_rate,
@@ -436,20 +477,6 @@ def _make_data_folder(data: Path) -> None:
         raise InvalidInput(
             f"cannot use {data} as the data folder: {error.strerror}; choose another with --data", code="data-folder"
         ) from None
-
-
-@contextlib.contextmanager
-def _only_server(settings: Settings) -> Iterator[None]:
-    """One server per data folder: two on one SQLite file would both be sure to lead."""
-    with (settings.data / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Conflict(
-                f"another server runs on the data folder {settings.data}; stop it, or choose another with --data",
-                code="already-running",
-            ) from None
-        yield
 
 
 @contextlib.contextmanager
@@ -476,6 +503,14 @@ def _url(settings: Settings, listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"{scheme}://{f'[{reachable}]' if ':' in reachable else reachable}:{port}"
+
+
+def _url_for_others(settings: Settings, url: str) -> str:
+    """One that listens everywhere is reached by the name of its machine."""
+    if settings.host not in ("0.0.0.0", "::"):
+        return url
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{socket.gethostname()}:{rest.rpartition(':')[2]}"
 
 
 def _keep_password(settings: Settings, password: str | None) -> None:

@@ -56,7 +56,10 @@ class Settings(BaseModel):
     insecure: bool = Field(False, description="allow listening beyond loopback without TLS")
     tls_cert: Path | None = Field(None, description="certificate file (PEM)")
     tls_key: Path | None = Field(None, description="private key file (PEM)")
-    role: Literal["all", "api"] = Field("all", description="all: API, scheduler and agent; api: the API alone")
+    public_url: str | None = Field(None, description="where others reach this server; else where it listens")
+    role: Literal["all", "api", "scheduler"] = Field(
+        "all", description="all: API, scheduler and agent; api: the API alone; scheduler: leads or stands by"
+    )
 
     admin_password: SecretStr | None = Field(None, description="first password of the user admin")
     signing_key: SecretStr | None = Field(None, description="key that signs tokens; otherwise kept in the data folder")
@@ -68,8 +71,22 @@ class Settings(BaseModel):
     node_name: str | None = Field(None, description="name of this machine's node; its host name if not given")
     trust_tenants: bool = Field(False, description="an agent without root runs the processes of every tenant")
     on_stop: Literal["leave", "stop"] = Field("leave", description="running work when the server stops")
-    heartbeat_seconds: float = Field(5.0, gt=0, le=300, description="pause between two heartbeats of an agent")
-    node_timeout_seconds: float = Field(30.0, gt=0, description="a node that is silent this long is lost")
+    heartbeat_seconds: float = Field(5.0, gt=0, le=300, description="shortest pause between two heartbeats of an agent")
+    heartbeat_rate: float = Field(50.0, gt=0, description="most heartbeats of all agents per second: they pause longer")
+    heartbeat_grace_seconds: float = Field(
+        5.0, ge=0, description="a node is suspect when it is silent for two pauses and this long"
+    )
+    node_timeout_seconds: float = Field(
+        30.0, gt=0, description="a node that is silent this long, and for three pauses, is lost"
+    )
+    quarantine_seconds: float = Field(
+        3600.0, ge=0, description="how long a task that the database does not know goes on before it is ended"
+    )
+    node_failures: int = Field(
+        3, ge=0, description="a node where so much different work failed is avoided, at twice that drained; 0: never"
+    )
+    node_failure_window_seconds: float = Field(1800.0, gt=0, description="how long such a failure counts")
+    fast_end_seconds: float = Field(10.0, ge=0, description="what fails so soon after its start counts as such")
 
     reconcile_interval: float = Field(30.0, gt=0, description="seconds between two passes that no signal asked for")
     scheduler_instance_id: str | None = Field(None, description="name of this scheduler; host and a random part if not")
@@ -100,6 +117,9 @@ class Settings(BaseModel):
     usage_retention_days: float = Field(730.0, gt=0, description="how long daily usage is kept")
     accounting_interval_seconds: float = Field(300.0, gt=0, description="pause between two counts of what was used")
 
+    requests_at_once: int = Field(
+        10, ge=1, description="requests that are worked on at once; others wait a little or are told to come later"
+    )
     request_rate: float = Field(500.0, gt=0, description="requests of one user per second; twice as many at once")
     question_rate: float = Field(10.0, gt=0, description="dry runs and explanations of one user per second")
     stream_limit: int = Field(20, ge=1, description="streams (events, output) that one user may have open")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,6 +11,7 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from mooring.wire.agent import (
+    PROTOCOL,
     Desired,
     DesiredTask,
     FromAgent,
@@ -22,8 +23,10 @@ from mooring.wire.agent import (
     LogChunk,
     LogRequest,
     Received,
+    Refused,
     Report,
     TaskReport,
+    Welcome,
     decode_from_agent,
     encode,
 )
@@ -39,6 +42,9 @@ class FakeServer:
         self.term = 1
         self.desired: list[DesiredTask] = []
         self.answers_reports = True
+        self.refusal: Refused | None = None
+        """What it says instead of listening."""
+        self.welcome = Welcome(protocol=PROTOCOL, server_version="0.1.0", heartbeat_seconds=0.1)
         self.joins: list[JoinRequest] = []
         self.heard: list[FromAgent] = []
         self.socket: web.WebSocketResponse | None = None
@@ -62,9 +68,9 @@ class FakeServer:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    async def want(self, *tasks: DesiredTask, term: int | None = None) -> None:
+    async def want(self, *tasks: DesiredTask, term: int | None = None, end: Iterable[UUID] = ()) -> None:
         self.desired = list(tasks)
-        await self.say(Desired(term=self.term if term is None else term, tasks=self.desired))
+        await self.say(Desired(term=self.term if term is None else term, tasks=self.desired, end=list(end)))
 
     async def say(self, message: FromServer) -> None:
         assert self.socket is not None
@@ -113,6 +119,9 @@ class FakeServer:
         await socket.prepare(request)
         self.socket = socket
         self.connections += 1
+        if self.refusal is not None:
+            await self.say(self.refusal)
+            return socket
         async for frame in socket:
             if frame.type is not WSMsgType.TEXT:
                 continue
@@ -120,6 +129,7 @@ class FakeServer:
             self.heard.append(message)
             match message:
                 case Hello():
+                    await self.say(self.welcome)
                     await self.say(Desired(term=self.term, tasks=self.desired))
                 case Report() if self.answers_reports:
                     await self.say(Received(number=message.number))

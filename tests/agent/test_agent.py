@@ -21,7 +21,19 @@ from mooring.agent.options import Options
 from mooring.agent.runtime import Observed
 from mooring.agent.stream import AgentRefused
 from mooring.model.errors import Conflict
-from mooring.wire.agent import DesiredTask, EndWarning, Heartbeat, Hello, LogCancel, Refused
+from mooring.wire.agent import (
+    PROTOCOL,
+    DesiredTask,
+    EndWarning,
+    HealthProgram,
+    Heartbeat,
+    Hello,
+    LivingTask,
+    LogCancel,
+    Refused,
+    Strays,
+    Welcome,
+)
 from tests.agent.builders import container, eventually, order, owner
 from tests.agent.conftest import keep_cgroup_tidy
 from tests.agent.fake_server import FakeServer
@@ -37,8 +49,8 @@ async def server() -> AsyncIterator[FakeServer]:
 
 
 def make(server: FakeServer, root: Path, *, join_token: str | None = "join-me", **options: Any) -> Agent:
-    settings = Options(**{"heartbeat_seconds": 0.1, "scan_seconds": 0.5, **options})
-    return Agent(server.url, root, "box", join_token=join_token, options=settings)
+    settings = Options(**{"scan_seconds": 0.5, **options})
+    return Agent([server.url], root, "box", join_token=join_token, options=settings)
 
 
 @asynccontextmanager
@@ -50,6 +62,10 @@ async def running(agent: Agent, *, terminate: bool = True) -> AsyncIterator[Agen
     finally:
         agent.stop(terminate=terminate)
         await life
+
+
+def welcome(**fields: Any) -> Welcome:
+    return Welcome(protocol=PROTOCOL, server_version="0.1.0", **fields)
 
 
 def stopping(task: DesiredTask, grace_seconds: int = 1) -> DesiredTask:
@@ -126,6 +142,52 @@ async def test_a_nearly_full_disk_is_told_as_a_problem(server: FakeServer, node_
         assert beat[0].problem.startswith("disk nearly full")
 
 
+async def test_heartbeats_come_as_often_as_the_server_says(server: FakeServer, node_folder: Path):
+    server.welcome = welcome(heartbeat_seconds=300)
+    async with running(make(server, node_folder)):
+        await eventually(lambda: server.of(Heartbeat))
+        await server.say(welcome(heartbeat_seconds=0.05))
+        await eventually(lambda: len(server.of(Heartbeat)) >= 4)
+
+
+async def test_the_verdict_of_the_health_program_is_told_at_once(server: FakeServer, node_folder: Path, tmp_path: Path):
+    broken = tmp_path / "broken"
+    broken.touch()
+    command = ["sh", "-c", f"[ ! -e {broken} ] || {{ echo 'gpu 3 is gone'; exit 1; }}"]
+    program = HealthProgram(command=command, interval_seconds=0.05, timeout_seconds=10)
+    server.welcome = welcome(heartbeat_seconds=300, health=program)
+
+    def told() -> list[str | None]:
+        return [beat.problem for beat in server.of(Heartbeat)]
+
+    async with running(make(server, node_folder)):
+        await eventually(lambda: told()[-1:] == ["health program: gpu 3 is gone"])
+        assert None not in told()
+        broken.unlink()
+        await eventually(lambda: told()[-1:] == [None])
+        # Another program has to pass first; without one there is nothing to pass.
+        slow = HealthProgram(command=["sleep", "60"], interval_seconds=1, timeout_seconds=60)
+        await server.say(welcome(heartbeat_seconds=300, health=slow))
+        await eventually(lambda: told()[-1:] == ["health program: it has not passed yet"])
+        await server.say(welcome(heartbeat_seconds=300))
+        await eventually(lambda: told()[-1:] == [None])
+
+
+async def test_an_agent_of_a_server_that_is_gone_goes_to_another(server: FakeServer, node_folder: Path):
+    other = FakeServer()
+    other.node_id = server.node_id
+    await other.start()
+    async with running(make(server, node_folder)):
+        pass
+    server.heard.clear()
+    agent = Agent([server.url, other.url], node_folder, "box", options=Options(scan_seconds=0.5))
+    async with running(agent):
+        first, second = (server, other) if server.of(Hello) else (other, server)
+        await first.stop()
+        await eventually(lambda: second.of(Hello) and agent.connected.is_set(), "the other server")
+    await other.stop()
+
+
 async def test_a_desired_task_is_prepared_run_and_reported_to_its_end(server: FakeServer, node_folder: Path):
     task = order("python3", "-c", "print('hello')")
     async with running(make(server, node_folder)):
@@ -183,13 +245,39 @@ async def test_a_task_to_stop_that_was_never_here_is_cancelled_at_once(server: F
         assert server.statuses(task) == ["CANCELLED"]
 
 
-async def test_a_task_that_is_no_longer_listed_is_ended(server: FakeServer, node_folder: Path):
-    task = order("sleep", "1000", grace_seconds=1)
+async def test_a_task_that_is_no_longer_listed_goes_on_until_the_server_says_that_it_may_be_ended(
+    server: FakeServer, node_folder: Path
+):
+    task = order("sleep", "1000", grace_seconds=1, workload_name="forgotten")
+    stray = LivingTask(task_id=task.task_id, workload_name="forgotten")
     async with running(make(server, node_folder)):
         await server.want(task)
         await eventually(lambda: "RUNNING" in server.statuses(task))
         await server.want()
+        await eventually(lambda: server.of(Strays))
+        assert server.of(Strays) == [Strays(tasks=[stray])]
+        # Whoever comes next is told so at once.
+        await server.hang_up()
+        await eventually(lambda: len(server.of(Strays)) == 2)
+        assert [hello.tasks for hello in server.of(Hello)] == [[], [stray]]
+        assert not server.ended(task)()
+        await server.want(end=[task.task_id])
         await eventually(server.ended(task))
+        await eventually(lambda: server.of(Strays)[-1] == Strays(tasks=[]))
+
+
+async def test_tasks_go_on_under_a_server_that_never_heard_of_the_node(server: FakeServer, node_folder: Path):
+    task = order("sleep", "1000", grace_seconds=1)
+    async with running(make(server, node_folder)):
+        await server.want(task)
+        await eventually(lambda: "RUNNING" in server.statuses(task))
+        server.refusal = Refused(code="node-unknown", message="the database does not know such a node")
+        await server.hang_up()
+        before = server.connections
+        await eventually(lambda: server.connections > before + 1)
+        server.refusal = None
+        await eventually(lambda: len(server.of(Hello)) == 2)
+        assert [alive.task_id for alive in server.of(Hello)[-1].tasks] == [task.task_id]
 
 
 async def test_orders_of_a_deposed_leader_are_refused_also_after_a_restart(server: FakeServer, node_folder: Path):
@@ -257,7 +345,7 @@ async def test_an_agent_waits_for_a_server_that_is_not_there_yet(node_folder: Pa
 
 
 async def test_an_agent_that_cannot_reach_its_server_can_be_stopped(node_folder: Path):
-    agent = Agent("http://127.0.0.1:9", node_folder, "box", join_token="any")
+    agent = Agent(["http://127.0.0.1:9"], node_folder, "box", join_token="any")
     life = asyncio.create_task(agent.run())
     await asyncio.sleep(0.05)
     agent.stop()

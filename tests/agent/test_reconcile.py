@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from mooring.agent.reconcile import Stop, reconcile
-from mooring.wire.agent import DesiredTask
+from mooring.wire.agent import DesiredTask, LivingTask
 from tests.agent.builders import one, order, seen
 
 
@@ -99,13 +99,33 @@ def test_a_task_to_stop_that_was_never_here_is_reported_as_cancelled_and_gone():
     assert (finding.report.status, finding.report.gone) == ("CANCELLED", True)
 
 
-def test_a_task_that_is_not_listed_is_stopped_with_its_own_grace_and_its_end_reported():
+def test_a_task_that_is_not_listed_is_a_stray_and_goes_on():
     task = order("true")
-    plan = reconcile([], one(task, seen("RUNNING")))
+    plan = reconcile([], one(task, seen("RUNNING", workload_name="web")))
+    assert (plan.stop, plan.findings) == ((), ())
+    assert plan.strays == (LivingTask(task_id=task.task_id, workload_name="web"),)
+    assert reconcile([task], one(task, seen("RUNNING"))).strays == ()
+
+
+def test_a_stray_that_may_be_ended_is_stopped_with_its_own_grace_and_its_end_reported():
+    task = order("true")
+    plan = reconcile([], one(task, seen("RUNNING")), end={task.task_id})
     assert plan.stop == (Stop(task.task_id, None),)
-    assert plan.findings == ()
-    (finding,) = reconcile([], one(task, seen("CANCELLED", gone=True))).findings
-    assert finding.report.gone
+    assert len(plan.strays) == 1
+    ended = reconcile([], one(task, seen("CANCELLED", gone=True)), end={task.task_id})
+    assert [finding.report.gone for finding in ended.findings] == [True]
+    assert ended.strays == ()
+
+
+def test_what_is_listed_is_not_ended_as_a_stray():
+    task = order("true")
+    assert reconcile([task], one(task, seen("RUNNING")), end={task.task_id}).stop == ()
+
+
+def test_an_agent_that_leaves_with_its_tasks_ends_strays_too():
+    task = order("true")
+    plan = reconcile([], one(task, seen("RUNNING")), leaving=True)
+    assert plan.stop == (Stop(task.task_id, cause="agent-stopped"),)
 
 
 def test_an_end_is_reported_until_it_is_acknowledged():
@@ -146,5 +166,6 @@ def test_many_tasks_are_each_treated_by_their_own_order():
     observed = {task.task_id: seen("RUNNING") for task in (running, ending, foreign)}
     plan = reconcile([new, running, stopping(ending)], observed)
     assert plan.start == (new,)
-    assert {stop.task_id for stop in plan.stop} == {ending.task_id, foreign.task_id}
+    assert {stop.task_id for stop in plan.stop} == {ending.task_id}
+    assert {stray.task_id for stray in plan.strays} == {foreign.task_id}
     assert {finding.report.task_id for finding in plan.findings} == {new.task_id, running.task_id}

@@ -28,7 +28,7 @@ class Special(Conflict):
 
 
 def client_with(world: World, router: APIRouter) -> httpx2.AsyncClient:
-    app = create_app(world.services, router)
+    app = create_app(world.services, [router])
     return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://mooring.test")
 
 

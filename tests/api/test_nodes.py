@@ -1,5 +1,7 @@
 """Nodes, pools and join tokens over HTTP."""
 
+from datetime import UTC, datetime, timedelta
+
 from mooring import clock
 from mooring.model.lifecycle import TaskStatus as T
 from mooring.store import join_tokens
@@ -52,6 +54,48 @@ async def test_a_node_is_drained_resumed_and_removed(world: World):
         for name in ("n1", "%00", "UPPER"):
             answer = await world.client.request(method, f"/api/nodes/{name}{path}", headers=admin)
             assert (answer.status_code, answer.json()["code"]) == (404, "not-found")
+
+
+async def test_a_drain_has_a_time_and_a_reason(world: World):
+    await world.add_node("n1")
+    admin = await world.admin()
+    drain = {"timeout_seconds": 60, "reason": "new disks"}
+    node = (await world.client.post("/api/nodes/n1/drain", json=drain, headers=admin)).json()
+    assert (node["status"], node["draining"], node["drain_reason"]) == ("DRAINING", True, "new disks")
+    left = datetime.fromisoformat(node["drain_until"]) - datetime.now(UTC)
+    assert timedelta(0) < left <= timedelta(seconds=60)
+    # Without a time it goes on for as long as it takes.
+    again = (await world.client.post("/api/nodes/n1/drain", json={}, headers=admin)).json()
+    assert (again["drain_until"], again["drain_reason"]) == (None, None)
+    for wrong in ({"timeout_seconds": 0}, {"timeout": 5}, {"reason": "two\nlines"}):
+        answer = await world.client.post("/api/nodes/n1/drain", json=wrong, headers=admin)
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid-input")
+    resumed = (await world.client.post("/api/nodes/n1/resume", headers=admin)).json()
+    assert (resumed["draining"], resumed["drain_until"]) == (False, None)
+
+
+async def test_taints_are_changed_one_by_one(world: World):
+    await world.add_node("n1")
+    admin = await world.admin()
+    for change, expected in (
+        ({"add": [{"key": "spot", "effect": "NoExecute"}, {"key": "lab", "value": "a"}]}, ["spot", "lab"]),
+        ({"remove": [{"key": "lab", "effect": "NoExecute"}]}, ["spot", "lab"]),
+        ({"remove": [{"key": "lab"}]}, ["spot"]),
+    ):
+        answer = await world.client.patch("/api/nodes/n1/taints", json=change, headers=admin)
+        assert [taint["key"] for taint in answer.json()["taints"]] == expected
+    own = await world.client.patch("/api/nodes/n1/taints", json={"remove": [{"key": "mooring/failing"}]}, headers=admin)
+    assert (own.status_code, own.json()["code"]) == (422, "own-taint")
+
+
+async def test_seconds_of_a_toleration_go_with_no_execute(world: World):
+    await world.add_node("n1")
+    work = {"name": "w", "pool": "simulated", "containers": [{"image": "x"}]}
+    for effect, status in (("NoExecute", 202), ("NoSchedule", 422)):
+        toleration = {"key": "spot", "operator": "Exists", "effect": effect, "seconds": 5}
+        asked = work | {"name": effect.lower(), "placement": {"tolerations": [toleration]}}
+        answer = await world.client.post("/api/workloads", json=asked, headers=await world.admin())
+        assert answer.status_code == status, answer.text
 
 
 async def test_a_node_name_is_taken_once(world: World):

@@ -40,3 +40,23 @@ async def test_an_admin_makes_and_removes_pools_and_others_may_not(world: World)
     assert (await client.delete("/api/pools/lab", headers=user)).status_code == 403
     assert (await client.delete("/api/pools/lab", headers=admin)).status_code == 204
     assert (await client.get("/api/pools/lab", headers=user)).status_code == 404
+
+
+async def test_an_admin_gives_a_pool_a_health_program_and_takes_it_away(world: World):
+    admin, user, client = await world.admin(), await world.user("ada"), world.client
+    asked = {"health": {"command": ["check-gpus", "--quiet"], "interval_seconds": 30}}
+    assert (await client.patch("/api/pools/default", json=asked, headers=user)).status_code == 403
+    assert (await client.patch("/api/pools/default", json=asked, headers=admin)).status_code == 204
+    shown = (await client.get("/api/pools/default", headers=user)).json()
+    assert shown["health"] == {"command": ["check-gpus", "--quiet"], "interval_seconds": 30, "timeout_seconds": 10}
+    for wrong, why in (
+        ({"command": ["a"], "interval_seconds": 5}, "cannot take longer"),
+        ({"command": [""]}, "needs a name"),
+        ({"command": "check-gpus"}, "list"),
+        ({"command": ["a\u0000b"]}, "pattern"),
+    ):
+        refused = await client.patch("/api/pools/default", json={"health": wrong}, headers=admin)
+        assert (refused.status_code, why in refused.text) == (422, True), refused.text
+    assert (await client.get("/api/pools/default", headers=user)).json() == shown
+    await client.patch("/api/pools/default", json={"health": {"command": []}}, headers=admin)
+    assert (await client.get("/api/pools/default", headers=user)).json()["health"] is None

@@ -95,18 +95,28 @@ ROUTES = """
     200   403  403  403  403   200  200  GET    /api/actions
     200   403  403  403  403   200  200  GET    /api/audit
     200   403  403  403  403   403  403  POST   /api/audit/repair
+    200   200  200  200  200   200  200  GET    /api/leader
+    200   200  200  200  200   200  200  GET    /api/servers
+    200   200  200  200  200   200  200  GET    /api/loops
+    409   403  403  403  403   403  403  POST   /api/leader/resign
+    409   403  403  403  403   403  403  POST   /api/leader/pass
     200   200  200  200  200   200  200  GET    /api/nodes
     201   403  403  403  403   403  403  POST   /api/nodes $node
     200   200  200  200  200   200  200  GET    /api/nodes/n1
     200   403  403  403  403   403  403  POST   /api/nodes/n1/drain
+    200   403  403  403  403   403  403  PATCH  /api/nodes/n1/taints {"add":[{"key":"spot"}]}
     200   403  403  403  403   403  403  POST   /api/nodes/n1/resume
     404   403  403  403  403   403  403  DELETE /api/nodes/nowhere
+    200   403  403  403  403   200  200  GET    /api/quarantine
+    404   403  403  403  403   403  403  POST   /api/quarantine/end {"everything":true}
     201   403  403  403  403   403  403  POST   /api/join-tokens {"name":"j-{who}"}
     200   200  200  200  200   200  200  GET    /api/pools
     201   403  403  403  403   403  403  POST   /api/pools {"name":"pool-{who}"}
     200   200  200  200  200   200  200  GET    /api/pools/default
     204   403  403  403  403   403  403  PATCH  /api/pools/default {"profile":"pack"}
     204   403  403  403  403   403  403  POST   /api/pools/default/revert {"version":1}
+    204   403  403  403  403   403  403  POST   /api/pools/default/pause {"reason":"repairs"}
+    204   403  403  403  403   403  403  POST   /api/pools/default/resume
     404   403  403  403  403   403  403  DELETE /api/pools/nowhere
     200   403  403  403  403   200  200  GET    /api/pools/default/access
     204   403  403  403  403   403  403  POST   /api/pools/default/access {"project":"vision","domain":"default"}

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import json
 import shlex
+from datetime import timedelta
 
 import pytest
 
+from mooring.cli.words import instant
 from mooring.wire import api
 from mooring.wire.pools import PoolChange
 from tests.cli.conftest import Mooring
-from tests.client.fake_server import FakeServer, node_view
+from tests.client.fake_server import NOW, FakeServer, node_view
 
 
 def test_nodes_are_listed_with_what_is_free(server: FakeServer, mooring: Mooring) -> None:
@@ -71,6 +73,54 @@ def test_a_node_is_drained_and_resumed(server: FakeServer, mooring: Mooring) -> 
     assert "ready, closed" in mooring("nodes").stdout
 
 
+def test_a_drain_has_a_time_and_a_reason_and_can_be_waited_for(server: FakeServer, mooring: Mooring) -> None:
+    server.nodes["busy"] = node_view("busy", tasks=2)
+    drained = mooring("drain", "busy", "--timeout", "2h", "--reason", "new disks")
+    assert server.last("POST", "/api/nodes/busy/drain").body == {"timeout_seconds": 7200, "reason": "new disks"}
+    until = instant(NOW + timedelta(hours=2))
+    assert drained.stdout == f"busy: draining until {until}\n"
+    row = next(line for line in mooring("nodes").stdout.splitlines() if line.startswith("busy"))
+    assert f"draining until {until}" in row
+    assert row.endswith("new disks")
+    assert mooring("drain", "busy", "--wait").stdout == "busy: drained\n"
+    assert mooring("drain", "busy", "--timeout", "soon").exit_code == 2
+
+
+def test_a_wait_for_a_drain_ends_when_the_node_is_resumed(server: FakeServer, mooring: Mooring) -> None:
+    server.nodes["busy"] = node_view("busy", tasks=2)
+    server.undrained.add("busy")
+    refused = mooring("drain", "busy", "--wait")
+    assert (refused.exit_code, refused.stderr) == (
+        1,
+        "error: node-resumed: node 'busy' was resumed before it was drained\n",
+    )
+
+
+def test_taints_are_set_taken_away_and_shown(server: FakeServer, mooring: Mooring) -> None:
+    assert mooring("nodes", "taint", "node-1", "spot:NoExecute", "lab=a").exit_code == 0
+    assert server.last("PATCH", "/api/nodes/node-1/taints").body == {
+        "add": [{"key": "spot", "value": "", "effect": "NoExecute"}, {"key": "lab", "value": "a"}]
+    }
+    shown = mooring("nodes", "show", "node-1").stdout
+    assert "spot:NoExecute" in shown
+    assert "lab=a:NoSchedule" in shown
+    assert mooring("nodes", "untaint", "node-1", "spot:NoExecute", "lab").exit_code == 0
+    assert server.last("PATCH", "/api/nodes/node-1/taints").body == {
+        "remove": [{"key": "spot", "effect": "NoExecute"}, {"key": "lab"}]
+    }
+    assert mooring("nodes", "taint", "node-1", "spot:Never").exit_code == 2
+
+
+def test_a_node_that_is_avoided_says_why(server: FakeServer, mooring: Mooring) -> None:
+    failing = api.TaintView(
+        key="mooring/failing", value="", effect="PreferNoSchedule", since=NOW, reason="3 failed there"
+    )
+    server.nodes["bad"] = node_view("bad", taints=[failing])
+    row = next(line for line in mooring("nodes").stdout.splitlines() if line.startswith("bad"))
+    assert "ready, avoided" in row
+    assert row.endswith("3 failed there")
+
+
 def test_a_pool_is_not_changed_by_nothing(mooring: Mooring) -> None:
     refused = mooring("pool", "change", "default")
     assert refused.exit_code == 2
@@ -85,7 +135,7 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
         "gpu=5", "--ageing", "60", "--head-of-line", "strict", "--on-insufficient", "fail", "--pending-timeout", "70",
         "--type", "batch", "--type", "interactive", "--max-tasks-per-node", "4", "--default-time", "80", "--max-time",
         "90", "--deprioritise", "10", "--validator", "concurrency=enqueue,scheduling", "--validator", "dependencies=",
-        "--no-public",
+        "--no-public", "--health", "check-gpus -q 'two words'", "--health-interval", "30", "--health-timeout", "20",
     )  # fmt: skip
     assert changed.stdout == "default: changed\n"
     body = server.last("PATCH", "/api/pools/default").body
@@ -110,8 +160,20 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
         "deprioritise": 10,
         "validators": {"concurrency": ["enqueue", "scheduling"], "dependencies": []},
         "public": False,
+        "health": {"command": ["check-gpus", "-q", "two words"], "interval_seconds": 30, "timeout_seconds": 20},
     }
     assert body.keys() == PoolChange.model_fields.keys()
+
+
+def test_a_health_program_is_taken_off_with_nothing_and_refused_half_written(
+    server: FakeServer, mooring: Mooring
+) -> None:
+    assert mooring("pool", "change", "default", "--health", "").exit_code == 0
+    assert server.last("PATCH", "/api/pools/default").body == {"health": {"command": []}}
+    for wrong, why in ((["--health", "check 'gpu"], "No closing quotation"), (["--health-timeout", "5"], "--health")):
+        refused = mooring("pool", "change", "default", *wrong)
+        assert refused.exit_code == 2
+        assert why in refused.stderr
 
 
 def test_a_pool_is_made_shown_and_removed(server: FakeServer, mooring: Mooring) -> None:
@@ -125,6 +187,16 @@ def test_a_pool_is_made_shown_and_removed(server: FakeServer, mooring: Mooring) 
     assert "lab" in mooring("pool", "list").stdout
     assert mooring("pool", "remove", "lab").stdout == "lab: removed\n"
     assert mooring("pool", "show", "lab").exit_code == 3
+
+
+def test_a_pool_is_paused_and_resumed(server: FakeServer, mooring: Mooring) -> None:
+    assert mooring("pool", "pause", "toy", "--reason", "new cables").stdout == "toy: paused\n"
+    assert server.last("POST", "/api/pools/toy/pause").body == {"reason": "new cables"}
+    assert "toy (simulated, paused)" in mooring("pool", "list").stdout
+    assert "new cables" in mooring("pool", "show", "toy").stdout
+    assert mooring("pool", "resume", "toy").stdout == "toy: resumed\n"
+    assert "paused" not in mooring("pool", "list").stdout
+    assert mooring("pool", "pause", "nowhere").exit_code == 3
 
 
 def test_pools_are_listed(mooring: Mooring) -> None:

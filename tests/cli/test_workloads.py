@@ -366,7 +366,8 @@ def _on_terminal(*arguments: str) -> str:
 def test_wishes_for_the_place_travel_as_they_were_typed(server: FakeServer, mooring: Mooring) -> None:
     result = mooring(
         "deploy", "web", "--image", "x", "--no-wait", "--select", "disk=ssd", "--tolerate", "gpu", "--tolerate",
-        "team=a", "--spread-over", "zone", "--ports", "2", "--gpu", "0.5", "--gpu-model", "A100", "--gpu-model", "H100",
+        "team=a", "--tolerate", "spot:NoExecute:5m", "--spread-over", "zone",
+        "--ports", "2", "--gpu", "0.5", "--gpu-model", "A100", "--gpu-model", "H100",
         "--gpu-memory", "10Gi",
     )  # fmt: skip
     assert result.exit_code == 0, result.stderr
@@ -375,6 +376,7 @@ def test_wishes_for_the_place_travel_as_they_were_typed(server: FakeServer, moor
         "tolerations": [
             {"key": "gpu", "operator": "Exists", "value": ""},
             {"key": "team", "operator": "Equal", "value": "a"},
+            {"key": "spot", "operator": "Exists", "value": "", "effect": "NoExecute", "seconds": 300},
         ],
         "spread": [{"topology_key": "zone"}],
         "ports": 2,

@@ -8,8 +8,8 @@ import ssl
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
 from uuid import UUID, uuid4
 
 from aiohttp import web
@@ -18,7 +18,8 @@ from pydantic import BaseModel, ValidationError
 from mooring.model.accounting import By
 from mooring.wire import accounting, api, sessions
 from mooring.wire.explanation import Explanation
-from mooring.wire.pools import PoolChange, PoolList, PoolRequest, PoolView
+from mooring.wire.operations import LeaderView, LoopList, LoopView, PassView, ServerList, ServerView
+from mooring.wire.pools import PauseRequest, PoolChange, PoolList, PoolRequest, PoolView
 from mooring.wire.quotas import QuotaView
 
 Step = Callable[["FakeWorkload"], None]
@@ -108,10 +109,17 @@ class FakeServer:
         self.prepare: Callable[[FakeWorkload], None] = lambda workload: None
         self.report = api.AuditReport(clean=True, checked={"nodes": 1}, findings=[])
         self.quotas = QuotaView(quotas=[])
+        self.term = 4
+        self.servers = [server_view("first", "leader")]
+        self.loops: list[LoopView] = []
         self.explanation = explanation()
         self.room = accounting.Room(pools=[], quotas=[])
+        self.undrained: set[str] = set()
+        """Nodes that somebody resumes as soon as they are drained."""
         self.ready = True
         self.refuse: dict[tuple[str, str], Refusal] = {}
+        self.refuse_next: dict[tuple[str, str], list[Refusal]] = {}
+        """Each once."""
         self.simulated = False
         self.drops = 0
         """How many of the next POST requests are read and never answered."""
@@ -195,6 +203,8 @@ class FakeServer:
         try:
             if refusal := self.refuse.get((request.method, request.path)):
                 raise refusal
+            if once := self.refuse_next.get((request.method, request.path)):
+                raise once.pop()
             if request[USER] is None and request.path not in OPEN:
                 raise Refusal(401, "not-authenticated", "the token is missing or not valid")
             return await handler(request)
@@ -235,6 +245,7 @@ class FakeServer:
             web.post("/api/nodes", self._add_node),
             web.get("/api/nodes/{name}", self._node),
             web.post("/api/nodes/{name}/drain", self._drain),
+            web.patch("/api/nodes/{name}/taints", self._taints),
             web.post("/api/nodes/{name}/resume", self._resume),
             web.delete("/api/nodes/{name}", self._remove_node),
             web.get("/api/pools", self._pools),
@@ -244,6 +255,8 @@ class FakeServer:
             web.post("/api/pools", self._create_pool),
             web.get("/api/pools/{name}", self._pool),
             web.patch("/api/pools/{name}", self._change_pool),
+            web.post("/api/pools/{name}/pause", self._pause_pool),
+            web.post("/api/pools/{name}/resume", self._resume_pool),
             web.delete("/api/pools/{name}", self._remove_pool),
             web.get("/api/quotas", self._quotas),
             web.get("/api/quotas/{scope}/{tenant}", self._quotas),
@@ -255,6 +268,11 @@ class FakeServer:
             web.get("/metrics", self._metrics),
             web.get("/api/audit", self._audit),
             web.post("/api/audit/repair", self._repair),
+            web.get("/api/leader", self._leader),
+            web.get("/api/servers", self._servers),
+            web.get("/api/loops", self._loops),
+            web.post("/api/leader/resign", self._resign),
+            web.post("/api/leader/pass", self._pass),
         ]
 
     # --- routes ---
@@ -484,16 +502,39 @@ class FakeServer:
         return self.nodes[name]
 
     async def _node(self, request: web.Request) -> web.Response:
-        return _json(self._find_node(request))
+        """As it is; one that is drained has a task less each time."""
+        node = self._find_node(request)
+        if node.draining and node.drained_at is None:
+            left = max(0, node.tasks - 1)
+            update = {"tasks": left, "drained_at": None if left else NOW}
+            self.nodes[node.name] = node.model_copy(update=update)
+        return _json(node)
 
     async def _drain(self, request: web.Request) -> web.Response:
         node = self._find_node(request)
-        self.nodes[node.name] = node.model_copy(update={"status": "DRAINING", "schedulable": False})
+        asked = api.DrainRequest.model_validate(request[BODY])
+        until = None if asked.timeout_seconds is None else NOW + timedelta(seconds=asked.timeout_seconds)
+        drain = {
+            "status": "DRAINING",
+            "draining": node.name not in self.undrained,
+            "drain_reason": asked.reason,
+            "drain_until": until,
+        }
+        self.nodes[node.name] = node.model_copy(update=drain)
+        return _json(self.nodes[node.name])
+
+    async def _taints(self, request: web.Request) -> web.Response:
+        node = self._find_node(request)
+        asked = api.TaintsChange.model_validate(request[BODY])
+        gone = {each.key for each in asked.remove}
+        taints = [taint for taint in node.taints if taint.key not in gone]
+        taints += [api.TaintView(**taint.model_dump(), since=NOW) for taint in asked.add]
+        self.nodes[node.name] = node.model_copy(update={"taints": taints})
         return _json(self.nodes[node.name])
 
     async def _resume(self, request: web.Request) -> web.Response:
         node = self._find_node(request)
-        self.nodes[node.name] = node.model_copy(update={"status": "READY", "schedulable": True})
+        self.nodes[node.name] = node.model_copy(update={"status": "READY", "schedulable": True, "draining": False})
         return _json(self.nodes[node.name])
 
     async def _remove_node(self, request: web.Request) -> web.Response:
@@ -519,6 +560,19 @@ class FakeServer:
 
     async def _change_pool(self, request: web.Request) -> web.Response:
         PoolChange.model_validate(request[BODY])
+        return web.Response(status=204)
+
+    async def _pause_pool(self, request: web.Request) -> web.Response:
+        reason = PauseRequest.model_validate(request[BODY]).reason
+        return await self._set_pool(request, {"paused": True, "paused_reason": reason})
+
+    async def _resume_pool(self, request: web.Request) -> web.Response:
+        return await self._set_pool(request, {"paused": False, "paused_reason": None})
+
+    async def _set_pool(self, request: web.Request, values: dict[str, Any]) -> web.Response:
+        await self._pool(request)
+        name = request.match_info["name"]
+        self.pools[name] = self.pools[name].model_copy(update=values)
         return web.Response(status=204)
 
     async def _remove_pool(self, request: web.Request) -> web.Response:
@@ -563,6 +617,37 @@ class FakeServer:
         before = self.report
         self.report = api.AuditReport(clean=True, checked=before.checked, findings=[])
         return _json(before.model_copy(update={"repaired": len(before.findings)}))
+
+    async def _leader(self, request: web.Request) -> web.Response:
+        leader, *others = self.servers
+        standbys = [server for server in others if server.standing == "standby"]
+        return _json(
+            LeaderView(
+                name=leader.name,
+                term=self.term,
+                since=NOW,
+                coordination="database",
+                url=leader.url,
+                silent=False,
+                standbys=standbys,
+            )
+        )
+
+    async def _servers(self, request: web.Request) -> web.Response:
+        return _json(ServerList(servers=self.servers))
+
+    async def _loops(self, request: web.Request) -> web.Response:
+        return _json(LoopList(loops=self.loops))
+
+    async def _resign(self, request: web.Request) -> web.Response:
+        if len(self.servers) == 1:
+            raise Refusal(409, "no-standby", "no other server stands by to lead")
+        self.term += 1
+        self.servers.append(self.servers.pop(0))
+        return web.Response(status=204)
+
+    async def _pass(self, request: web.Request) -> web.Response:
+        return _json(PassView(placed=1, impossible=0, waiting=2, seconds=0.25))
 
 
 def running(workload: FakeWorkload) -> None:
@@ -693,6 +778,18 @@ def task_view(index: int, **fields: Any) -> api.TaskView:
 def pool_view(name: str, **other: Any) -> PoolView:
     usual: dict[str, Any] = {"simulated": False, "runtimes": ["process"], "profile": "locality", "nodes": 1}
     return PoolView(name=name, binding="optimistic", hold_seconds=60, fragmentation=False, **(usual | other))
+
+
+def server_view(name: str, standing: Literal["leader", "standby", "api", "silent"]) -> ServerView:
+    return ServerView(
+        name=name,
+        role="api" if standing == "api" else "all",
+        standing=standing,
+        url=f"http://{name}:8000",
+        version="1.2",
+        started_at=NOW,
+        last_seen_at=NOW,
+    )
 
 
 def node_view(name: str, **fields: Any) -> api.NodeView:

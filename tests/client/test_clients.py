@@ -16,6 +16,7 @@ import pytest
 from mooring.client import AsyncClient, Client, tenancy
 from mooring.client import operations as ops
 from mooring.client.answers import read_answer, read_error
+from mooring.client.patience import Patience
 from mooring.model.errors import (
     Conflict,
     InvalidInput,
@@ -138,10 +139,16 @@ async def test_nodes_users_pools_and_tokens_are_reached(server: FakeServer, both
     assert (await both.call("add_node", node)).simulated
     assert (await both.call("drain_node", "toy-1")).status == "DRAINING"
     assert (await both.call("resume_node", "toy-1")).schedulable
+    tainted = api.TaintsChange.model_validate({"add": [{"key": "spot", "effect": "NoExecute"}]})
+    assert [taint.key for taint in (await both.call("change_taints", "toy-1", tainted)).taints] == ["spot"]
     assert (await both.call("node", "toy-1")).name == "toy-1"
     assert await both.call("remove_node", "toy-1", force=True) is None
     assert [found.name for found in (await both.call("nodes")).nodes] == ["node-1"]
     assert [pool.name for pool in (await both.call("pools")).pools] == ["default", "toy"]
+    await both.call("pause_pool", "toy", reason="repairs")
+    assert (await both.call("pool", "toy")).paused
+    await both.call("resume_pool", "toy")
+    assert not (await both.call("pool", "toy")).paused
     token = await both.call("create_join_token", api.JoinTokenRequest(name="edge"))
     assert (token.name, token.pool) == ("edge", "default")
     created = await both.call("create_user", api.UserRequest(username="ann"))
@@ -200,6 +207,31 @@ async def test_an_error_keeps_its_code_message_and_details(
         await both.call("nodes")
     assert type(raised.value) is error
     assert (raised.value.code, raised.value.message, raised.value.details) == (code, "no", {"amount": 3})
+
+
+async def test_a_client_that_is_put_off_comes_back_as_late_as_it_was_asked_to(server: FakeServer, both: Both) -> None:
+    server.add("one").log = b"x"
+    for path in ("/api/nodes", "/api/workloads/one/logs"):
+        server.refuse_next["GET", path] = [Refusal(429, "overloaded", "later", {"retry_after_seconds": 0})] * 2
+    assert (await both.call("nodes")).nodes
+    assert await both.logs("one") == b"x"
+    assert not any(server.refuse_next.values())
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds"), [("overloaded", 3600), ("too-many-attempts", 0), ("too-many-streams", 0), ("overloaded", None)]
+)
+def test_what_no_short_wait_cures_is_told_at_once(code: str, seconds: int | None) -> None:
+    refused = TooManyAttempts("later", code=code, details={} if seconds is None else {"retry_after_seconds": seconds})
+    with pytest.raises(TooManyAttempts):
+        Patience(30.0).pause_seconds(refused)
+
+
+def test_a_client_loses_its_patience_when_it_is_put_off_again_and_again() -> None:
+    patience, refused = Patience(5.0), TooManyAttempts("later", code="overloaded", details={"retry_after_seconds": 2})
+    assert [2 <= patience.pause_seconds(refused) <= 2.5 for _ in range(2)] == [True, True]
+    with pytest.raises(TooManyAttempts):
+        patience.pause_seconds(refused)
 
 
 async def test_a_name_cannot_lead_to_another_path(server: FakeServer, both: Both) -> None:

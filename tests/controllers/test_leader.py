@@ -1,22 +1,30 @@
 """The leader as a whole: it takes office, works, and says what is wrong when it cannot."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from sqlalchemy import func, select
 
 from mooring.clock import now
 from mooring.controllers.leader import Leader
+from mooring.controllers.reports import ReportLoop
 from mooring.controllers.retention import Retention, RetentionLoop
 from mooring.coordination.election import Alone, Claim, Election, Seat
 from mooring.coordination.signals import Signal
-from mooring.store import events
+from mooring.model.errors import LeadershipLost
+from mooring.model.heartbeats import Pace
+from mooring.model.loops import LoopState
+from mooring.store import events, loops
 from mooring.store.engine import Database
 from mooring.store.ids import new_id
+from mooring.store.loops import LoopReport
 from mooring.store.tables import events as events_table
+from mooring.store.tables import workloads
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
 
@@ -24,14 +32,18 @@ from tests.store.harbour import Harbour
 def leader_of(database: Database, signal: Signal, election: Election | None = None) -> Leader:
     database.on_commit.append(signal.send)
     return Leader(
-        database,
-        signal,
-        "me",
-        election or Alone(),
-        reconcile_interval=3600,
-        node_timeout_seconds=30,
-        retention=Retention(),
+        database, signal, "me", election or Alone(), reconcile_interval=3600, pace=Pace(), retention=Retention()
     )
+
+
+@asynccontextmanager
+async def leading(leader: Leader) -> AsyncIterator[None]:
+    running = asyncio.create_task(leader.run())
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 async def until(signal: Signal, condition: Callable[[], Awaitable[bool]]) -> None:
@@ -53,8 +65,10 @@ async def test_a_leader_brings_work_from_its_submission_to_running(harbour: Harb
 
     await until(signal, runs)
     assert (leader.role, leader.problem) == ("leader", None)
-    names = {"scheduling", "holds", "lifecycle", "simulation", "nodes", "accounting", "retention", "limits"}
+    names = {"scheduling", "holds", "lifecycle", "simulation", "nodes", "draining", "suspicion", "limits"}
+    names |= {"accounting", "retention", "quarantine", "reports"}
     assert {loop.name: loop.error for loop in leader.loops} == dict.fromkeys(names)
+    assert {loop.found_by_timer for loop in leader.loops} == {0}
     leading.cancel()
     await asyncio.gather(leading, return_exceptions=True)
     assert (leader.role, leader.problem) == ("standby", "stopped")
@@ -170,3 +184,96 @@ async def test_old_events_are_forgotten_by_the_leader_alone(harbour: Harbour):
     loop = RetentionLoop(harbour.database, harbour.office, Retention())
     assert [await loop.once(), await loop.once()] == [True, False]
     assert await kinds() == 0
+
+
+async def test_what_the_loops_do_is_reported_without_waking_anybody(harbour: Harbour):
+    woken = Signal()
+    harbour.database.on_commit.append(woken.send)
+    state = LoopState("scheduling", last_run_at=now(), duration_seconds=0.25, outcome="failed", error="Odd", runs=3)
+    office = harbour.office
+    for states in ([state, LoopState("audit")], [state]):
+        await ReportLoop(harbour.database, office, states).once()
+    async with harbour.database.read() as connection:
+        assert await loops.reported(connection) == [LoopReport(office.holder, office.term, state)]
+    # The loops would turn because they turned.
+    assert woken.count == 0
+
+
+@on_sqlite
+async def test_a_report_of_a_former_leader_is_not_written(harbour: Harbour):
+    reports = ReportLoop(harbour.database, harbour.office, [LoopState("scheduling")])
+    await harbour.take_office("newer")
+    with pytest.raises(LeadershipLost):
+        await reports.once()
+    async with harbour.database.read() as connection:
+        assert await loops.reported(connection) == []
+
+
+async def test_work_whose_signal_was_lost_is_found_by_the_timer_and_counted(harbour: Harbour):
+    committed = Signal()
+    harbour.database.on_commit.append(committed.send)
+    # Nothing wakes this leader, as if every signal was lost.
+    leader = Leader(
+        harbour.database,
+        Signal(),
+        "me",
+        Alone(),
+        reconcile_interval=0.05,
+        pace=Pace(),
+        retention=Retention(),
+    )
+    async with leading(leader):
+        await harbour.node("sim", simulated=True)
+        for name in ("first", "second"):
+            workload_id = await harbour.submit(name)
+
+            async def runs(workload_id: UUID = workload_id) -> bool:
+                return await harbour.statuses(workload_id) == ["RUNNING"]
+
+            await until(committed, runs)
+        found = {loop.name: loop.found_by_timer for loop in leader.loops}
+    assert found.pop("scheduling") >= 1
+    assert found.pop("simulation") >= 1
+    assert set(found.values()) == {0}
+
+
+async def test_a_full_pass_says_what_it_found(harbour: Harbour):
+    signal = Signal()
+    leader = leader_of(harbour.database, signal)
+    async with leading(leader):
+        await harbour.node("sim", simulated=True, cpu=2)
+        for name in ("one", "two"):
+            await harbour.submit(name, cpu=2)
+
+        async def full() -> bool:
+            reasons = [row.reason for row in await harbour.rows(select(workloads.c.reason))]
+            return sum(reason is not None for reason in reasons) == 1
+
+        await until(signal, full)
+        found = await leader.run_pass()
+        assert (found.placed, found.waiting, found.impossible) == (0, 1, 0)
+        assert {loop.found_by_timer for loop in leader.loops} == {0}
+
+
+async def test_a_leader_that_resigns_lets_the_others_go_first_and_may_lead_again(
+    harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("mooring.controllers.leader._FAIR_CHANCE_SECONDS", 0.01)
+    signal = Signal()
+    leader = leader_of(harbour.database, signal)
+    with pytest.raises(LeadershipLost):
+        await leader.resign()
+    async with leading(leader):
+
+        async def leads() -> bool:
+            return leader.leads and bool(leader.loops)
+
+        await until(signal, leads)
+        term = leader.office.term
+        waiting = leader.scheduling.ask_for_all()
+        await leader.resign()
+        assert not leader.leads
+        with pytest.raises(LeadershipLost):
+            await waiting
+        await until(signal, leads)
+        assert leader.office.term == term + 1

@@ -5,9 +5,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from mooring.controllers.loops import LoopState, keep_running
+from mooring.clock import now
+from mooring.controllers.loops import Turn, keep_running
 from mooring.coordination.signals import Signal
 from mooring.model.errors import LeadershipLost
+from mooring.model.loops import LoopState
 
 DONE = LeadershipLost("the test is over")
 
@@ -15,11 +17,11 @@ DONE = LeadershipLost("the test is over")
 class Script:
     """Work that does one thing after the other, and then loses its office."""
 
-    def __init__(self, *steps: bool | Exception | Callable[[], bool]) -> None:
+    def __init__(self, *steps: bool | Turn | Exception | Callable[[], bool | Turn]) -> None:
         self.steps = list(steps)
         self.turns = 0
 
-    async def __call__(self) -> bool:
+    async def __call__(self) -> bool | Turn:
         self.turns += 1
         if not self.steps:
             raise DONE
@@ -46,9 +48,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 async def run(script: Script, *, signal: Signal | None = None, interval: float = 0.001, pause: float = 0) -> LoopState:
     state = LoopState("test")
     with pytest.raises(LeadershipLost):
-        await keep_running(
-            "test", script, signal or Signal(), interval=lambda: interval, state=state, pause_seconds=pause
-        )
+        await keep_running(script, signal or Signal(), interval=lambda: interval, state=state, pause_seconds=pause)
     return state
 
 
@@ -56,8 +56,8 @@ async def test_a_loop_survives_exceptions_and_waits_longer_each_time(slept: list
     script = Script(*(ValueError(str(number)) for number in range(9)))
     state = await run(script)
     assert slept == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
-    assert state.error == "ValueError: 8"
-    assert state.last_run_at is None
+    assert (state.outcome, state.error) == ("failed", "ValueError: 8")
+    assert (state.runs, state.failures) == (9, 9)
 
 
 async def test_a_turn_that_succeeds_forgets_the_error(slept: list[float]):
@@ -70,11 +70,11 @@ async def test_a_turn_that_succeeds_forgets_the_error(slept: list[float]):
 
     script = Script(ValueError("once"), False, look, ValueError("again"))
     with pytest.raises(LeadershipLost):
-        await keep_running("test", script, Signal(), interval=lambda: 0.001, state=state)
+        await keep_running(script, Signal(), interval=lambda: 0.001, state=state)
     assert states == [None]
     # The pause begins small again.
     assert [seconds for seconds in slept if seconds] == [0.5, 0.5]
-    assert state.last_run_at is not None
+    assert (state.runs, state.failures) == (4, 2)
 
 
 async def test_losing_the_office_ends_the_loop_at_once(slept: list[float]):
@@ -108,3 +108,45 @@ async def test_without_a_signal_the_timer_turns():
     script = Script(False, False)
     await run(script, interval=0.001)
     assert script.turns == 3
+
+
+async def test_work_that_the_timer_finds_though_a_signal_announces_it_is_counted(slept: list[float]):
+    found = Turn(more=False, announced=True)
+    # The first turn is nobody's fault, and neither is one that goes on at once or after an error.
+    script = Script(found, found, Turn(more=True, announced=True), found, ValueError("once"), found)
+    state = await run(script)
+    assert state.found_by_timer == 2
+
+
+async def test_what_a_signal_announced_or_time_made_due_is_not_counted(slept: list[float]):
+    signal = Signal()
+
+    def commit() -> Turn:
+        signal.send()
+        return Turn(more=False, announced=True)
+
+    state = await run(Script(commit, commit, commit), signal=signal, interval=3600)
+    assert state.found_by_timer == 0
+    state = await run(Script(True, False, True, False))
+    assert state.found_by_timer == 0
+
+
+async def test_what_only_a_look_at_everything_finds_counts_whatever_started_the_turn():
+    state = await run(Script(Turn(more=False, overlooked=True)))
+    assert state.found_by_timer == 1
+
+
+async def test_a_loop_says_when_it_ran_how_long_and_when_it_turns_next():
+    before = now()
+    state = await run(Script(False), interval=0.001)
+    assert state.outcome == "ok"
+    assert state.last_run_at is not None
+    assert state.last_run_at >= before
+    assert state.duration_seconds is not None
+    assert state.next_run_at is not None
+    assert state.next_run_at > before
+
+
+async def test_an_error_is_told_without_the_rows_that_it_is_about(slept: list[float]):
+    state = await run(Script(ValueError("duplicate key\n[parameters: ('a secret',)]")))
+    assert state.error == "ValueError: duplicate key"

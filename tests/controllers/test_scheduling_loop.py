@@ -57,10 +57,10 @@ async def turns(harbour: Harbour) -> AsyncIterator[Turns]:
 async def test_a_turn_places_what_waits(harbour: Harbour, turns: Turns):
     await harbour.node("n1")
     workload_id = await harbour.submit("web", replicas=2)
-    assert await turns.loop.once() is False
+    assert not await turns.loop.once()
     assert await harbour.statuses(workload_id) == ["SCHEDULED", "SCHEDULED"]
     assert turns.loop.passes == 1
-    assert await turns.loop.once() is False
+    assert not await turns.loop.once()
     assert turns.loop.passes == 1
 
 
@@ -103,9 +103,9 @@ async def test_what_conflicts_is_placed_again_from_what_is_true(harbour: Harbour
     follow, turns.mirror.follow = turns.mirror.follow, _nothing  # type: ignore[method-assign]
     del turns.mirror.queue[small]
     await harbour.bind(stolen)
-    assert await turns.loop.once() is True
+    assert await turns.loop.once()
     turns.mirror.follow = follow  # type: ignore[method-assign]
-    assert await turns.loop.once() is False
+    assert not await turns.loop.once()
     assert (await harbour.workload(large)).reason["message"].startswith("0 of 1 node")
     assert await harbour.findings() == []
 
@@ -174,10 +174,10 @@ async def test_the_timer_tries_everything_and_finds_nothing_that_no_change_told_
 async def test_reasons_of_a_flood_are_said_over_several_turns(harbour: Harbour, turns: Turns):
     await harbour.node("n1", cpu=1)
     flood = [await harbour.submit(f"w{number}", cpu=2 + number) for number in range(scheduling._REASONS_A_TURN + 1)]
-    assert await turns.loop.once() is True
+    assert await turns.loop.once()
     told = [await harbour.workload(workload_id) for workload_id in flood]
     assert sum(bool(workload.reason) for workload in told) == scheduling._REASONS_A_TURN
-    assert await turns.loop.once() is False
+    assert not await turns.loop.once()
     assert all([(await harbour.workload(workload_id)).reason for workload_id in flood])
 
 

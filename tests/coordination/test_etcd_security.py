@@ -1,15 +1,13 @@
 """An etcd that wants a login gets one, again and again where it forgets it; one that speaks TLS is spoken to so."""
 
 import asyncio
-import shutil
-import subprocess
-from pathlib import Path
 
 import aiohttp
 import pytest
 
 from mooring.coordination.etcd.client import EtcdClient, EtcdError, Login, Tls
 from mooring.coordination.etcd.election import EtcdElection
+from tests.certificates import certificates
 from tests.servers import EtcdServer, free_port, private_folder, running_etcd
 
 TTL = 2.0
@@ -51,10 +49,8 @@ async def test_a_login_that_etcd_forgot_is_made_again_for_calls_and_watches():
 
 
 async def test_etcd_is_spoken_to_by_tls_with_a_certificate_of_ones_own():
-    if shutil.which("openssl") is None:
-        pytest.skip("this needs openssl, to make certificates")
     with private_folder("mooring-tls-") as folder:
-        ca, server, client = await asyncio.to_thread(_certificates, folder)
+        ca, server, client = await asyncio.to_thread(certificates, folder)
         secure = free_port()
         flags = [
             f"--cert-file={server[0]}",
@@ -80,23 +76,3 @@ async def _want_logins(server: EtcdServer) -> None:
         await session.post("/v3/auth/role/add", json={"name": "root"})
         await session.post("/v3/auth/user/grant", json={"user": "root", "role": "root"})
         await session.post("/v3/auth/enable", json={})
-
-
-def _certificates(folder: Path) -> tuple[Path, tuple[Path, Path], tuple[Path, Path]]:
-    """An authority, and what it signed for a server and for a client: certificate and key each."""
-
-    def openssl(*words: str) -> None:
-        subprocess.run(["openssl", *words], check=True, capture_output=True, cwd=folder)
-
-    new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
-    openssl("req", "-x509", *new, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem")
-    for name in ("server", "client"):
-        openssl("req", *new, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
-        extensions = folder / f"{name}.ext"
-        extensions.write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
-        signing = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", str(extensions))
-        # The server may run as another user than the tests.
-        (folder / f"{name}.key").chmod(0o644)
-        openssl("x509", "-req", "-in", f"{name}.csr", *signing, "-out", f"{name}.pem")
-    server, client = ((folder / f"{name}.pem", folder / f"{name}.key") for name in ("server", "client"))
-    return folder / "ca.pem", server, client

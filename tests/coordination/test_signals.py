@@ -91,8 +91,8 @@ async def test_an_office_is_held_from_taking_to_losing(database: Database):
     assert not office.held
     with pytest.raises(LeadershipLost, match="a does not lead"):
         _ = office.term
-    assert await office.take() == 1
-    assert (office.held, office.term) == (True, 1)
+    term = await office.take()
+    assert (office.held, office.term) == (True, term)
     office.lose()
     assert not office.held
-    assert await Office(database, "b").take() == 2
+    assert await Office(database, "b").take() > term

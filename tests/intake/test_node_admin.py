@@ -5,12 +5,18 @@ import asyncio
 import pytest
 from sqlalchemy import select, update
 
+from mooring.clock import now
 from mooring.intake.auditing import Auditor
 from mooring.intake.nodes import NodeAdmin, simulated_request
+from mooring.model.constraints import Effect, Taint
 from mooring.model.errors import Conflict, InvalidInput, NotFound
+from mooring.model.suspicion import FAILING
 from mooring.model.workloads import Kind
+from mooring.store import suspicion
 from mooring.store.engine import Connection
 from mooring.store.tables import node_resources, nodes
+from mooring.store.taints import standing
+from mooring.wire.api import DrainRequest, TaintsChange
 from tests.store.databases import on_postgresql, on_sqlite
 from tests.store.harbour import Harbour, someone_waits_for_a_lock
 
@@ -80,12 +86,39 @@ async def test_removing_by_force_waits_for_a_bind_before_it_touches_the_counters
 async def test_an_unknown_node_cannot_be_drained(harbour: Harbour):
     admin = NodeAdmin(harbour.database, simulation_allowed=True)
     with pytest.raises(NotFound):
-        await admin.drain(harbour.principal, "nowhere")
+        await admin.drain(harbour.principal, "nowhere", DrainRequest())
     node_id = await harbour.node("n1")
-    await admin.drain(harbour.principal, "n1")
+    await admin.drain(harbour.principal, "n1", DrainRequest())
     assert (await harbour.node_row(node_id)).status == "DRAINING"
     await admin.resume(harbour.principal, "n1")
     assert (await harbour.node_row(node_id)).status == "READY"
+
+
+@on_sqlite
+async def test_an_admin_taints_nodes_but_leaves_mooring_its_own(harbour: Harbour):
+    admin, who = NodeAdmin(harbour.database, simulation_allowed=True), harbour.principal
+    node_id = await harbour.node("n1")
+    added = {"add": [{"key": "spot", "effect": "NoExecute"}, {"key": "spot"}, {"key": "lab", "value": "a"}]}
+    await admin.change_taints(who, "n1", TaintsChange.model_validate(added))
+    at = now()
+    await harbour.database.write(
+        lambda c: suspicion.avoid(c, {node_id: "bad"}, actor="suspicion", now=at, term=harbour.office.term)
+    )
+    since = {each.taint: each.since for each in standing(await harbour.node_row(node_id))}
+    changed = {"add": [{"key": "lab", "value": "b"}], "remove": [{"key": "spot", "effect": "NoSchedule"}]}
+    await admin.change_taints(who, "n1", TaintsChange.model_validate(changed))
+    row = await harbour.node_row(node_id)
+    found = {each.taint: each for each in standing(row)}
+    spot = Taint("spot", effect=Effect.NO_EXECUTE)
+    assert set(found) == {spot, FAILING, Taint("lab", "b")}
+    assert (found[spot].since, found[FAILING].reason) == (since[spot], "bad")
+    for wrong in ({"remove": [{"key": FAILING.key}]}, {"add": [{"key": "mooring/other"}]}):
+        with pytest.raises(InvalidInput, match="Mooring's own"):
+            await admin.change_taints(who, "n1", TaintsChange.model_validate(wrong))
+    assert await harbour.node_row(node_id) == row
+    # What changes nothing is no change.
+    await admin.change_taints(who, "n1", TaintsChange.model_validate(changed))
+    assert (await harbour.node_row(node_id)).generation == row.generation
 
 
 @on_sqlite

@@ -73,6 +73,7 @@ TABLE = """
     SEE_ACTIONS      opdf   -             -              -
     SEE_AUDIT        opdf   -             -              -
     REPAIR           opdf   -             -              -
+    OPERATE          opdf   -             -              -
 """
 ROWS = [line.split() for line in TABLE.strip().splitlines()[1:]]
 _PROJECTS = {Action.SEE_PROJECT, Action.CHANGE_PROJECT, Action.SEE_MEMBERS, Action.CHANGE_MEMBERS}
@@ -84,7 +85,9 @@ def targets(action: Action) -> dict[str, Target]:
         return OF_A_PROJECT
     if action in _DOMAINS:
         return OF_A_DOMAIN
-    of_the_cluster = action.name.endswith(("CLUSTER", "POOLS", "NODES", "POLICIES", "ACTIONS", "AUDIT", "REPAIR"))
+    of_the_cluster = action.name.endswith(
+        ("CLUSTER", "POOLS", "NODES", "POLICIES", "ACTIONS", "AUDIT", "REPAIR", "OPERATE")
+    )
     return OF_NOBODY if of_the_cluster else OF_A_USER
 
 

@@ -185,7 +185,7 @@ class Commitments(Machine):
         before = self.do(self._unplaced())
         tried = self.do(self.harbour.rows(select(attempts)))
         backing_off = self.do(self._backing_off())
-        assert self.do(self.loop.once()) is False
+        assert not self.do(self.loop.once())
         assert self.loop.room.found_by_timer == 0
         self._check_placed(before)
         assert self.do(self.harbour.rows(select(attempts))) == tried

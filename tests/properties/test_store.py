@@ -108,7 +108,7 @@ class Store(Machine):
     @rule()
     def turn(self) -> None:
         """The same with the mirror that only followed."""
-        assert self.do(self.loop.once()) is False
+        assert not self.do(self.loop.once())
         assert self.loop.room.found_by_timer == 0
 
     @rule()

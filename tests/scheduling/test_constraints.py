@@ -27,6 +27,7 @@ from mooring.model.nodes import Node
 from mooring.model.versions import allows, version_key
 from mooring.model.workloads import Workload, new_tasks
 from mooring.scheduling import Cluster, Scheduler
+from mooring.scheduling.profiles import PRESETS, Registry
 
 ZONE = "zone"
 WEB = Constraints(labels=(("app", "web"),))
@@ -206,6 +207,16 @@ def test_wishes_move_the_choice_and_forbid_nothing():
     assert where(decide(in_zones(a=2, b=1), away)) == ["b"]
     present = machine("b", images={"tool:latest": 1})
     assert where(decide(Cluster([machine("a"), present]), Constraints(images=("tool",)))) == ["b"]
+
+
+@pytest.mark.parametrize("profile", PRESETS)
+def test_every_profile_would_rather_not_use_a_node_with_a_soft_taint(profile: str):
+    soft = machine("a", taints=(Taint("old", effect=Effect.PREFER_NO_SCHEDULE),))
+    work = Workload(name="w", request={"cpu": 500}, tasks=new_tasks("w", 1))
+    for others, expected in ((["b", "c"], "b"), ([], "a")):
+        cluster = Cluster([soft, *map(machine, others)])
+        scheduler = Scheduler(cluster=cluster, profile=Registry().profile(profile), compiled=False)
+        assert where(scheduler.decide(work)) == [expected]
 
 
 def test_a_node_closed_for_new_tasks_takes_those_that_tolerate_it():

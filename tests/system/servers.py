@@ -165,9 +165,17 @@ class Server(Program):
 
     def client(self, username: str = "admin", password: str = PASSWORD) -> Client:
         """A client that is logged in; its login lives as long as it does."""
-        client = Client(self.url, store=CredentialStore(self.data.parent / "no-logins.json"), ca_file=self.ca_file)
+        client = self._stranger()
         client.login(username, password)
         return client
+
+    def credential(self, username: str, password: str = PASSWORD) -> dict[str, str]:
+        """The header that requests of this user show."""
+        with self._stranger() as client:
+            return {"Authorization": f"Bearer {client.login(username, password).access_token}"}
+
+    def _stranger(self) -> Client:
+        return Client(self.url, store=CredentialStore(self.data.parent / "no-logins.json"), ca_file=self.ca_file)
 
     def status(self, path: str) -> int:
         """The HTTP status of a GET that needs no login."""

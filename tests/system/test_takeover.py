@@ -9,7 +9,7 @@ import pytest
 
 from mooring.client import Client
 from mooring.wire.api import WorkloadRequest
-from tests.servers import running_etcd
+from tests.servers import PostgresServer, running_etcd
 from tests.system.conftest import Servers
 from tests.system.servers import Server, eventually
 
@@ -30,6 +30,29 @@ def _leads(server: Server) -> bool:
 def _runs(client: Client, name: str) -> None:
     client.submit(_work(name))
     eventually(lambda: client.wait(name, "running", timeout_seconds=25).status == "RUNNING")
+
+
+def test_terms_go_on_when_etcd_is_made_anew_and_when_leadership_moves_into_the_database(
+    servers: Servers, postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    def term() -> int:
+        return int(postgres_server.value(postgres_url, "SELECT term FROM leadership"))
+
+    with running_etcd() as etcd:
+        at_etcd = {"ETCD_HOST": "127.0.0.1", "ETCD_PORT": str(etcd.port)}
+        server = servers.start(*FLAGS, "--database", postgres_url, environment={**KEY, **at_etcd})
+        eventually(lambda: _leads(server))
+        first = term()
+    with running_etcd(port=etcd.port):
+        eventually(lambda: term() > first and _leads(server))
+        second = term()
+        server.stop()
+    server.environment = {name: value for name, value in server.environment.items() if name not in at_etcd}
+    server.start()
+    eventually(lambda: _leads(server))
+    assert term() > second
+    with server.client() as client:
+        _runs(client, "after-all-of-it")
 
 
 @pytest.mark.parametrize("kind", ["database", "etcd"])

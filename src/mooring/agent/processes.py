@@ -203,7 +203,8 @@ class Processes:
                 known = Known(Observed(status="PREPARING"), spec)
             if self._alive(task_id, known, state):
                 stop = records.read(folder / record.STOP, StopRecord)
-                known.observed = _living(state, stop, records.read(folder / record.WARNING, WarningRecord))
+                warning = records.read(folder / record.WARNING, WarningRecord)
+                known.observed = _living(spec.workload_name if spec is not None else "", state, stop, warning)
                 self.known[task_id] = known
                 return
             if state is None and task_id not in self._launched and spec is not None and spec.boot_id == self.boot_id:
@@ -309,6 +310,7 @@ class Processes:
             )
         return {
             "task_id": str(task.task_id),
+            "workload_name": task.workload_name,
             "boot_id": self.boot_id,
             "containers": containers,
             "restart": task.restart,
@@ -345,10 +347,11 @@ class Processes:
         self._launched.pop(task_id, None)
 
 
-def _living(state: StateRecord | None, stop: StopRecord | None, warning: WarningRecord | None) -> Observed:
+def _living(name: str, state: StateRecord | None, stop: StopRecord | None, warning: WarningRecord | None) -> Observed:
     running = state is not None and state.phase == "running"
     return Observed(
         status="RUNNING" if running else "PREPARING",
+        workload_name=name,
         ran=running,
         restarts=state.restarts if state is not None else 0,
         stop_grace_seconds=stop.grace_seconds if stop is not None else None,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from mooring.agent.runtime import Observed, StopCause
-from mooring.wire.agent import DesiredTask, EndWarning, TaskReport
+from mooring.wire.agent import DesiredTask, EndWarning, LivingTask, TaskReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class Plan:
     stop: tuple[Stop, ...] = ()
     warn: tuple[tuple[UUID, EndWarning], ...] = ()
     findings: tuple[Finding, ...] = ()
+    strays: tuple[LivingTask, ...] = ()
+    """What lives here and is not listed."""
 
 
 def reconcile(
@@ -40,11 +42,13 @@ def reconcile(
     observed: Mapping[UUID, Observed],
     *,
     prepared: Set[UUID] = frozenset(),
+    end: Set[UUID] = frozenset(),
     leaving: bool = False,
 ) -> Plan:
     """Bring the node to what is desired. `leaving`: the agent ends with its tasks, so all stop and none starts.
 
-    `prepared`: the tasks that are ready to be started, and were not so far.
+    `prepared`: the tasks that are ready to be started, and were not so far. `end`: the strays that may be ended; the
+    others go on, since a database that was restored may have forgotten them.
     """
     orders = {task.task_id: task for task in desired}
     prepare: list[DesiredTask] = []
@@ -71,7 +75,7 @@ def reconcile(
         listed = orders.get(task_id)
         stopping = listed is None or listed.action == "stop"
         if not seen.ended:
-            order_to_stop = _stop(task_id, seen, listed, leaving=leaving)
+            order_to_stop = _stop(task_id, seen, listed, leaving=leaving, may_end=task_id in end)
             if order_to_stop is not None:
                 stop.append(order_to_stop)
             warning = listed.warning if listed is not None and not stopping else None
@@ -82,10 +86,26 @@ def reconcile(
             findings.append(Finding(_report(task_id, seen), ran=seen.ran and not stopping))
         elif not seen.ended and not stopping:
             findings.append(Finding(_report(task_id, seen)))
-    return Plan(tuple(prepare), tuple(start), tuple(stop), tuple(warn), tuple(findings))
+    return Plan(
+        tuple(prepare),
+        tuple(start),
+        tuple(stop),
+        tuple(warn),
+        tuple(findings),
+        living({task_id: seen for task_id, seen in observed.items() if task_id not in orders}),
+    )
 
 
-def _stop(task_id: UUID, seen: Observed, order: DesiredTask | None, *, leaving: bool) -> Stop | None:
+def living(observed: Mapping[UUID, Observed]) -> tuple[LivingTask, ...]:
+    """Those of which something is left here, in the order of their ids."""
+    return tuple(
+        LivingTask(task_id=task_id, workload_name=seen.workload_name)
+        for task_id, seen in sorted(observed.items())
+        if not seen.gone
+    )
+
+
+def _stop(task_id: UUID, seen: Observed, order: DesiredTask | None, *, leaving: bool, may_end: bool) -> Stop | None:
     """The order to end a living task, unless it already has one that is at least as urgent."""
     asked = seen.stop_grace_seconds
     if order is not None and order.action == "stop":
@@ -94,7 +114,7 @@ def _stop(task_id: UUID, seen: Observed, order: DesiredTask | None, *, leaving: 
         return None
     if leaving:
         return Stop(task_id, cause="agent-stopped")
-    return Stop(task_id) if order is None else None
+    return Stop(task_id) if order is None and may_end else None
 
 
 def _report(task_id: UUID, seen: Observed) -> TaskReport:

@@ -20,6 +20,7 @@ class SpecRecord(msgspec.Struct, frozen=True, kw_only=True):
     work_folder: str
     containers: list[ContainerRecord]
     log_files: int
+    workload_name: str = ""
     uid: int | None = None
     cgroup: str | None = None
 

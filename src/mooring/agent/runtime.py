@@ -29,6 +29,7 @@ class Observed:
     """A task as it is on this node."""
 
     status: Status
+    workload_name: str = ""
     gone: bool = False
     """Nothing of it is left: its capacity is free."""
     ran: bool = False

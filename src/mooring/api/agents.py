@@ -6,12 +6,14 @@ import asyncio
 import hashlib
 import secrets
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import structlog
 from fastapi import APIRouter, Request, Response, WebSocket, WebSocketDisconnect
 
-from mooring.api.hub import AgentHub, AgentSession, devices_of
+from mooring.api.agent_session import AgentSession
+from mooring.api.hub import AgentHub, devices_of
 from mooring.clock import now
 from mooring.model.devices import MOST_DEVICES
 from mooring.model.errors import Conflict, InvalidInput, NotAuthenticated, Unavailable
@@ -55,7 +57,8 @@ def router(database: Database, hub: AgentHub) -> APIRouter:
     async def stream(websocket: WebSocket) -> None:
         await websocket.accept()
         try:
-            node = await _authenticate(database, websocket)
+            async with hub.door:
+                node = await _authenticate(database, websocket)
         except NotAuthenticated as error:
             await websocket.send_text(wire.encode(wire.Refused(code=error.code, message=error.message)))
             await websocket.close(_POLICY_VIOLATION)
@@ -105,12 +108,26 @@ async def _authenticate(database: Database, websocket: WebSocket) -> Any:
     if scheme.lower() == "bearer" and credential:
         async with database.read() as connection:
             node = await nodes.by_credential(connection, _hash(credential))
-        if node is not None:
-            return node
+            if node is not None:
+                return node
+            if await _never_known(connection, websocket.headers.get(wire.NODE_HEADER)):
+                raise NotAuthenticated(
+                    "the database of this server does not know such a node, as after a restore; "
+                    "start its agent with a new join token",
+                    code="node-unknown",
+                )
     raise NotAuthenticated(
         "this node credential is not known; the node may have been removed or joined again; join with a new token",
         code="credential-refused",
     )
+
+
+async def _never_known(connection: Connection, node_id: str | None) -> bool:
+    """Whether an agent names a node that nothing here has ever heard of, and so did nobody remove it."""
+    try:
+        return node_id is not None and not await nodes.was_ever_known(connection, UUID(node_id))
+    except ValueError:
+        return False
 
 
 async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
@@ -121,21 +138,22 @@ async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
         async with sending:
             await websocket.send_text(wire.encode(message))
 
-    session = AgentSession(node.id, node.name, node.credential_hash, send)
+    session = AgentSession(node.id, node.name, node.pool_id, node.credential_hash, send)
     sender: asyncio.Task[None] | None = None
     try:
         async with asyncio.timeout(_HELLO_SECONDS):
             hello = wire.decode_from_agent(await websocket.receive_text())
-        if not isinstance(hello, wire.Hello) or hello.protocol != wire.PROTOCOL:
+        if not isinstance(hello, wire.Hello) or not wire.OLDEST_PROTOCOL <= hello.protocol <= wire.PROTOCOL:
             message = (
-                f"this server speaks version {wire.PROTOCOL} of the agent protocol; the agent must say hello in it"
+                f"this server speaks versions {wire.OLDEST_PROTOCOL} to {wire.PROTOCOL} of the agent protocol; "
+                "the agent must say hello in one of them"
             )
             await send(wire.Refused(code="protocol", message=message))
             await websocket.close(_POLICY_VIOLATION)
             return
         _check_facts(hello.facts)
         await hub.enter(session, hello)
-        sender = asyncio.create_task(hub.send_desired(session))
+        sender = asyncio.create_task(hub.keep_informed(session))
         while True:
             await _receive(hub, session, wire.decode_from_agent(await websocket.receive_text()))
             if sender.done():
@@ -158,6 +176,8 @@ async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent
         case wire.Report():
             await hub.report(session, message)
             await session.send(wire.Received(number=message.number))
+        case wire.Strays():
+            await hub.strays(session, message)
         case wire.LogChunk():
             hub.output(session, message)
         case wire.Hello():

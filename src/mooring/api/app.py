@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fastapi import APIRouter, FastAPI
 from fastapi_swagger import patch_fastapi
 from starlette.datastructures import Headers
@@ -19,9 +21,11 @@ from mooring.api import (
     join_tokens,
     keypairs,
     nodes,
+    operations,
     policies,
     pools,
     projects,
+    quarantine,
     quotas,
     server,
     sessions,
@@ -43,12 +47,35 @@ _TAGS = [
     {"name": "quotas", "description": "What tenants may use, and what of it they do."},
     {"name": "auth", "description": "Logging in."},
     {"name": "tenants", "description": "Domains, projects, users, keypairs, their policies, and what admins did."},
+    {"name": "operations", "description": "Who leads, which servers are there, and what the leader's loops did."},
     {"name": "server", "description": "The server itself."},
 ]
+OPERATIONS = (auth.router, operations.router, server.router)
+"""What a server that only schedules answers."""
+EVERYTHING = (
+    batches.router,
+    workloads.router,
+    sessions.router,
+    events.router,
+    deployment.router,
+    nodes.router,
+    quarantine.router,
+    join_tokens.router,
+    pools.router,
+    accounting.router,
+    quotas.router,
+    domains.router,
+    projects.router,
+    users.router,
+    keypairs.router,
+    policies.router,
+    actions.router,
+    *OPERATIONS,
+)
 
 
-def create_app(services: Services, *more: APIRouter) -> FastAPI:
-    """The application over these services; `more` are routers that other parts of the server bring."""
+def create_app(services: Services, routers: Sequence[APIRouter] = EVERYTHING) -> FastAPI:
+    """The application over these services."""
     app = FastAPI(
         title="Mooring",
         summary="A multi-tenant cluster scheduler and its control plane.",
@@ -61,32 +88,14 @@ def create_app(services: Services, *more: APIRouter) -> FastAPI:
         responses=errors.problems(429, 500),
     )
     app.state.services = services
-    for router in (
-        batches.router,
-        workloads.router,
-        sessions.router,
-        events.router,
-        deployment.router,
-        nodes.router,
-        join_tokens.router,
-        pools.router,
-        accounting.router,
-        quotas.router,
-        auth.router,
-        domains.router,
-        projects.router,
-        users.router,
-        keypairs.router,
-        policies.router,
-        actions.router,
-        server.router,
-        *more,
-    ):
+    for router in routers:
         app.include_router(router)
     errors.install(app)
     # Swagger UI from the installed package: the page works where nothing else can be reached.
     patch_fastapi(app, redirect_from_root_to_docs=False)
-    app.add_middleware(Boundary, larger_bodies={batches.PATH: MAX_BATCH_BYTES}, admit=_admit)
+    app.add_middleware(
+        Boundary, pressure=services.pressure, larger_bodies={batches.PATH: MAX_BATCH_BYTES}, admit=_admit
+    )
     return app
 
 

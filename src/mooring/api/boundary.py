@@ -1,4 +1,4 @@
-"""The outermost layer of the API: an id per request, a bound on bodies, and nothing unexpected gets out."""
+"""The outermost layer of the API: an id per request, bounds on bodies and load, and nothing unexpected gets out."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mooring.api.errors import error_answer, refusal
+from mooring.api.pressure import Pressure, Turn
 from mooring.model.errors import TooManyAttempts
 from mooring.model.names import shown
 from mooring.store.engine import is_overtaken, is_temporary
@@ -16,6 +17,10 @@ from mooring.store.ids import new_id
 from mooring.wire.fields import MAX_BODY_BYTES
 
 REQUEST_ID = "X-Request-Id"
+ALWAYS_ANSWERED = frozenset({"/health", "/ready", "/metrics"})
+"""Asked by those who must know how the process is just when it has too much to do."""
+TURN = "mooring.turn"
+"""Where a request's turn is in its scope: a route that will only wait gives it back."""
 
 log = structlog.get_logger()
 
@@ -28,10 +33,15 @@ class Boundary:
     """ASGI middleware around everything that speaks HTTP; WebSockets pass untouched."""
 
     def __init__(
-        self, app: ASGIApp, larger_bodies: Mapping[str, int] | None = None, admit: Callable[[Scope], None] | None = None
+        self,
+        app: ASGIApp,
+        pressure: Pressure,
+        larger_bodies: Mapping[str, int] | None = None,
+        admit: Callable[[Scope], None] | None = None,
     ) -> None:
         """`larger_bodies`: paths whose bodies may have more bytes. `admit` refuses a request before it is read."""
         self._app = app
+        self._pressure = pressure
         self._larger_bodies = larger_bodies or {}
         self._admit = admit
 
@@ -45,11 +55,15 @@ class Boundary:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         started = False
+        turn: Turn | None = None
 
         async def send_with_id(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
+                # A reader that is slow, or stays for hours, keeps nobody waiting.
+                if turn is not None:
+                    turn.release()
                 headers = MutableHeaders(scope=message)
                 headers[REQUEST_ID] = request_id
                 headers["X-Content-Type-Options"] = "nosniff"
@@ -59,8 +73,15 @@ class Boundary:
         try:
             if self._admit is not None:
                 self._admit(scope)
+            bounded = scope["path"] not in ALWAYS_ANSWERED
+            reserved = self._for_operator(scope)
+            if bounded and not reserved:
+                self._pressure.check()
+            # Before the turn: whoever sends slowly keeps nobody waiting.
             whole_body = await _read_body(scope, receive, most_bytes)
             if whole_body is not None:
+                if bounded:
+                    turn = scope[TURN] = await self._pressure.turn(reserved=reserved)
                 await self._app(scope, _first(whole_body, receive), send_with_id)
             return
         except TooManyAttempts as error:
@@ -87,7 +108,20 @@ class Boundary:
                     f"the server failed at this; an admin finds it in the log as request {request_id}",
                     {"request_id": request_id},
                 )
+        finally:
+            if turn is not None:
+                turn.release()
         await answer(scope, receive, send_with_id)
+
+    def _for_operator(self, scope: Scope) -> bool:
+        return scope["method"] == "GET" and self._pressure.trusts(Headers(scope=scope).get("authorization", ""))
+
+
+def only_waits(scope: Scope) -> None:
+    """The request has nothing more to do than to wait for something that may take long: others may begin."""
+    turn: Turn | None = scope.get(TURN)
+    if turn is not None:
+        turn.release()
 
 
 async def _read_body(scope: Scope, receive: Receive, most_bytes: int) -> bytes | None:

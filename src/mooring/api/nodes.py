@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Body, Query
 
 from mooring.api.access import Served, is_name, needs
 from mooring.api.errors import problems
@@ -14,13 +14,14 @@ from mooring.model.access import Action
 from mooring.model.errors import NotFound
 from mooring.model.tenants import Principal
 from mooring.store.views import nodes as views
-from mooring.wire.api import NodeList, NodeRequest, NodeView
+from mooring.wire.api import DrainRequest, NodeList, NodeRequest, NodeView, TaintsChange
 from mooring.wire.fields import Name
 
 router = APIRouter(prefix="/api/nodes", tags=["nodes"], responses=problems(401, 422, 503))
 
 Reader = Annotated[Principal, needs(Action.SEE_CLUSTER)]
 Admin = Annotated[Principal, needs(Action.CHANGE_NODES)]
+_NO_LIMIT = DrainRequest()
 
 
 @router.get("", operation_id="list_nodes")
@@ -43,10 +44,12 @@ async def get_node(services: Served, _principal: Reader, name: str) -> NodeView:
     return await _view(services, name)
 
 
-@router.post("/{name}/drain", operation_id="drain_node", responses=problems(403, 404, 409))
-async def drain_node(services: Served, admin: Admin, name: str) -> NodeView:
-    """Place nothing new on the node."""
-    await services.nodes.drain(admin, _checked(name))
+@router.post("/{name}/drain", operation_id="drain_node", responses=problems(400, 403, 404, 409, 413))
+async def drain_node(
+    services: Served, admin: Admin, name: str, request: Annotated[DrainRequest, Body()] = _NO_LIMIT
+) -> NodeView:
+    """Place nothing new on the node, and let what is there leave; with a time, end what has not left by then."""
+    await services.nodes.drain(admin, _checked(name), request)
     return await _view(services, name)
 
 
@@ -54,6 +57,13 @@ async def drain_node(services: Served, admin: Admin, name: str) -> NodeView:
 async def resume_node(services: Served, admin: Admin, name: str) -> NodeView:
     """Place tasks on the node again."""
     await services.nodes.resume(admin, _checked(name))
+    return await _view(services, name)
+
+
+@router.patch("/{name}/taints", operation_id="change_taints", responses=problems(400, 403, 404, 413))
+async def change_taints(services: Served, admin: Admin, name: str, request: TaintsChange) -> NodeView:
+    """Add taints to the node and take some away; those that Mooring set itself stay."""
+    await services.nodes.change_taints(admin, _checked(name), request)
     return await _view(services, name)
 
 

@@ -19,7 +19,7 @@ from mooring.store import pool_access
 from mooring.store.actions import Actor
 from mooring.store.engine import Connection
 from mooring.store.views import nodes as views
-from mooring.wire.pools import PoolChange, PoolList, PoolRequest, PoolView
+from mooring.wire.pools import PauseRequest, PoolChange, PoolList, PoolRequest, PoolView
 from mooring.wire.tenants import PoolAccessRequest, PoolAccessView, RevertRequest
 
 router = APIRouter(prefix="/api/pools", tags=["pools"], responses=problems(401, 422, 503))
@@ -71,6 +71,18 @@ async def remove_pool(services: Served, admin: Admin, name: str) -> None:
 async def revert_pool(services: Served, admin: Admin, name: str, request: RevertRequest) -> None:
     """Give a pool the policy of an earlier version back, as a new version."""
     await services.pools.revert(named("pool", name), request.version, Actor.of(admin))
+
+
+@router.post("/{name}/pause", operation_id="pause_pool", status_code=204, responses=problems(400, 403, 404, 413, 422))
+async def pause_pool(services: Served, admin: Admin, name: str, request: PauseRequest) -> None:
+    """Place nothing of a pool until it is resumed; what runs there goes on."""
+    await services.pools.pause(named("pool", name), request.reason, Actor.of(admin))
+
+
+@router.post("/{name}/resume", operation_id="resume_pool", status_code=204, responses=problems(403, 404))
+async def resume_pool(services: Served, admin: Admin, name: str) -> None:
+    """Place the work of a paused pool again."""
+    await services.pools.resume(named("pool", name), Actor.of(admin))
 
 
 @router.get("/{name}/access", operation_id="list_pool_access", responses=problems(403, 404, 422))

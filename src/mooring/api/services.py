@@ -11,6 +11,7 @@ from uuid import UUID
 from mooring import clock
 from mooring.api.feed import EventFeed
 from mooring.api.passwords import Passwords
+from mooring.api.pressure import Pressure
 from mooring.api.rates import Rates
 from mooring.api.throttle import LoginThrottle
 from mooring.api.tokens import Tokens
@@ -19,9 +20,18 @@ from mooring.model.tenants import Principal
 from mooring.store.actions import Actor
 from mooring.store.engine import Database
 from mooring.wire.accounting import Room
-from mooring.wire.api import AuditReport, BatchAccepted, NodeRequest, WorkloadAccepted, WorkloadRequest
+from mooring.wire.api import (
+    AuditReport,
+    BatchAccepted,
+    DrainRequest,
+    NodeRequest,
+    TaintsChange,
+    WorkloadAccepted,
+    WorkloadRequest,
+)
 from mooring.wire.explanation import Explanation
 from mooring.wire.pools import PoolChange, PoolRequest
+from mooring.wire.quarantine import QuarantineEnd
 from mooring.wire.quotas import QuotaChange, QuotaView
 from mooring.wire.sessions import ExtendRequest
 
@@ -65,11 +75,15 @@ class Questions(Protocol):
 class Nodes(Protocol):
     async def add_simulated(self, principal: Principal, request: NodeRequest) -> UUID: ...
 
-    async def drain(self, principal: Principal, name: str) -> None: ...
+    async def drain(self, principal: Principal, name: str, request: DrainRequest) -> None: ...
 
     async def resume(self, principal: Principal, name: str) -> None: ...
 
+    async def change_taints(self, principal: Principal, name: str, request: TaintsChange) -> None: ...
+
     async def remove(self, principal: Principal, name: str, force: bool) -> None: ...
+
+    async def end_quarantined(self, principal: Principal, asked: QuarantineEnd) -> None: ...
 
 
 class Pools(Protocol):
@@ -80,6 +94,10 @@ class Pools(Protocol):
     async def remove(self, name: str, actor: Actor) -> None: ...
 
     async def revert(self, name: str, version: int | None, actor: Actor) -> None: ...
+
+    async def pause(self, name: str, reason: str | None, actor: Actor) -> None: ...
+
+    async def resume(self, name: str, actor: Actor) -> None: ...
 
 
 class Quotas(Protocol):
@@ -129,6 +147,37 @@ class State(Protocol):
         ...
 
 
+class PassResult(Protocol):
+    """In workloads."""
+
+    @property
+    def placed(self) -> int: ...
+
+    @property
+    def impossible(self) -> int: ...
+
+    @property
+    def waiting(self) -> int: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+
+class Leadership(Protocol):
+    """The scheduler of this process."""
+
+    @property
+    def leads(self) -> bool: ...
+
+    async def resign(self) -> None:
+        """Returns when the seat is given back."""
+        ...
+
+    async def run_pass(self) -> PassResult:
+        """A pass over everything that waits; TimeoutError where it takes very long."""
+        ...
+
+
 class Auditor(Protocol):
     async def audit(self) -> AuditReport: ...
 
@@ -168,8 +217,11 @@ class Services:
     version: str
     public_url: str
     """What this API is reached by from outside; the `Location` of accepted work begins with it."""
+    leader: Leadership | None = None
+    """None where this process never leads."""
     limits: DeploymentLimits = field(default_factory=DeploymentLimits)
     passwords: Passwords = field(default_factory=Passwords)
     throttle: LoginThrottle = field(default_factory=LoginThrottle)
     rates: Rates = field(default_factory=Rates)
+    pressure: Pressure = field(default_factory=Pressure)
     now: Callable[[], datetime] = clock.now

@@ -23,6 +23,7 @@ from mooring.wire.api import (
     HistoryRow,
     NodeView,
     SlotView,
+    TaintView,
     TaskView,
     UserView,
     WorkloadDetail,
@@ -187,6 +188,20 @@ def node_view(row: NodeRow) -> NodeView:
         memory_percent=row.memory_percent,
         last_seen_at=row.last_seen_at,
         owner=row.owner,
+        taints=[
+            TaintView(
+                key=each.taint.key,
+                value=each.taint.value,
+                effect=each.taint.effect,
+                since=each.since,
+                reason=each.reason,
+            )
+            for each in row.taints
+        ],
+        draining=row.draining,
+        drain_reason=row.drain_reason,
+        drain_until=row.drain_until,
+        drained_at=row.drained_at,
     )
 
 

@@ -8,12 +8,13 @@ from datetime import timedelta
 from typing import Annotated, Literal, cast
 
 import structlog
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BeforeValidator
 from starlette.types import Receive, Scope, Send
 
 from mooring.api.access import IdempotencyHeader, Served, Submitter, User, find_workload
+from mooring.api.boundary import only_waits
 from mooring.api.errors import problems
 from mooring.api.services import Services
 from mooring.api.showing import attempt_row, history_row, task_view, workload_detail, workload_view
@@ -174,6 +175,7 @@ async def explain(services: Served, principal: User, ref: str) -> Explanation:
 async def wait(
     services: Served,
     principal: User,
+    request: Request,
     ref: str,
     wait_for: Annotated[WaitFor, Query(alias="for")] = "ended",
     version: Annotated[
@@ -194,8 +196,10 @@ async def wait(
         if seen is None:
             raise NotFound(f"workload {row.name!r} was purged meanwhile")
         left = deadline - loop.time()
-        if _has_come(wait_for, seen, known) or left <= 0:
+        # A server that stops answers what it knows, and the client asks another.
+        if _has_come(wait_for, seen, known) or left <= 0 or services.feed.closed:
             break
+        only_waits(request.scope)
         await services.changes.wait(left, count)
     return await detailed(services, principal, await find_workload(services, principal, str(row.id)))
 
@@ -216,6 +220,7 @@ def _has_come(wait_for: WaitFor, seen: Progress, known_version: int) -> bool:
 async def get_logs(
     services: Served,
     principal: User,
+    request: Request,
     ref: str,
     task: Annotated[int | None, Query(ge=0, le=INT32_MAX, description="Index; the first one if not given")] = None,
     attempt: Annotated[int | None, Query(ge=1, le=INT32_MAX, description="Else the newest that had a node")] = None,
@@ -236,6 +241,7 @@ async def get_logs(
         )
     close = services.rates.open_stream(principal)
     output = _Output(services.logs.stream(chosen.id, chosen.node_id, tail=tail, follow=follow), media_type, close)
+    only_waits(request.scope)
     await output.begin()
     return output
 

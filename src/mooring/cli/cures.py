@@ -79,6 +79,10 @@ def _not_ready(workload: WorkloadView, details: Details) -> str:
     return "`mooring nodes` shows what is wrong with them; `mooring resume NODE` opens a drained one"
 
 
+def _paused(workload: WorkloadView, details: Details) -> str:
+    return f"an admin opens it with `mooring pool resume {details.get('pool', 'POOL')}`; or choose another with --pool"
+
+
 def _owned(workload: WorkloadView, details: Details) -> str:
     return "an agent without root serves its owner only: start it as root, add another node, or choose a --pool"
 
@@ -110,6 +114,7 @@ _CURES: Mapping[str, Callable[[WorkloadView, Details], str]] = {
     "runtime-missing": _other_runtime,
     "node-not-ready": _not_ready,
     "node-owned": _owned,
+    "pool-paused": _paused,
     "backing-off": _wait,
     "too-many-sessions": _over_limit,
     "quota-exceeded": _over_limit,

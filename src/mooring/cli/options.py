@@ -66,7 +66,11 @@ SelectOption = Annotated[
 ]
 TolerateOption = Annotated[
     list[str] | None,
-    typer.Option("--tolerate", metavar="KEY[=VALUE]", help="Nodes with this taint are fine; may be repeated."),
+    typer.Option(
+        "--tolerate",
+        metavar="KEY[=VALUE][:EFFECT[:SECONDS]]",
+        help="Nodes with this taint are fine; beside NoExecute ones for so long. May be repeated.",
+    ),
 ]
 PortsOption = Annotated[
     int, typer.Option("--ports", metavar="N", min=0, help="So many ports of its node, named in MOORING_PORTS.")

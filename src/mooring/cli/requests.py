@@ -83,13 +83,24 @@ def placement(
     gpu_memory: str | None = None,
 ) -> PlacementRequest | None:
     """What was said about the place; None if nothing was."""
+    from mooring.model.durations import parse_duration
     from mooring.wire.placement import DevicesRequest, PlacementRequest, SpreadRequest, TolerationRequest
 
     tolerations = []
     for text in tolerate or ():
-        key, separator, value = text.partition("=")
-        operator = "Equal" if separator else "Exists"
-        tolerations.append(build(TolerationRequest, key=key, operator=operator, value=value))
+        rest, _, limits = text.partition(":")
+        key, separator, value = rest.partition("=")
+        effect, _, seconds = limits.partition(":")
+        tolerations.append(
+            build(
+                TolerationRequest,
+                key=key,
+                operator="Equal" if separator else "Exists",
+                value=value,
+                effect=effect or None,
+                seconds=parse_duration(seconds) if seconds else None,
+            )
+        )
     fields = {
         "node_selector": assignments(select, option="--select"),
         "tolerations": tolerations,

@@ -27,7 +27,8 @@ from mooring.client.connection import (
 from mooring.client.credentials import CredentialStore
 from mooring.client.event_stream import EventReader
 from mooring.client.operation import Operation, Stream
-from mooring.model.errors import MooringError, NotAuthenticated, Unavailable
+from mooring.client.patience import Patience
+from mooring.model.errors import MooringError, NotAuthenticated, TooManyAttempts, Unavailable
 from mooring.wire.api import EventView, Token
 
 P = ParamSpec("P")
@@ -131,12 +132,17 @@ class AsyncClient:
     node = _sent(operations.node)
     add_node = _sent(operations.add_node)
     drain_node = _sent(operations.drain_node)
+    change_taints = _sent(operations.change_taints)
     resume_node = _sent(operations.resume_node)
     remove_node = _sent(operations.remove_node)
+    quarantine = _sent(operations.quarantine)
+    end_quarantined = _sent(operations.end_quarantined)
     pools = _sent(operations.pools)
     pool = _sent(operations.pool)
     create_pool = _sent(operations.create_pool)
     change_pool = _sent(operations.change_pool)
+    pause_pool = _sent(operations.pause_pool)
+    resume_pool = _sent(operations.resume_pool)
     remove_pool = _sent(operations.remove_pool)
     quotas = _sent(operations.quotas)
     quota = _sent(operations.quota)
@@ -153,6 +159,11 @@ class AsyncClient:
     metrics = _sent(operations.metrics)
     audit = _sent(operations.audit)
     repair = _sent(operations.repair)
+    leader = _sent(operations.leader)
+    servers = _sent(operations.servers)
+    loops = _sent(operations.loops)
+    resign = _sent(operations.resign)
+    run_pass = _sent(operations.run_pass)
 
     @property
     def username(self) -> str | None:
@@ -268,6 +279,15 @@ class AsyncClient:
         return True
 
     async def _exchange(self, operation: Operation[T]) -> T:
+        patience = Patience(self.timeout_seconds)
+        while True:
+            try:
+                return await self._attempt(operation)
+            except TooManyAttempts as error:
+                pause = patience.pause_seconds(error)
+            await asyncio.sleep(pause)
+
+    async def _attempt(self, operation: Operation[T]) -> T:
         try:
             try:
                 status, content = await self._ask(operation)
@@ -294,7 +314,8 @@ class AsyncClient:
 
     async def _stream(self, stream: Stream) -> AsyncIterator[bytes]:
         await self._renew_in_time()
-        for attempt in (1, 2):
+        patience, refreshed = Patience(self.timeout_seconds), False
+        while True:
             sent = self._authentication.headers
             try:
                 async with self._open().get(
@@ -311,8 +332,12 @@ class AsyncClient:
                     error = read_error(response.status, await response.read(), self.server)
             except (aiohttp.ClientError, TimeoutError, OSError) as problem:
                 raise self._failure(problem) from problem
-            if not (attempt == 1 and isinstance(error, NotAuthenticated) and await self._log_in_again(sent)):
+            if isinstance(error, TooManyAttempts):
+                await asyncio.sleep(patience.pause_seconds(error))
+                continue
+            if refreshed or not (isinstance(error, NotAuthenticated) and await self._log_in_again(sent)):
                 raise error
+            refreshed = True
 
     def _open(self) -> aiohttp.ClientSession:
         # Made at first use: a session belongs to the loop that it is made on.

@@ -8,9 +8,11 @@ from uuid import uuid4
 
 from mooring.client.operation import Operation, Stream, given, segment
 from mooring.wire import api
+from mooring.wire import operations as wire_operations
 from mooring.wire import pools as wire_pools
 from mooring.wire import sessions as sessions_wire
 from mooring.wire.explanation import Explanation
+from mooring.wire.quarantine import QuarantineEnd, QuarantineList
 from mooring.wire.quotas import QuotaChange, QuotaView
 from mooring.wire.tenants import RevertRequest
 
@@ -237,9 +239,14 @@ def add_node(request: api.NodeRequest) -> Operation[api.NodeView]:
     return Operation("POST", "/api/nodes", api.NodeView, body=request)
 
 
-def drain_node(name: str) -> Operation[api.NodeView]:
-    """Nothing new is placed on it, and what runs there leaves."""
-    return Operation("POST", f"/api/nodes/{segment(name)}/drain", api.NodeView)
+def drain_node(name: str, *, timeout_seconds: int | None = None, reason: str | None = None) -> Operation[api.NodeView]:
+    """Nothing new is placed on it, and what runs there leaves; what is still there after so many seconds is ended."""
+    body = api.DrainRequest(timeout_seconds=timeout_seconds, reason=reason)
+    return Operation("POST", f"/api/nodes/{segment(name)}/drain", api.NodeView, body=body)
+
+
+def change_taints(name: str, change: api.TaintsChange) -> Operation[api.NodeView]:
+    return Operation("PATCH", f"/api/nodes/{segment(name)}/taints", api.NodeView, body=change)
 
 
 def resume_node(name: str) -> Operation[api.NodeView]:
@@ -249,6 +256,16 @@ def resume_node(name: str) -> Operation[api.NodeView]:
 def remove_node(name: str, *, force: bool = False) -> Operation[None]:
     """With `force` even while tasks are charged to it."""
     return Operation("DELETE", f"/api/nodes/{segment(name)}", type(None), query=given(force=force or None))
+
+
+def quarantine() -> Operation[QuarantineList]:
+    """The tasks that nodes run unknown to the database."""
+    return Operation("GET", "/api/quarantine", QuarantineList)
+
+
+def end_quarantined(request: QuarantineEnd) -> Operation[QuarantineList]:
+    """Let a task, those of a node, or all of them be ended; what is still there afterwards."""
+    return Operation("POST", "/api/quarantine/end", QuarantineList, body=request)
 
 
 def pools() -> Operation[wire_pools.PoolList]:
@@ -265,6 +282,16 @@ def create_pool(request: wire_pools.PoolRequest) -> Operation[wire_pools.PoolVie
 
 def change_pool(name: str, change: wire_pools.PoolChange) -> Operation[None]:
     return Operation("PATCH", f"/api/pools/{segment(name)}", type(None), body=change)
+
+
+def pause_pool(name: str, *, reason: str | None = None) -> Operation[None]:
+    """Nothing of it is placed until it is resumed; what runs goes on."""
+    body = wire_pools.PauseRequest(reason=reason)
+    return Operation("POST", f"/api/pools/{segment(name)}/pause", type(None), body=body)
+
+
+def resume_pool(name: str) -> Operation[None]:
+    return Operation("POST", f"/api/pools/{segment(name)}/resume", type(None))
 
 
 def remove_pool(name: str) -> Operation[None]:
@@ -321,6 +348,30 @@ def audit() -> Operation[api.AuditReport]:
 def repair() -> Operation[api.AuditReport]:
     """Audit, and set counters and readable copies right from the ledger."""
     return Operation("POST", "/api/audit/repair", api.AuditReport)
+
+
+def leader() -> Operation[wire_operations.LeaderView]:
+    """Who leads since when, and who would take its place."""
+    return Operation("GET", "/api/leader", wire_operations.LeaderView)
+
+
+def servers() -> Operation[wire_operations.ServerList]:
+    return Operation("GET", "/api/servers", wire_operations.ServerList)
+
+
+def loops() -> Operation[wire_operations.LoopList]:
+    """What each loop of the leader did last."""
+    return Operation("GET", "/api/loops", wire_operations.LoopList)
+
+
+def resign() -> Operation[None]:
+    """Let this server, which must lead, hand over to another."""
+    return Operation("POST", "/api/leader/resign", type(None))
+
+
+def run_pass() -> Operation[wire_operations.PassView]:
+    """Let this server, which must lead, try everything that waits at once."""
+    return Operation("POST", "/api/leader/pass", wire_operations.PassView)
 
 
 def _workload_path(ref: str, *rest: str) -> str:

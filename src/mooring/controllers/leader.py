@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import structlog
 
@@ -11,26 +11,44 @@ from mooring import metrics
 from mooring.binding.binder import Binder
 from mooring.controllers.accounting import AccountingLoop
 from mooring.controllers.audit import AuditLoop
+from mooring.controllers.draining import DrainingLoop
 from mooring.controllers.holds import HoldsLoop
 from mooring.controllers.lifecycle import LifecycleLoop
 from mooring.controllers.limits import LimitsLoop
-from mooring.controllers.loops import LoopState, keep_running
+from mooring.controllers.loops import Work, keep_running
 from mooring.controllers.nodes import NodesLoop
+from mooring.controllers.quarantine import QuarantineLoop
+from mooring.controllers.reports import ReportLoop
 from mooring.controllers.retention import Retention, RetentionLoop
-from mooring.controllers.scheduling import SchedulingLoop
+from mooring.controllers.scheduling import FullPass, SchedulingLoop
 from mooring.controllers.simulation import SimulationLoop
+from mooring.controllers.suspicion import SuspicionLoop
 from mooring.coordination.election import Election, Seat
 from mooring.coordination.leadership import Office
 from mooring.coordination.signals import Signal
 from mooring.mirror.mirror import Mirror
 from mooring.model.errors import LeadershipLost
+from mooring.model.heartbeats import Pace
+from mooring.model.loops import LoopState
+from mooring.model.suspicion import USUAL, Suspicion
 from mooring.store.engine import Database
 
 _log = structlog.get_logger(__name__)
 _BURST_SECONDS = 0.02
 _RETENTION_SECONDS = 3600.0
+_REPORT_SECONDS = 5.0
+_SUSPICION_SECONDS = 10.0
 _START_AGAIN_SECONDS = 5.0
 _REACH_AGAIN_SECONDS = 1.0
+_LATER_SECONDS = 10.0
+"""What goes through whole tables begins when the work that was left lying is placed."""
+_FAIR_CHANCE_SECONDS = 3.0
+"""The head start of the others for a seat that was given back: they look for it twice a second."""
+_PASS_SECONDS = 20.0
+
+
+class _Resigned(Exception):
+    """The seat is to be given back."""
 
 
 class Leader:
@@ -42,15 +60,18 @@ class Leader:
         election: Election,
         *,
         reconcile_interval: float,
-        node_timeout_seconds: float,
+        pace: Pace,
         retention: Retention,
         accounting_interval_seconds: float = 300.0,
         audit_interval_seconds: float = 0,
+        suspicion: Suspicion = USUAL,
     ) -> None:
+        self._database = database
         self._signal = signal
         self._election = election
         self._reconcile_interval = reconcile_interval
-        self._node_check_seconds = min(reconcile_interval, max(0.2, node_timeout_seconds / 5))
+        self._pace = pace
+        self._node_check_seconds = min(reconcile_interval, max(0.2, pace.timeout_seconds / 5))
         self.office = Office(database, holder)
         self.scheduling = SchedulingLoop(
             Mirror(database, accounting_interval_seconds),
@@ -60,8 +81,10 @@ class Leader:
         )
         self._lifecycle = LifecycleLoop(database, self.office)
         self._limits = LimitsLoop(database, self.office)
-        self._nodes = NodesLoop(database, self.office, node_timeout_seconds)
+        self._draining = DrainingLoop(database, self.office)
+        self._suspicion = SuspicionLoop(database, self.office, suspicion)
         self._holds = HoldsLoop(database, self.office)
+        self._quarantine = QuarantineLoop(database, self.office)
         self._simulation = SimulationLoop(database, self.office)
         self._retention = RetentionLoop(database, self.office, retention)
         self._accounting_seconds = accounting_interval_seconds
@@ -70,7 +93,15 @@ class Leader:
         self._audit_seconds = audit_interval_seconds
         self._warming: asyncio.Task[None] | None = None
         self.loops: list[LoopState] = []
+        self._reports = ReportLoop(database, self.office, self.loops)
+        self._resigning = asyncio.Event()
+        self._vacant = asyncio.Event()
+        """The seat that was held last is given back, or lost."""
         self.problem: str | None = "not started yet"
+
+    @property
+    def leads(self) -> bool:
+        return self.office.held
 
     @property
     def role(self) -> str:
@@ -82,6 +113,20 @@ class Leader:
         well = self.office.held or (self._election.standbys and self.problem is None)
         return "ok" if well else self.problem or "not leading"
 
+    async def resign(self) -> None:
+        """Give the seat back, and campaign for it again when the others had their chance."""
+        if not self.leads:
+            raise LeadershipLost(f"{self.office.holder} does not lead")
+        self._resigning.set()
+        await self._vacant.wait()
+
+    async def run_pass(self) -> FullPass:
+        """Try everything that waits at once; TimeoutError where that takes very long."""
+        async with asyncio.timeout(_PASS_SECONDS):
+            asked = self.scheduling.ask_for_all()
+            self._signal.send()
+            return await asked
+
     async def run(self) -> None:
         """Lead whenever the seat is ours, until cancelled. While it is not, the rest of the server goes on."""
         try:
@@ -89,6 +134,8 @@ class Leader:
                 seat = await self._stand_by()
                 try:
                     await self._lead(seat)
+                except _Resigned:
+                    _log.info("This scheduler resigned")
                 except LeadershipLost as error:
                     self.problem = error.message
                     _log.error(f"This scheduler stopped: {error.message}")
@@ -103,6 +150,7 @@ class Leader:
                 finally:
                     self.scheduling.lose()
                     await seat.resign()
+                    self._vacant.set()
         except asyncio.CancelledError:
             self.problem = "stopped"
             raise
@@ -121,6 +169,8 @@ class Leader:
         elected = asyncio.Event()
         self._warming = asyncio.create_task(self._stay_warm(elected))
         try:
+            if self._resigning.is_set():
+                await asyncio.sleep(_FAIR_CHANCE_SECONDS)
             await self._until_reached()
             return await self._election.campaign()
         finally:
@@ -152,9 +202,12 @@ class Leader:
 
     async def _lead(self, seat: Seat) -> None:
         self.loops.clear()
+        self._resigning.clear()
+        self._vacant.clear()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._keep(seat), name="seat")
+                group.create_task(self._until_resigned(), name="resignation")
                 term = await self.office.take(seat.claim)
                 if self._warming is not None:
                     await self._warming
@@ -170,6 +223,10 @@ class Leader:
             metrics.leading.set(0)
             self.office.lose()
 
+    async def _until_resigned(self) -> None:
+        await self._resigning.wait()
+        raise _Resigned
+
     async def _keep(self, seat: Seat) -> None:
         """Renew the seat, and end the loops before anybody else can have it."""
         await seat.until_lost(self.office.reach)
@@ -184,27 +241,40 @@ class Leader:
         self._start(group, "lifecycle", self._lifecycle.once, lambda: longest, _BURST_SECONDS)
         until_due = self._limits.wait_seconds
         self._start(group, "limits", self._limits.once, lambda: until_due(longest), _BURST_SECONDS)
+        until_over = self._quarantine.wait_seconds
+        self._start(group, "quarantine", self._quarantine.once, lambda: until_over(longest), _BURST_SECONDS)
         self._start(group, "simulation", self._simulation.once, lambda: longest, _BURST_SECONDS)
-        self._start(group, "nodes", self._nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
+        nodes = NodesLoop(self._database, self.office, self._pace)
+        self._start(group, "nodes", nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
+        until_left = self._draining.wait_seconds
+        self._start(group, "draining", self._draining.once, lambda: until_left(longest), _BURST_SECONDS)
+        suspecting = min(longest, _SUSPICION_SECONDS)
+        self._start(group, "suspicion", self._suspicion.once, lambda: suspecting, by_time=True)
         counting = self._accounting_seconds
-        self._start(group, "accounting", self._accounting.once, lambda: counting, signalled=False)
-        self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS, signalled=False)
+        self._start(group, "accounting", self._accounting.once, lambda: counting, by_time=True)
+        self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS, by_time=True)
         if self._audit_seconds:
-            self._start(group, "audit", self._audit.once, lambda: self._audit_seconds, signalled=False)
+            self._start(group, "audit", self._audit.once, lambda: self._audit_seconds, by_time=True)
+        self._start(group, "reports", self._reports.once, lambda: _REPORT_SECONDS, by_time=True)
 
     def _start(
         self,
         group: asyncio.TaskGroup,
         name: str,
-        work: Callable[[], Awaitable[bool]],
+        work: Work,
         interval: Callable[[], float],
         pause_seconds: float = 0.0,
         *,
-        signalled: bool = True,
+        by_time: bool = False,
     ) -> None:
+        """`by_time`: no signal announces its work, and there is no hurry with it."""
         state = LoopState(name)
         self.loops.append(state)
-        signal = self._signal if signalled else Signal()
-        group.create_task(
-            keep_running(name, work, signal, interval=interval, state=state, pause_seconds=pause_seconds), name=name
-        )
+        signal = Signal() if by_time else self._signal
+        first_seconds = min(_LATER_SECONDS, interval()) if by_time else 0.0
+
+        async def turn() -> None:
+            await asyncio.sleep(first_seconds)
+            await keep_running(work, signal, interval=interval, state=state, pause_seconds=pause_seconds)
+
+        group.create_task(turn(), name=name)

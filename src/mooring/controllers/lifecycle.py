@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from mooring.clock import now
+from mooring.controllers.loops import Turn
 from mooring.coordination.leadership import Office
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import WORKLOAD_ENDS, Reason
@@ -31,10 +32,10 @@ class LifecycleLoop:
         self._database = database
         self._office = office
 
-    async def once(self) -> bool:
+    async def once(self) -> Turn:
         stopped = await self._stop_the_rest()
         replaced = await self._replace()
-        return stopped or replaced
+        return Turn(more=stopped or replaced, announced=stopped or replaced)
 
     async def _stop_the_rest(self) -> bool:
         async with self._database.read() as connection:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from time import monotonic, perf_counter
 from typing import TypeVar
@@ -16,12 +18,13 @@ import structlog
 from mooring import metrics
 from mooring.binding.binder import Binder
 from mooring.clock import now
+from mooring.controllers.loops import Turn
 from mooring.coordination.leadership import Office
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
 from mooring.mirror.validators import installed_validators
 from mooring.model.decisions import SCORE_ONE, Decision, Outcome
-from mooring.model.errors import InvalidInput
+from mooring.model.errors import InvalidInput, LeadershipLost
 from mooring.model.fair_share import Factors
 from mooring.model.pools import HeadOfLine, PoolPolicy
 from mooring.model.reasons import Reason
@@ -51,8 +54,20 @@ _REASONS_A_TURN = 64
 """Said at most between two passes: a flood of work that fits nowhere does not hold up what does."""
 
 
+@dataclass(frozen=True, slots=True)
+class FullPass:
+    """What a pass over everything that waits came to, in workloads."""
+
+    placed: int
+    impossible: int
+    """They can never be placed as they are, or the rules failed at them."""
+    waiting: int
+    """The others."""
+    seconds: float
+
+
 class SchedulingLoop:
-    """The leader's pass. `once` returns True while there is more to do at once."""
+    """The leader's pass."""
 
     def __init__(self, mirror: Mirror, binder: Binder, office: Office, *, reconcile_interval: float = 30.0) -> None:
         """At most every `reconcile_interval` seconds all that waits is tried, whether or not something changed."""
@@ -76,6 +91,8 @@ class SchedulingLoop:
         self._measured_at = -_MEASURED_SECONDS
         self._conflicts: dict[UUID, int] = {}
         """How often in a row workloads went back to placing."""
+        self._asked: list[asyncio.Future[FullPass]] = []
+        """Those who wait for a pass over everything."""
         self.passes = 0
         self.last_pass_at: datetime | None = None
         self.last_pass_ms: float | None = None
@@ -102,12 +119,29 @@ class SchedulingLoop:
         await self.start()
 
     def lose(self) -> None:
+        """It leads no longer."""
+        self._distrust()
+        for waiter in self._asked:
+            if not waiter.done():
+                waiter.set_exception(LeadershipLost("this scheduler lost its office before the pass was over"))
+        self._asked.clear()
+
+    def _distrust(self) -> None:
         """What was assumed may not have come true: the view is to be read from the store."""
         self._schedulers = None
+        metrics.view_warm.set(0)
+
+    def ask_for_all(self) -> asyncio.Future[FullPass]:
+        """The next turn tries all that waits, whether or not something changed; the future has what came of it."""
+        waiter: asyncio.Future[FullPass] = asyncio.get_running_loop().create_future()
+        self._asked.append(waiter)
+        return waiter
 
     async def start(self) -> None:
         # The kernels are compiled beside the start, so that the first passes soon have them.
         compilation.start()
+        # A pass of an earlier term may still be under way, and works on what is made anew here.
+        await self._in_thread(lambda: None)
         await self._mirror.load()
         self._begin()
 
@@ -116,6 +150,7 @@ class SchedulingLoop:
         self._policies, self._guarantees, self._factors = {}, {}, {}
         self._tried_all_at = monotonic()
         self._schedulers = Schedulers(self._mirror, self._registry)
+        metrics.view_warm.set(1)
 
     def _new_room(self) -> WaitingRoom:
         return WaitingRoom(self._mirror.cluster, best=self._best)
@@ -131,34 +166,41 @@ class SchedulingLoop:
         seconds = [(due - now()).total_seconds() for due in times if due is not None]
         return max(0.01, min([longest, *seconds]))
 
-    async def once(self) -> bool:
+    async def once(self) -> Turn:
         if self._schedulers is None:
             await self.start()
         try:
             return await self._turn()
         except BaseException:
-            # What the pass assumed may not have come true: the next turn begins from the store.
-            self._schedulers = None
+            self._distrust()
             raise
 
-    async def _turn(self) -> bool:
-        await self._mirror.follow()
+    async def _turn(self) -> Turn:
+        asked = list(self._asked)
+        # What was held back of the feed was announced before it could be read.
+        held_back = self._mirror.held_back
+        announced = await self._mirror.follow() and not held_back
         at = now()
         self._tell_room()
         self._measure_queue(at)
         started = perf_counter()
-        placed = await self._in_thread(self._run, at)
+        queued, missed = len(self._mirror.queue), self.room.found_by_timer
+        placed = await self._in_thread(self._run, at, bool(asked))
         pass_seconds = perf_counter() - started
+        overlooked = self.room.found_by_timer > missed
         if not placed and not self.room.restless:
-            return False
+            self._answer(asked, placed, pass_seconds, queued)
+            return Turn(False, announced, overlooked)
         conflicts = await self._bind([d for _, result in placed for d in result.decisions if d.placements], at)
         # Said when what was placed is committed: reasons never delay a start.
         decided = await self._in_thread(self._explain, placed)
         await self._write_reasons([d for d in decided if d.workload.id not in conflicts])
         if placed:
             self._record(pass_seconds, at)
+        self._answer(asked, placed, pass_seconds, queued, conflicts)
         self._conflicts = {workload_id: self._conflicts.get(workload_id, 0) + 1 for workload_id in conflicts}
-        return self.room.restless or any(number <= _AGAIN_AT_ONCE for number in self._conflicts.values())
+        more = self.room.restless or any(number <= _AGAIN_AT_ONCE for number in self._conflicts.values())
+        return Turn(more, announced, overlooked)
 
     def _tell_room(self) -> None:
         """Tell the waiting room what came, went and changed."""
@@ -188,13 +230,11 @@ class SchedulingLoop:
     async def _in_thread(self, work: Callable[..., Result], *arguments: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
-    def _run(self, at: datetime) -> list[tuple[Scheduler | None, Pass]]:
-        """A pass over what is worth a try, and from time to time one over everything."""
+    def _run(self, at: datetime, everything: bool) -> list[tuple[Scheduler | None, Pass]]:
+        """A pass over what is worth a try; then one over everything if asked for, or from time to time."""
         placed = self._place(self.room.take(at), at)
-        if monotonic() - self._tried_all_at >= self._reconcile_interval:
-            before = self.room.found_by_timer
+        if everything or monotonic() - self._tried_all_at >= self._reconcile_interval:
             placed += self._place(self.room.take_all(at), at)
-            metrics.found_by_timer.inc(self.room.found_by_timer - before)
             self._tried_all_at = monotonic()
         return placed
 
@@ -301,6 +341,27 @@ class SchedulingLoop:
         if failed:
             await self._mirror.read_again((), failed)
         narrate(result.applied)
+
+    def _answer(
+        self,
+        asked: Sequence[asyncio.Future[FullPass]],
+        placed: Sequence[tuple[Scheduler | None, Pass]],
+        seconds: float,
+        queued: int,
+        conflicts: Collection[UUID] = (),
+    ) -> None:
+        """Tell those who asked for it what came of a pass; what went back to placing waits."""
+        if not asked:
+            return
+        decided = (d for _, result in placed for d in result.decisions if d.workload.id not in conflicts)
+        counts = Counter(decision.outcome for decision in decided)
+        impossible = counts[Outcome.IMPOSSIBLE] + counts[Outcome.ERROR]
+        waiting = queued - counts[Outcome.PLACED] - impossible
+        found = FullPass(counts[Outcome.PLACED], impossible, waiting, seconds)
+        for waiter in asked:
+            self._asked.remove(waiter)
+            if not waiter.done():
+                waiter.set_result(found)
 
     def _record(self, seconds: float, at: datetime) -> None:
         self.passes += 1

@@ -4,6 +4,7 @@ there to play with; whoever shows them says that they are simulated."""
 from __future__ import annotations
 
 from mooring.clock import now
+from mooring.controllers.loops import Turn
 from mooring.coordination.leadership import Office
 from mooring.model.lifecycle import TaskStatus
 from mooring.store import holds, leadership, nodes, transitions
@@ -25,7 +26,7 @@ class SimulationLoop:
         self._database = database
         self._office = office
 
-    async def once(self) -> bool:
+    async def once(self) -> Turn:
         async with self._database.read() as connection:
             due = await nodes.simulated_steps(connection)
         steps = due[:_MOST_AT_ONCE]
@@ -49,4 +50,4 @@ class SimulationLoop:
             await self._database.write(free)
         if held or changes:
             narrate(await self._database.write(work))
-        return len(due) > _MOST_AT_ONCE
+        return Turn(more=len(due) > _MOST_AT_ONCE, announced=bool(due))

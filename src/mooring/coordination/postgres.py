@@ -10,6 +10,7 @@ import structlog
 from sqlalchemy.engine import URL
 
 from mooring.coordination.signals import Signal
+from mooring.store.engine import connect
 from mooring.store.events import CHANNEL
 
 _log = structlog.get_logger(__name__)
@@ -18,11 +19,10 @@ _RECONNECT_SECONDS = 1.0
 
 async def listen(url: URL, signal: Signal) -> None:
     """Pass the database's notifications on to `signal`, for ever; a lost connection is opened again."""
-    address = url.set(drivername="postgresql").render_as_string(hide_password=False)
     while True:
         lost = asyncio.Event()
         try:
-            connection = await asyncpg.connect(address)
+            connection = await connect(url)
         except (OSError, asyncpg.PostgresError) as error:
             _log.warning("Cannot listen for signals; passes run on the timer", error=str(error))
             await asyncio.sleep(_RECONNECT_SECONDS)

@@ -1,23 +1,26 @@
-"""What an admin does with nodes: add simulated ones, drain, resume, remove."""
+"""What an admin does with nodes: add simulated ones, drain, resume, taint, remove."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from uuid import UUID
 
 from mooring.clock import now
-from mooring.intake.placing import taints_of
-from mooring.model.errors import Conflict, InvalidInput
+from mooring.intake.placing import check_own_taints, taints_of
+from mooring.model.constraints import Effect
+from mooring.model.errors import Conflict, InvalidInput, NotFound
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.slots import parse_amounts
 from mooring.model.tenants import Principal
-from mooring.store import actions, agents, nodes, pools, transitions, workloads
+from mooring.store import actions, agents, drains, nodes, pools, quarantine, suspicion, taints, transitions, workloads
 from mooring.store.actions import Actor
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database
 from mooring.store.loading import lock_workloads
 from mooring.store.narration import narrate
-from mooring.wire.api import NodeRequest
+from mooring.wire.api import DrainRequest, NodeRequest, TaintsChange
+from mooring.wire.quarantine import QuarantineEnd
 
 SIMULATED_POOL = "simulated"
 _RUNTIMES = ("container",)
@@ -59,19 +62,48 @@ class NodeAdmin:
 
         return await self._database.write(work)
 
-    async def drain(self, principal: Principal, name: str) -> None:
-        await self._set_draining(principal, name, True)
+    async def drain(self, principal: Principal, name: str, request: DrainRequest) -> None:
+        """Once more, with another reason or another time."""
+        actor = str(principal.user_id)
 
-    async def resume(self, principal: Principal, name: str) -> None:
-        await self._set_draining(principal, name, False)
-
-    async def _set_draining(self, principal: Principal, name: str, draining: bool) -> None:
         async def work(connection: Connection) -> None:
             node = await nodes.by_name(connection, name)
             at = now()
-            await nodes.set_draining(connection, node.id, draining, actor=str(principal.user_id), now=at)
-            action = "drain" if draining else "resume"
-            await actions.record(connection, Actor.of(principal), action, "node", name, now=at)
+            seconds, reason = request.timeout_seconds, request.reason
+            until = None if seconds is None else at + timedelta(seconds=seconds)
+            await nodes.set_draining(connection, node.id, True, actor=actor, now=at, reason=reason, until=until)
+            if until is not None:
+                await drains.warn(connection, node.id, until, reason, actor=actor, now=at)
+            after = request.model_dump(mode="json", exclude_unset=True)
+            await actions.record(connection, Actor.of(principal), "drain", "node", name, now=at, after=after)
+
+        await self._database.write(work)
+
+    async def resume(self, principal: Principal, name: str) -> None:
+        """It takes work again, and what went wrong on it so far is forgiven."""
+
+        async def work(connection: Connection) -> None:
+            node = await nodes.by_name(connection, name)
+            at = now()
+            await nodes.set_draining(connection, node.id, False, actor=str(principal.user_id), now=at)
+            await suspicion.trust(connection, node.id, at)
+            await actions.record(connection, Actor.of(principal), "resume", "node", name, now=at)
+
+        await self._database.write(work)
+
+    async def change_taints(self, principal: Principal, name: str, request: TaintsChange) -> None:
+        """Those that Mooring set itself stay."""
+        add = taints_of(request.add)
+        remove = [(each.key, Effect(each.effect) if each.effect else None) for each in request.remove]
+        check_own_taints(key for key, _ in remove)
+
+        async def work(connection: Connection) -> None:
+            node = await nodes.by_name(connection, name)
+            at = now()
+            new = [taints.Standing(taint, at) for taint in add]
+            if await taints.change(connection, node.id, add=new, remove=remove, now=at):
+                after = request.model_dump(mode="json", exclude_unset=True)
+                await actions.record(connection, Actor.of(principal), "taint", "node", name, now=at, after=after)
 
         await self._database.write(work)
 
@@ -97,6 +129,23 @@ class NodeAdmin:
             return applied
 
         narrate(await self._database.write(work))
+
+    async def end_quarantined(self, principal: Principal, asked: QuarantineEnd) -> None:
+        """Let tasks be ended that the database does not know."""
+
+        async def work(connection: Connection) -> None:
+            at = now()
+            node_id = (await nodes.by_name(connection, asked.node)).id if asked.node is not None else None
+            confirmed = await quarantine.confirm(
+                connection, principal.username, node_id=node_id, task_id=asked.task_id, now=at
+            )
+            if not confirmed and not await quarantine.holds(connection, node_id=node_id, task_id=asked.task_id):
+                raise NotFound("no such task is in quarantine; `mooring quarantine` lists them")
+            named = asked.node or str(asked.task_id or "everything")
+            after = {"tasks": [str(task_id) for task_id in confirmed]}
+            await actions.record(connection, Actor.of(principal), "end", "quarantine", named, now=at, after=after)
+
+        await self._database.write(work)
 
 
 def simulated_request(number: int, region: str) -> NodeRequest:

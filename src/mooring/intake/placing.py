@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from mooring.model.constraints import (
+    OWN_TAINTS,
     Constraints,
     Effect,
     HostPort,
@@ -53,7 +54,7 @@ def constraints_of(
             PreferredNodes(p.weight, NodeTerm(_requirements(p.match))) for p in asked.preferred_nodes
         ),
         tolerations=tuple(
-            Toleration(t.key, t.operator == "Exists", t.value, Effect(t.effect) if t.effect else None)
+            Toleration(t.key, t.operator == "Exists", t.value, Effect(t.effect) if t.effect else None, t.seconds)
             for t in asked.tolerations
         ),
         affinity=tuple(_term(term) for term in asked.affinity),
@@ -68,7 +69,17 @@ def constraints_of(
     )
 
 
+def check_own_taints(keys: Iterable[str]) -> None:
+    """InvalidInput where a taint is meant that Mooring alone sets and takes away."""
+    for key in keys:
+        if key.startswith(OWN_TAINTS):
+            raise InvalidInput(
+                f"taints such as {key!r} are Mooring's own; `mooring resume NODE` takes them away", code="own-taint"
+            )
+
+
 def taints_of(asked: Sequence[TaintRequest]) -> tuple[Taint, ...]:
+    check_own_taints(taint.key for taint in asked)
     return tuple(Taint(taint.key, taint.value, Effect(taint.effect)) for taint in asked)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -63,7 +64,26 @@ class PoolAdmin:
             state = await actions.state_at(connection, "pool", name, wanted)
             if state is None:
                 raise not_there(f"record of version {wanted} of pool {name!r}")
-            await _set(connection, found, msgspec.convert(state, PoolPolicy), actor, "revert")
+            policy = msgspec.convert(state, PoolPolicy)
+            # Whether it is paused is how it stands, not how it was meant.
+            policy = replace(policy, paused=found.policy.paused, paused_reason=found.policy.paused_reason)
+            await _set(connection, found, policy, actor, "revert")
+
+        await self._database.write(work)
+
+    async def pause(self, name: str, reason: str | None, actor: Actor = SERVER) -> None:
+        """Nothing of it is placed until it is resumed; once more, with another reason."""
+        await self._set_paused(name, actor, "pause", paused=True, paused_reason=reason)
+
+    async def resume(self, name: str, actor: Actor = SERVER) -> None:
+        await self._set_paused(name, actor, "resume", paused=False, paused_reason=None)
+
+    async def _set_paused(self, name: str, actor: Actor, action: str, **values: Any) -> None:
+        async def work(connection: Connection) -> None:
+            found = await _found(connection, name)
+            policy = replace(found.policy, **values)
+            if policy != found.policy:
+                await _set(connection, found, policy, actor, action)
 
         await self._database.write(work)
 
@@ -121,6 +141,15 @@ def check(policy: PoolPolicy) -> None:
     default, most = policy.default_time_seconds, policy.max_time_seconds
     if default is not None and most is not None and default > most:
         raise InvalidInput(f"the default time of {default} s is above the longest of {most} s", code="invalid-pool")
+    health = policy.health
+    if health is not None and not health.command[0]:
+        raise InvalidInput("the health program needs a name", code="invalid-pool")
+    if health is not None and health.timeout_seconds > health.interval_seconds:
+        raise InvalidInput(
+            f"the health program may take {health.timeout_seconds} s and is run every {health.interval_seconds} s; "
+            "it cannot take longer than that",
+            code="invalid-pool",
+        )
 
 
 def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:
@@ -134,6 +163,8 @@ def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:
             state[name] = sorted(value.items()) or (None if name == "weights" else [])
         elif name == "preemption":
             state[name] = _preemption(value)
+        elif name == "health":
+            state[name] = value.model_dump() if value.command else None
         elif name == "fair_share":
             fair = value.model_dump(exclude_none=True)
             if "slot_weights" in fair:

@@ -79,7 +79,7 @@ def _takes_more(node: Node, policy: PoolPolicy, principal: Principal) -> bool:
     kept_away = any(taint.effect is not Effect.PREFER_NO_SCHEDULE for taint in node.taints)
     most = min((most for most in (node.max_tasks, policy.max_tasks_per_node) if most is not None), default=None)
     has_room = most is None or node.tasks < most
-    return node.ready and not kept_away and node.owner in (None, principal.user_id) and has_room
+    return not policy.paused and node.ready and not kept_away and node.owner in (None, principal.user_id) and has_room
 
 
 def _free(node: Node, policy: PoolPolicy) -> dict[str, int]:

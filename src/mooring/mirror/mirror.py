@@ -24,18 +24,21 @@ from mooring.model.fair_share import Factors
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus, is_workload_end
 from mooring.model.pools import PoolPolicy
 from mooring.model.preemption import Budgets, VictimScope
-from mooring.model.workloads import Workload
+from mooring.model.workloads import NO_CONSTRAINTS, Workload
 from mooring.scheduling.columns import Cluster, with_host_ports
 from mooring.scheduling.reclaim import Guarantees
 from mooring.scheduling.residents import Residents
 from mooring.scheduling.typical import Typical
 from mooring.store import dependencies, events, nodes, pools, quotas, residents, workloads
+from mooring.store.chunks import chunks
 from mooring.store.engine import Connection, Database
 
 _log = structlog.get_logger(__name__)
 _LOAD_SECONDS = 5.0
 _TYPICAL_SECONDS = 600.0
 _CONSTRAINTS_KEPT = 100_000
+_NODES_AT_ONCE = 250
+"""Read in one go: meanwhile nothing else of the process is done, not even the renewal of its lease."""
 _STAYS = frozenset({TaskStatus.PREPARING, TaskStatus.RUNNING})
 """A task that comes to one of these is where it was, and occupies what it did."""
 
@@ -82,13 +85,11 @@ class Mirror:
             self._position = await events.position(connection)
             self.cluster, self.residents, self.pools = Cluster(), Residents(), {}
             self._constraints, self._typical_read_at, self._factors_read_at = {}, {}, {}
-            self._assumed, self._unconfirmed = set(), set()
+            self._assumed, self._unconfirmed, self.queue = set(), set(), {}
             # Before the tasks: the view then knows at least the placements up to these numbers.
             await self._read_pools(connection)
             self._revisions = Revisions({pool.id: pool.placement_revision for pool in self.pools.values()})
-            for node in await nodes.load(connection):
-                self.cluster.upsert(node)
-            await self._tell_tasks(connection, None)
+            await self._read_nodes(connection, await nodes.all_ids(connection))
             await self._read_typical(connection)
             await self._read_guarantees(connection)
             self.queue = {workload.id: workload for workload in await workloads.waiting(connection)}
@@ -200,8 +201,10 @@ class Mirror:
                 self.queue[workload.id] = replace(workload, waiting_reason=decision.reason.message)
 
     async def _read_nodes(self, connection: Connection, ids: set[UUID]) -> None:
-        if not ids:
-            return
+        for part in chunks(sorted(ids), _NODES_AT_ONCE):
+            await self._read_some_nodes(connection, set(part))
+
+    async def _read_some_nodes(self, connection: Connection, ids: set[UUID]) -> None:
         self._unconfirmed -= ids
         found = await nodes.load(connection, sorted(ids))
         for node in found:
@@ -216,24 +219,25 @@ class Mirror:
         )
         await self._tell_tasks(connection, {node.id for node in found})
 
-    async def _tell_tasks(self, connection: Connection, ids: set[UUID] | None) -> None:
-        """Tell the cluster what runs on nodes (None: on all): tasks with affinity and spread ask about it."""
-        rows = await nodes.tasks_on(connection, None if ids is None else sorted(ids))
+    async def _tell_tasks(self, connection: Connection, ids: set[UUID]) -> None:
+        """Tell the cluster what runs on nodes: tasks with affinity and spread ask about it."""
+        rows = await nodes.tasks_on(connection, sorted(ids))
         if len(self._constraints) > _CONSTRAINTS_KEPT:
             self._constraints = {}
         unknown = {row.workload_id for row in rows} - self._constraints.keys()
         self._constraints |= await workloads.constraints_of(connection, sorted(unknown))
-        staying: dict[UUID, list[tuple[Constraints, int]]] = {node_id: [] for node_id in ids or ()}
+        staying: dict[UUID, list[tuple[Constraints, int]]] = {node_id: [] for node_id in ids}
         leaving: dict[UUID, list[tuple[Constraints, int]]] = {}
         for row in rows:
             told = leaving if row.leaving else staying
             ports = (HostPort(port, protocol) for protocol, port in row.ports or ())
-            constraints = with_host_ports(self._constraints[row.workload_id], ports)
+            known = NO_CONSTRAINTS if row.lost else self._constraints[row.workload_id]
+            constraints = with_host_ports(known, ports)
             told.setdefault(row.node_id, []).append((constraints, row.number))
         for node_id in {**staying, **leaving}:
             self.cluster.tell_tasks(node_id, staying.get(node_id, ()), leaving=leaving.get(node_id, ()))
         if self._any_preempts:
-            here = await residents.on_nodes(connection, None if ids is None else sorted(ids), self._constraints)
+            here = await residents.on_nodes(connection, sorted(ids), self._constraints)
             for node_id, own in here.items():
                 self.residents.tell(node_id, own)
 
@@ -261,7 +265,7 @@ class Mirror:
             if known is not None and known.max_tasks_per_node != pool.policy.max_tasks_per_node:
                 await self._read_nodes(connection, {node.id for node in self.cluster.nodes_of(name)})
         if self._any_preempts and not preempted_before:
-            await self._tell_tasks(connection, {node.id for node in self.cluster.nodes if node is not None})
+            await self._read_nodes(connection, {node.id for node in self.cluster.nodes if node is not None})
 
     async def _read_guarantees(self, connection: Connection) -> None:
         rules = [pool.policy.preemption for pool in self.pools.values()]

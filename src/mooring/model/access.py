@@ -32,11 +32,14 @@ class Action(StrEnum):
     SEE_POOL_ACCESS = "see who may use a pool"
     CHANGE_POOLS = "change pools and who may use them"
     CHANGE_NODES = "change nodes and let new ones join"
+    SEE_QUARANTINE = "see tasks that the database does not know"
+    END_QUARANTINED = "end tasks that the database does not know"
     SEE_POLICIES = "see policies"
     CHANGE_POLICIES = "change policies and who carries them"
     SEE_ACTIONS = "see what administrators did"
     SEE_AUDIT = "audit the books"
     REPAIR = "repair the books"
+    OPERATE = "change who leads and ask for a pass"
 
 
 class _Standing(StrEnum):
@@ -74,11 +77,14 @@ _GRANTED: dict[Action, frozenset[_Standing]] = {
     Action.SEE_POOL_ACCESS: _NOBODY,
     Action.CHANGE_POOLS: _NOBODY,
     Action.CHANGE_NODES: _NOBODY,
+    Action.SEE_QUARANTINE: _NOBODY,
+    Action.END_QUARANTINED: _NOBODY,
     Action.SEE_POLICIES: _NOBODY,
     Action.CHANGE_POLICIES: _NOBODY,
     Action.SEE_ACTIONS: _NOBODY,
     Action.SEE_AUDIT: _NOBODY,
     Action.REPAIR: _NOBODY,
+    Action.OPERATE: _NOBODY,
 }
 # Without the second there is nothing to refuse: who may not see a thing is told that it does not exist.
 _SEEING = {

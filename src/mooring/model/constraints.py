@@ -14,6 +14,8 @@ from mooring.model.errors import InvalidInput
 from mooring.model.labels import Labels, Operator, Requirement, Selector, check_selector, key_problem, value_problem
 
 NODE_NAME_FIELD = "metadata.name"
+OWN_TAINTS = "mooring/"
+"""How the keys of taints begin that Mooring sets by itself."""
 
 
 class Effect(StrEnum):
@@ -28,6 +30,9 @@ class Taint:
     value: str = ""
     effect: Effect = Effect.NO_SCHEDULE
 
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
@@ -37,6 +42,8 @@ class Toleration:
     exists: bool = False
     value: str = ""
     effect: Effect | None = None
+    seconds: int | None = None
+    """How long a running task stays beside a NoExecute taint; None: for ever."""
 
     def tolerates(self, taint: Taint) -> bool:
         if self.effect is not None and self.effect is not taint.effect:
@@ -170,6 +177,8 @@ def check_constraints(constraints: Constraints) -> None:
     for toleration in constraints.tolerations:
         if not toleration.key and not toleration.exists:
             raise InvalidInput("a toleration without a key must be of the kind 'exists'", code="invalid-constraint")
+        if toleration.seconds is not None and toleration.effect is not Effect.NO_EXECUTE:
+            raise InvalidInput("seconds of a toleration go with the effect NoExecute", code="invalid-constraint")
     for node_term in constraints.node_terms or ():
         _check_term(node_term)
     for preferred in constraints.preferred_nodes:

@@ -14,10 +14,13 @@ _ON_A_NODE = frozenset({TaskStatus.SCHEDULED, TaskStatus.PREPARING, TaskStatus.R
 
 
 def comes_again_after_loss(old: TaskStatus, new: TaskStatus, code: str | None, *, type: str) -> bool:
-    """Whether its node took the task along and another is to take it over: nobody waits at a session that was
-    interactive any more.
-    """
-    return old in _ON_A_NODE and type != "interactive" and is_loss(new, code)
+    """Whether its node took the task along and another is to take it over."""
+    return comes_again(old, type=type) and is_loss(new, code)
+
+
+def comes_again(old: TaskStatus, *, type: str) -> bool:
+    """Whether a task that could not stay on its node goes on elsewhere: at an interactive one nobody waits any more."""
+    return old in _ON_A_NODE and type != "interactive"
 
 
 def is_retried(

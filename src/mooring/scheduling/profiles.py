@@ -39,7 +39,7 @@ PRESETS: Mapping[str, Mapping[str, int]] = {
     "dispersed": {"resources": 1},
     "legacy": {"resources": 1},
     "round_robin": {"resources": 1},
-    "lab": {"lab": 1, "task_affinity": 1, "topology_spread": 1},
+    "lab": {"lab": 1, "task_affinity": 1, "topology_spread": 1, "taints": 1},
     "gpu": {"fragmentation": 100, **_WISHES},
     "kubernetes": KUBERNETES_WEIGHTS,
 }

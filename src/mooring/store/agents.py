@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import and_, case, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING
-from mooring.store.tables import projects, tasks, users, workloads
+from mooring.store.tables import nodes, projects, tasks, users, workloads
 from mooring.store.types import AnyRow
 
 
 async def desired(connection: AsyncConnection, node_id: UUID) -> list[AnyRow]:
     """Tasks that occupy the node: those to run, those to stop, and ended ones of which something may be left."""
+    # Who asked for a warning before its time is over gets it before the drain of its node ends it.
+    sooner = or_(tasks.c.deadline_at.is_(None), nodes.c.drain_until < tasks.c.deadline_at)
+    drained_first = and_(nodes.c.draining, nodes.c.drain_until.is_not(None), sooner)
+    ends_at = case((drained_first, nodes.c.drain_until), else_=tasks.c.deadline_at)
     rows = await connection.execute(
         select(
             tasks.c.id,
@@ -23,7 +27,7 @@ async def desired(connection: AsyncConnection, node_id: UUID) -> list[AnyRow]:
             tasks.c.status,
             tasks.c.ports,
             tasks.c.devices,
-            tasks.c.deadline_at,
+            ends_at.label("deadline_at"),
             workloads.c.name,
             workloads.c.kind,
             workloads.c.replicas,
@@ -39,6 +43,7 @@ async def desired(connection: AsyncConnection, node_id: UUID) -> list[AnyRow]:
         .join(workloads, workloads.c.id == tasks.c.workload_id)
         .join(projects, projects.c.id == workloads.c.project_id)
         .join(users, users.c.id == workloads.c.user_id)
+        .join(nodes, nodes.c.id == tasks.c.node_id)
         .where(tasks.c.node_id == node_id, tasks.c.freed_at.is_(None))
         .order_by(tasks.c.created_at, tasks.c.task_index)
     )

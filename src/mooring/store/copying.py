@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from sqlalchemy import Integer, func, insert, select, text
@@ -62,11 +62,28 @@ def back_up(file: Path, to: Path) -> None:
     """A copy of a SQLite database as it is at one moment, while others go on reading and writing it."""
     if not file.exists():
         raise InvalidInput(f"there is no database {file}", code="no-database")
-    if to.exists():
-        raise InvalidInput(f"{to} exists already; choose another name", code="file-exists")
-    with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as source, closing(sqlite3.connect(to)) as target:
-        source.backup(target)
-        (answer,) = target.execute("PRAGMA integrity_check").fetchone()
+    try:
+        # There are hashes of passwords in it.
+        to.touch(0o600, exist_ok=False)
+    except FileExistsError:
+        raise InvalidInput(f"{to} exists already; choose another name", code="file-exists") from None
+    try:
+        with (
+            closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as source,
+            closing(sqlite3.connect(to)) as target,
+        ):
+            source.backup(target)
+            (answer,) = target.execute("PRAGMA integrity_check").fetchone()
+    except sqlite3.DatabaseError as error:
+        answer = str(error)
     if answer != "ok":
         to.unlink()
-        raise InvalidInput(f"the copy is damaged: {answer}", code="backup-failed")
+        raise InvalidInput(f"the copy of {file} is damaged: {answer}", code="backup-failed")
+
+
+def put_in_place(copy: Path, file: Path, aside: Path) -> None:
+    """Make `copy` the database `file`; what was there is kept as `aside`, with the log that belongs to it."""
+    for part in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            Path(f"{file}{part}").replace(f"{aside}{part}")
+    copy.replace(file)

@@ -7,6 +7,7 @@ from uuid import UUID
 import msgspec
 
 from mooring.model.durations import format_duration
+from mooring.model.eviction import LEAVING
 from mooring.model.lifecycle import ON_THE_WAY_OUT, TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.retries import TIME_LIMIT, comes_again_after_loss, is_retried
@@ -22,6 +23,9 @@ def of_task(change: Change, task: LoadedTask, workload: LoadedWorkload, lowered:
     if change.new is TaskStatus.CANCELLED and task.code == TIME_LIMIT:
         # Its agent stopped it as asked; to its owner it did not come to its end.
         return change._replace(new=TaskStatus.FAILED, reason=time_is_over(workload.time_limit_seconds))
+    if change.new is TaskStatus.CANCELLED and task.code in LEAVING:
+        # Who sent it away has said why, and that is kept.
+        return change._replace(reason=None)
     if workload.kind != Kind.SESSION or workload.stopping or workload.status in ON_THE_WAY_OUT:
         return change
     code = change.reason.code if change.reason is not None else None

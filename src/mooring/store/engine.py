@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import aiosqlite
+import asyncpg
 from msgspec import json
 from sqlalchemy import Connection as SyncConnection
 from sqlalchemy import event, func, select
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
@@ -79,17 +81,17 @@ class Database:
         elif self.dialect == "postgresql":
             if self.url.get_driver_name() != "asyncpg":
                 self.url = self.url.set(drivername="postgresql+asyncpg")
-            arguments = {"server_settings": _settings(statement_timeout_seconds, name)}
+            opening = partial(connect, self.url, _settings(statement_timeout_seconds, name))
             self.engine = create_async_engine(
                 self.url,
                 pool_size=10,
                 max_overflow=10,
                 pool_pre_ping=True,
                 json_deserializer=json.decode,
-                connect_args=arguments,
+                async_creator=opening,
             )
             self._reader = self.engine
-            self._alone = create_async_engine(self.url, poolclass=NullPool, connect_args=arguments)
+            self._alone = create_async_engine(self.url, poolclass=NullPool, async_creator=opening)
         else:
             raise InvalidInput(
                 f"database {self.dialect!r} is not supported; use sqlite or postgresql", code="invalid-setting"
@@ -104,7 +106,18 @@ class Database:
         if self._reader is not self.engine:
             await self._reader.dispose()
 
-    async def write(self, work: Callable[[AsyncConnection], Awaitable[R]]) -> R:
+    async def check_open(self) -> None:
+        """Unavailable, with a sentence, where it cannot be opened."""
+        try:
+            async with self.read():
+                pass
+        except (DBAPIError, OSError) as error:
+            shown = self.url.render_as_string(hide_password=True)
+            raise Unavailable(f"cannot open the database {shown}: {getattr(error, 'orig', error)}") from error
+
+    async def write(self, work: Callable[[AsyncConnection], Awaitable[R]], *, wakes: bool = True) -> R:
+        """`wakes`: somebody may wait for what is written."""
+
         async def attempt() -> R:
             async with self.engine.begin() as connection:
                 result = await work(connection)
@@ -115,18 +128,10 @@ class Database:
         result = await retry(attempt)
         if self._copying is not None:
             self._copying.start_if_due()
-        for committed in self.on_commit:
-            committed()
+        if wakes:
+            for committed in self.on_commit:
+                committed()
         return result
-
-    async def open(self) -> None:
-        """Unavailable, with what stood in the way, if it cannot be opened."""
-        try:
-            async with self.read():
-                pass
-        except (DBAPIError, OSError) as error:
-            shown = self.url.render_as_string(hide_password=True)
-            raise Unavailable(f"cannot open the database {shown}: {getattr(error, 'orig', error)}") from error
 
     async def reach(self) -> None:
         """Return if the database answers, be it with a refusal.
@@ -193,12 +198,18 @@ async def _driver(connection: AsyncConnection) -> aiosqlite.Connection:
     return found
 
 
+async def connect(url: URL, settings: Mapping[str, str] | None = None) -> Any:
+    """A connection of the driver itself, which reads the URL as PostgreSQL's own programs do: `?sslmode=…` as well."""
+    address = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    return await asyncpg.connect(address, server_settings=dict(settings or {}))
+
+
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[Database]:
     """A database for one purpose, closed afterwards; Unavailable if it cannot be opened."""
     database = Database(url)
     try:
-        await database.open()
+        await database.check_open()
         yield database
     finally:
         await database.close()

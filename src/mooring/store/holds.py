@@ -18,7 +18,7 @@ from mooring.model.errors import Conflict
 from mooring.model.holds import Hold, Purpose
 from mooring.model.lifecycle import OCCUPYING, NodeStatus, TaskStatus
 from mooring.model.reasons import Reason
-from mooring.store import events, transitions
+from mooring.store import events, revisions, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks
 from mooring.store.loading import load, lock_nodes
@@ -102,7 +102,9 @@ async def by_workload(connection: AsyncConnection, workload_id: UUID) -> list[Ho
 async def admit(
     connection: AsyncConnection, workload_id: UUID, *, actor: str, now: datetime, term: int | None = None
 ) -> Applied | None:
-    """RESERVED to SCHEDULED for all tasks of a workload that are held, or None while their room is not real yet.
+    """RESERVED to SCHEDULED for all tasks of a workload that are held.
+
+    None while their room is not real yet, and while their pool is paused.
 
     Who came first is admitted first: what is kept for later preemptors does not stand in the way, all else does.
     """
@@ -112,6 +114,9 @@ async def admit(
         raise Conflict("no place is kept for this workload", code="hold-unknown")
     if any(hold.is_expired(now) for hold in held):
         raise Conflict("the place was kept until " + min(h.expires_at for h in held).isoformat(), code="hold-expired")
+    pool = loaded.workloads[workload_id].pool
+    if (await revisions.lock(connection, [pool]))[pool].paused:
+        return None
     loaded.locked_nodes.update(hold.node_id for hold in held)
     await lock_nodes(connection, loaded.locked_nodes)
     await _check_nodes(connection, held)

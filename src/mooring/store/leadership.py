@@ -1,10 +1,16 @@
-"""Terms of leadership. A term only grows; each transaction of the leader first checks that its own is current."""
+"""Terms of leadership. A term only grows; each transaction of the leader first checks that its own is current.
+
+A term is one more than the last, and at least the second it begins in. So it also grows where the last one is not
+known any more, in a database that was restored: no term is ever issued twice, and agents that followed a later one than
+the restored database knows follow the next.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import func, literal, or_, select, text, update
+from sqlalchemy import delete, func, literal, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.errors import LeadershipLost
@@ -14,6 +20,17 @@ from mooring.store.tables import leadership, leadership_lease
 _ROW = 1
 _FROZEN_SECONDS = 1
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Of the last one to take office."""
+
+    number: int
+    holder: str
+    taken_at: datetime | None
+    kind: str | None
+    """Of coordination: `alone`, `database` or `etcd`."""
 
 
 async def take_office(
@@ -29,10 +46,11 @@ async def take_office(
     if connection.dialect.name == "postgresql":
         await _end_predecessor(connection, holder)
     won = {"holder": holder, "taken_at": now, "kind": kind, "cluster": cluster, "revision": revision}
-    if await insert_new(connection, leadership, {"id": _ROW, "term": 1, **won}):
-        return 1
+    second = int(now.timestamp())
+    if await insert_new(connection, leadership, {"id": _ROW, "term": second, **won}):
+        return second
     found = await connection.execute(select(leadership.c.term).where(leadership.c.id == _ROW).with_for_update())
-    term = int(found.scalar_one()) + 1
+    term = max(int(found.scalar_one()) + 1, second)
     await connection.execute(update(leadership).where(leadership.c.id == _ROW).values(term=term, **won))
     return term
 
@@ -54,6 +72,12 @@ async def _end_predecessor(connection: AsyncConnection, holder: str) -> None:
     )
 
 
+async def depose(connection: AsyncConnection) -> None:
+    """Nobody leads: whoever did can commit nothing more, and may take office again."""
+    for table in (leadership, leadership_lease):
+        await connection.execute(delete(table))
+
+
 async def check_term(connection: AsyncConnection, term: int) -> None:
     """The first statement of every transaction that the leader commits."""
     found = (
@@ -69,6 +93,14 @@ async def check_term(connection: AsyncConnection, term: int) -> None:
 async def current_term(connection: AsyncConnection) -> int:
     found = (await connection.execute(select(leadership.c.term).where(leadership.c.id == _ROW))).scalar_one_or_none()
     return int(found or 0)
+
+
+async def latest(connection: AsyncConnection) -> Term | None:
+    """None where nobody ever led."""
+    row = leadership.c
+    found = await connection.execute(select(row.term, row.holder, row.taken_at, row.kind).where(row.id == _ROW))
+    newest = found.one_or_none()
+    return None if newest is None else Term(*newest)
 
 
 async def lease(connection: AsyncConnection, holder: str, seconds: float) -> bool:

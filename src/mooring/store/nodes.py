@@ -9,20 +9,22 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, bindparam, delete, func, insert, literal_column, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, insert, literal_column, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.constraints import Taint
 from mooring.model.devices import Device
 from mooring.model.errors import Conflict, NotFound
-from mooring.model.lifecycle import OCCUPYING, NodeStatus, TaskStatus
+from mooring.model.lifecycle import OCCUPYING, SILENT, NodeStatus, TaskStatus
 from mooring.model.nodes import Node
 from mooring.model.slots import Amounts
-from mooring.store import devices, events, sets
-from mooring.store.constraints import decode_taints, encode_taints
+from mooring.store import devices, events, sets, taints
+from mooring.store.constraints import decode_taints
+from mooring.store.heartbeats import awake
 from mooring.store.ids import new_id
 from mooring.store.pools import MOST_TASKS
 from mooring.store.tables import node_resources, nodes, pools, status_history, tasks
+from mooring.store.taints import Standing
 from mooring.store.types import AnyRow
 
 
@@ -61,7 +63,7 @@ async def add(connection: AsyncConnection, new: NewNode, *, actor: str, now: dat
             architecture=new.architecture,
             runtimes=sorted(new.runtimes),
             labels=dict(new.labels),
-            taints=encode_taints(new.taints),
+            taints=taints.encode(Standing(taint, now) for taint in new.taints),
             enforces={},
             joined_by=new.joined_by,
             max_tasks=new.max_tasks,
@@ -83,7 +85,7 @@ async def renew_credential(connection: AsyncConnection, node_id: UUID, credentia
 
 async def by_credential(connection: AsyncConnection, credential_hash: str) -> AnyRow | None:
     rows = await connection.execute(
-        select(nodes.c.id, nodes.c.name, nodes.c.simulated, nodes.c.credential_hash).where(
+        select(nodes.c.id, nodes.c.name, nodes.c.pool_id, nodes.c.credential_hash).where(
             nodes.c.credential_hash == credential_hash
         )
     )
@@ -125,12 +127,12 @@ async def connected(
         "agent_version": agent_version,
         "owner_id": None if multi_tenant else row.joined_by,
     }
-    back = row.status == NodeStatus.LOST
+    back = row.status in SILENT
     changed = await _set_capacity(connection, node_id, capacity, named_devices or {})
     changed = changed or any(getattr(row, name) != value for name, value in facts.items())
     values: dict[str, Any] = facts | {"last_seen_at": now}
     if back:
-        status = NodeStatus.DRAINING if row.draining else NodeStatus.READY
+        status = awake(row)
         values |= {"status": status, "reason": None}
         await _history(connection, node_id, row.status, status, "agent", "Agent connected", now)
     if changed or back:
@@ -139,64 +141,30 @@ async def connected(
     await connection.execute(update(nodes).where(nodes.c.id == node_id).values(values))
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
-    node_id: UUID
-    credential_hash: str | None
-    cpu_percent: float
-    memory_percent: float
-    disk_percent: float
-    problem: str | None
+async def close(connection: AsyncConnection, node_id: UUID, reason: str, *, now: datetime) -> None:
+    """Nothing new comes to the node; heartbeats open it again when there is no reason left."""
+    row = await _locked(connection, node_id)
+    if row.schedulable:
+        await connection.execute(
+            update(nodes)
+            .where(nodes.c.id == node_id)
+            .values(schedulable=False, reason=reason, generation=row.generation + 1)
+        )
+        await _changed(connection, node_id, row.generation + 1, "closed", now)
 
 
-async def heartbeats(connection: AsyncConnection, beats: Sequence[Beat], now: datetime) -> set[UUID]:
-    """Measured load of many nodes. A problem that came or went changes what the node may take.
+async def was_ever_known(connection: AsyncConnection, node_id: UUID) -> bool:
+    """False where the database has no trace of such a node: neither of its being there nor of its removal."""
+    removed = select(status_history.c.id).where(status_history.c.noun == "node", status_history.c.object_id == node_id)
+    here = select(nodes.c.id).where(nodes.c.id == node_id)
+    return bool((await connection.execute(select(or_(here.exists(), removed.exists())))).scalar_one())
 
-    Returns the nodes that are gone or have joined again since: who beats for them does so no longer.
-    """
-    found = await connection.execute(
-        select(nodes.c.id, nodes.c.credential_hash).where(nodes.c.id.in_([beat.node_id for beat in beats]))
-    )
-    known = {(row.id, row.credential_hash) for row in found}
-    over = {beat.node_id for beat in beats if (beat.node_id, beat.credential_hash) not in known}
-    beats = [beat for beat in beats if beat.node_id not in over]
-    if not beats:
-        return over
-    await connection.execute(
-        update(nodes)
-        .where(nodes.c.id == bindparam("node"))
-        .values(
-            cpu_percent=bindparam("cpu"),
-            memory_percent=bindparam("memory"),
-            disk_percent=bindparam("disk"),
-            last_seen_at=now,
-        ),
-        [
-            {"node": b.node_id, "cpu": b.cpu_percent, "memory": b.memory_percent, "disk": b.disk_percent}
-            for b in sorted(beats, key=lambda beat: beat.node_id)
-        ],
-    )
-    rows = await connection.execute(
-        select(nodes).where(nodes.c.id.in_([beat.node_id for beat in beats])).order_by(nodes.c.id)
-    )
-    problems = {beat.node_id: beat.problem for beat in beats}
-    for row in rows.all():
-        problem = problems[row.id]
-        back = row.status == NodeStatus.LOST
-        if row.schedulable == (problem is None) and row.reason == problem and not back:
-            continue
-        values: dict[str, Any] = {
-            "schedulable": problem is None,
-            "reason": problem,
-            "generation": row.generation + 1,
-        }
-        if back:
-            status = NodeStatus.DRAINING if row.draining else NodeStatus.READY
-            values["status"] = status
-            await _history(connection, row.id, row.status, status, "agent", "Agent answers again", now)
-        await connection.execute(update(nodes).where(nodes.c.id == row.id).values(values))
-        await _changed(connection, row.id, row.generation + 1, "health", now)
-    return over
+
+async def unsee(connection: AsyncConnection, reason: str, now: datetime) -> None:
+    """Every real node is suspect until its agent comes back: what this database says of them may be old."""
+    heard = select(nodes.c.id).where(nodes.c.simulated.is_(False), nodes.c.status.not_in(SILENT))
+    for node_id in (await connection.execute(heard.order_by(nodes.c.id))).scalars().all():
+        await set_status(connection, node_id, NodeStatus.SUSPECT, reason, actor="restore", now=now)
 
 
 async def set_status(
@@ -215,39 +183,27 @@ async def set_status(
 
 
 async def set_draining(
-    connection: AsyncConnection, node_id: UUID, draining: bool, *, actor: str, now: datetime
+    connection: AsyncConnection,
+    node_id: UUID,
+    draining: bool,
+    *,
+    actor: str,
+    now: datetime,
+    reason: str | None = None,
+    until: datetime | None = None,
 ) -> None:
-    """Nothing new comes to a draining node and its replicas leave; a lost node keeps the wish for its return."""
+    """Nothing new comes to a draining node and what is there leaves; a silent node keeps the wish for its return.
+
+    `until`: when what has not left by then is ended; None: never.
+    """
     row = await _locked(connection, node_id)
-    await connection.execute(update(nodes).where(nodes.c.id == node_id).values(draining=draining))
-    if row.status != NodeStatus.LOST:
-        status = NodeStatus.DRAINING if draining else NodeStatus.READY
-        await set_status(connection, node_id, status, row.reason, actor=actor, now=now)
-
-
-async def lose(
-    connection: AsyncConnection, node_id: UUID, seen_before: datetime, *, reason: str, now: datetime
-) -> bool:
-    """Call a node lost if it is still silent; True if it is lost now."""
-    row = await _locked(connection, node_id)
-    if row.last_seen_at is None or row.last_seen_at >= seen_before:
-        return False
-    await set_status(connection, node_id, NodeStatus.LOST, reason, actor="nodes", now=now)
-    return True
-
-
-async def silent(connection: AsyncConnection, seen_before: datetime) -> list[AnyRow]:
-    """Real nodes that were alive and have not been heard of since, unless they are lost with all their tasks."""
-    # A bind that committed while its node was being called lost leaves a task there.
-    left_behind = select(tasks.c.id).where(tasks.c.node_id == nodes.c.id, tasks.c.status.in_(list(OCCUPYING)))
-    rows = await connection.execute(
-        select(nodes.c.id, nodes.c.name, nodes.c.last_seen_at).where(
-            nodes.c.simulated.is_(False),
-            or_(nodes.c.status != NodeStatus.LOST, left_behind.exists()),
-            nodes.c.last_seen_at < seen_before,
-        )
-    )
-    return list(rows)
+    values = {"draining": draining, "drain_reason": reason, "drain_until": until, "drained_at": None}
+    await connection.execute(update(nodes).where(nodes.c.id == node_id).values(**values, generation=row.generation + 1))
+    await _changed(connection, node_id, row.generation + 1, "draining" if draining else "resumed", now)
+    status = NodeStatus.DRAINING if draining else NodeStatus.READY
+    if row.status != status and row.status not in SILENT:
+        await connection.execute(update(nodes).where(nodes.c.id == node_id).values(status=status))
+        await _history(connection, node_id, row.status, status, actor, reason, now)
 
 
 async def remove(connection: AsyncConnection, node_id: UUID, *, force: bool, actor: str, now: datetime) -> None:
@@ -268,6 +224,10 @@ async def remove(connection: AsyncConnection, node_id: UUID, *, force: bool, act
     await _history(connection, node_id, row.status, "REMOVED", actor, "Node removed", now)
     await connection.execute(delete(nodes).where(nodes.c.id == node_id))
     await _changed(connection, node_id, row.generation + 1, "removed", now)
+
+
+async def all_ids(connection: AsyncConnection) -> set[UUID]:
+    return set((await connection.execute(select(nodes.c.id))).scalars())
 
 
 async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Node]:
@@ -325,16 +285,23 @@ def _own_labels(row: AnyRow) -> dict[str, str]:
     return labels | {"region": row.region} if row.region else labels
 
 
-async def tasks_on(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[AnyRow]:
-    """Which workloads have how many tasks on which node; those that are about to end, or have ports, apart."""
+async def tasks_on(connection: AsyncConnection, ids: Sequence[UUID]) -> list[AnyRow]:
+    """Which workloads have how many tasks on which node; those that are about to end, or have ports, apart.
+
+    Lost ones count as far as they have ports: nobody knows yet that these are free.
+    """
     leaving = (tasks.c.status == TaskStatus.TERMINATING).label("leaving")
+    lost = (tasks.c.status == TaskStatus.LOST).label("lost")
+    listens = and_(tasks.c.freed_at.is_(None), tasks.c.ports.is_not(None))
     query = (
-        select(tasks.c.node_id, tasks.c.workload_id, leaving, tasks.c.ports, func.count().label("number"))
-        .where(tasks.c.status.in_(list(OCCUPYING)), tasks.c.node_id.is_not(None))
-        .group_by(tasks.c.node_id, tasks.c.workload_id, leaving, tasks.c.ports)
+        select(tasks.c.node_id, tasks.c.workload_id, leaving, lost, tasks.c.ports, func.count().label("number"))
+        .where(
+            tasks.c.status.in_([*OCCUPYING, TaskStatus.LOST]),
+            or_(~lost, listens),
+            sets.among(connection, tasks.c.node_id, ids),
+        )
+        .group_by(tasks.c.node_id, tasks.c.workload_id, leaving, lost, tasks.c.ports)
     )
-    if ids is not None:
-        query = query.where(sets.among(connection, tasks.c.node_id, ids))
     return list(await connection.execute(query))
 
 
@@ -445,8 +412,10 @@ async def count_by_status(connection: AsyncConnection) -> dict[NodeStatus, int]:
     return {NodeStatus(status): number for status, number in rows}
 
 
-async def draining(connection: AsyncConnection) -> list[UUID]:
-    return list((await connection.execute(select(nodes.c.id).where(nodes.c.status == NodeStatus.DRAINING))).scalars())
+async def count_real(connection: AsyncConnection) -> int:
+    """How many nodes have an agent, or had one: a lost node comes back some day."""
+    query = select(func.count()).select_from(nodes).where(nodes.c.simulated.is_(False))
+    return int((await connection.execute(query)).scalar_one())
 
 
 async def simulated_steps(connection: AsyncConnection) -> list[tuple[UUID, TaskStatus]]:

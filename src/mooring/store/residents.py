@@ -22,9 +22,9 @@ _STAYING = (TaskStatus.SCHEDULED, TaskStatus.PREPARING, TaskStatus.RUNNING)
 
 
 async def on_nodes(
-    connection: AsyncConnection, ids: Sequence[UUID] | None, constraints: Mapping[UUID, Constraints]
+    connection: AsyncConnection, ids: Sequence[UUID], constraints: Mapping[UUID, Constraints]
 ) -> dict[UUID, list[Resident]]:
-    """The tasks on these nodes (None: on all), by node; `constraints` by workload are the caller's."""
+    """The tasks on these nodes, by node; `constraints` by workload are the caller's."""
     # Of a session nothing is left when one task is gone. A service replaces what it loses, one by one, unless it is a
     # gang by its own wish: one that fails at once only has to start as a whole.
     several = and_(workloads.c.kind == Kind.SESSION, workloads.c.array.is_(None), workloads.c.replicas > 1)
@@ -49,14 +49,12 @@ async def on_nodes(
             whole.label("whole"),
         )
         .join(workloads, workloads.c.id == tasks.c.workload_id)
-        .where(tasks.c.node_id.is_not(None), or_(tasks.c.status.in_(_STAYING), leaving))
+        .where(among(connection, tasks.c.node_id, ids), or_(tasks.c.status.in_(_STAYING), leaving))
         .order_by(tasks.c.id)
     )
-    found: dict[UUID, list[Resident]] = {node_id: [] for node_id in ids or ()}
-    if ids is not None:
-        query = query.where(among(connection, tasks.c.node_id, ids))
+    found: dict[UUID, list[Resident]] = {node_id: [] for node_id in ids}
     for row in await connection.execute(query):
-        found.setdefault(row.node_id, []).append(_resident(row, constraints))
+        found[row.node_id].append(_resident(row, constraints))
     return found
 
 

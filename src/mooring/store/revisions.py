@@ -14,14 +14,15 @@ from mooring.store.sets import Statement, Writes
 from mooring.store.types import as_uuid
 
 _POOLS = """
-    SELECT p.id, p.name, p.placement_revision FROM {rows} i JOIN pools p ON p.name = i.name ORDER BY p.id {lock}
+    SELECT p.id, p.name, p.placement_revision, p.options ->> 'paused' IS NOT NULL
+    FROM {rows} i JOIN pools p ON p.name = i.name ORDER BY p.id {lock}
 """
 _READ = Statement(_POOLS, {"name": "text"})
 _LOCK = Statement(_POOLS, {"name": "text"}, lock="FOR NO KEY UPDATE OF p")
 _INCREASE = Statement(
     """
     UPDATE pools AS p SET placement_revision = i.number + 1 FROM {rows} i
-    WHERE p.id = i.id AND p.placement_revision = i.number
+    WHERE p.id = i.id AND p.placement_revision = i.number AND p.options ->> 'paused' IS NULL
     """,
     {"id": "uuid", "number": "bigint"},
 )
@@ -31,6 +32,7 @@ class Revision(NamedTuple):
     pool_id: UUID
     pool: str
     number: int
+    paused: bool
 
 
 async def lock(connection: AsyncConnection, names: Iterable[str]) -> dict[str, Revision]:
@@ -44,9 +46,9 @@ async def read(connection: AsyncConnection, names: Iterable[str]) -> dict[str, R
 
 
 def increase(writes: Writes, found: Sequence[Revision], now: datetime, term: int | None) -> dict[str, int]:
-    """Something is placed in these pools, which have these revisions or NotAsExpected; their new ones."""
+    """Something is placed in these pools, which have these revisions and go on, or NotAsExpected; their new ones."""
     if found:
-        writes.add(_INCREASE, [(revision.pool_id, revision.number) for revision in found], whole=True)
+        writes.add(_INCREASE, [(revision.pool_id, revision.number) for revision in found], expected=len(found))
         told = [events.NewEvent("pool", revision.pool_id, revision.number + 1, events.PLACED) for revision in found]
         events.tell(writes, told, now, term)
     return {revision.pool: revision.number + 1 for revision in found}
@@ -55,4 +57,4 @@ def increase(writes: Writes, found: Sequence[Revision], now: datetime, term: int
 async def _revisions(connection: AsyncConnection, statement: Statement, names: Iterable[str]) -> dict[str, Revision]:
     wanted = [(name,) for name in names]
     rows = await statement.read(connection, wanted) if wanted else ()
-    return {name: Revision(as_uuid(pool_id), name, number) for pool_id, name, number in rows}
+    return {name: Revision(as_uuid(pool_id), name, number, bool(paused)) for pool_id, name, number, paused in rows}

@@ -253,6 +253,8 @@ nodes = Table(
     Column("drain_reason", String(500)),
     # When what has not left a draining node by itself is ended; null: never.
     Column("drain_until", UtcDateTime),
+    # When nothing was left on it.
+    Column("drained_at", UtcDateTime),
     # What went wrong on it before does not speak against it.
     Column("trusted_since", UtcDateTime),
     Column("reason", String(500)),
@@ -725,6 +727,8 @@ loops = Table(
     # `ok` or `failed`; null before the first run.
     Column("outcome", String(16)),
     Column("error", Text),
+    # When it turns next, unless a signal wakes it before.
+    Column("next_run_at", UtcDateTime),
     _amount("runs"),
     _amount("failures"),
     # How often the timer found work that no signal had announced.

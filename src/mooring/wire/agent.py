@@ -1,7 +1,7 @@
 """The agent protocol: one outgoing WebSocket per agent, JSON text frames, each one of the tagged messages below.
 
-The server sends the whole desired state of the node whenever it changes; the agent reports what became of its tasks.
-Anything may be sent twice: a repeated order or report changes nothing.
+The agent says hello, the server welcomes it, then sends the whole desired state of the node whenever it changes; the
+agent reports what became of its tasks. Anything may be sent twice: a repeated order or report changes nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ from uuid import UUID
 
 import msgspec
 
-PROTOCOL = 1
+PROTOCOL = 2
+OLDEST_PROTOCOL = 1
+"""Of agents that a server still works with."""
+WELCOMED_SINCE = 2
+"""Agents of an older protocol expect no welcome, and send heartbeats at a pace of their own."""
+
+NODE_HEADER = "Mooring-Node"
+"""In which an agent names its node: a server that never heard of it has no reason to end its tasks."""
 
 
 class DeviceFact(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,14 +128,43 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """A stable word for the reason, such as `start-failed`, `out-of-memory`, `killed`."""
 
 
+class LivingTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that has not ended on the node, whoever asked for it."""
+
+    task_id: UUID
+    workload_name: str = ""
+
+
 # server -> agent
 
 
+class HealthProgram(msgspec.Struct, frozen=True, kw_only=True):
+    """Run now and then on every node of a pool, without a shell; exit code 0: the node may take new tasks."""
+
+    command: list[str]
+    interval_seconds: float
+    timeout_seconds: float
+
+
+class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
+    """The answer to hello, and again whenever something of it changes."""
+
+    protocol: int
+    server_version: str
+    heartbeat_seconds: float
+    """The pause between two heartbeats."""
+    health: HealthProgram | None = None
+
+
 class Desired(msgspec.Struct, frozen=True, kw_only=True, tag="desired"):
-    """Everything that should be on the node, whole. A task that is not listed must not be there."""
+    """Everything that should be on the node, whole.
+
+    What lives there and is not listed is a stray: the agent tells of it, and ends it when `end` names it.
+    """
 
     term: int
     tasks: list[DesiredTask]
+    end: list[UUID] = []
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True, tag="received"):
@@ -164,6 +200,8 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     protocol: int
     facts: Facts
+    tasks: list[LivingTask] = []
+    """All that live on the node: the server sees at once which of them it does not know."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
@@ -181,6 +219,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
     tasks: list[TaskReport]
 
 
+class Strays(msgspec.Struct, frozen=True, kw_only=True, tag="strays"):
+    """The tasks that live on the node and are not listed: all of them, whenever it is others than before."""
+
+    tasks: list[LivingTask]
+
+
 class LogChunk(msgspec.Struct, frozen=True, kw_only=True, tag="log-chunk"):
     request_id: UUID
     data: bytes = b""
@@ -188,8 +232,8 @@ class LogChunk(msgspec.Struct, frozen=True, kw_only=True, tag="log-chunk"):
     error: str | None = None
 
 
-FromServer = Desired | Received | LogRequest | LogCancel | Refused
-FromAgent = Hello | Heartbeat | Report | LogChunk
+FromServer = Welcome | Desired | Received | LogRequest | LogCancel | Refused
+FromAgent = Hello | Heartbeat | Report | Strays | LogChunk
 
 _encoder = msgspec.json.Encoder()
 _from_server: msgspec.json.Decoder[FromServer] = msgspec.json.Decoder(FromServer)

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pydantic import Field, SkipValidation, StringConstraints
 
+from mooring.model.durations import LONGEST_SECONDS
 from mooring.wire.fields import (
     INT32_MAX,
     MAX_BATCH,
@@ -26,6 +27,7 @@ from mooring.wire.fields import (
     Password,
     Quantity,
     Request,
+    Said,
     ShortText,
     SlotName,
     Text,
@@ -462,6 +464,34 @@ class NodeRequest(Request):
     taints: Annotated[list[TaintRequest], Field(max_length=32)] = []
 
 
+class DrainRequest(Request):
+    timeout_seconds: Annotated[int, Field(ge=1, le=LONGEST_SECONDS)] | None = None
+    """What is still there when they are over is ended, whatever it is; not given: sessions run to their end."""
+    reason: Said | None = None
+
+
+class TaintRemoval(Request):
+    key: LabelName
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """Not given: whatever its effect."""
+
+
+class TaintsChange(Request):
+    """What is added takes the place of what has the same key and effect."""
+
+    add: Annotated[list[TaintRequest], Field(max_length=32)] = []
+    remove: Annotated[list[TaintRemoval], Field(max_length=32)] = []
+
+
+class TaintView(Answer):
+    key: str
+    value: str
+    effect: str
+    since: datetime
+    reason: str | None = None
+    """Why Mooring set it, where it did."""
+
+
 class SlotView(Answer):
     capacity: str
     allocatable: str
@@ -502,6 +532,13 @@ class NodeView(Answer):
     memory_percent: float
     last_seen_at: datetime | None
     owner: str | None
+    taints: list[TaintView] = []
+    draining: bool = False
+    drain_reason: str | None = None
+    drain_until: datetime | None = None
+    """When what is still there is ended."""
+    drained_at: datetime | None = None
+    """Since when nothing is left on it."""
 
 
 class NodeList(Answer):

@@ -44,6 +44,8 @@ class TolerationRequest(Request):
     operator: Literal["Equal", "Exists"] = "Equal"
     value: LabelValue = ""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    seconds: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
+    """With the effect NoExecute: how long a running task stays beside such a taint; not given: for ever."""
 
 
 class TasksRequest(Request):

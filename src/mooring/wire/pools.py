@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from mooring.wire.fields import INT32_MAX, Answer, LabelName, Name, Request, SlotName
+from mooring.wire.fields import INT32_MAX, Answer, LabelName, Name, Request, Said, ShortText, SlotName
 
 Seconds = Annotated[int, Field(ge=0, le=31_536_000)]
 PluginName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
@@ -33,6 +33,14 @@ class FairShareChange(Request):
     slot_weights: dict[SlotName, Annotated[int, Field(ge=0, le=1_000_000)]] | None = None
 
 
+class HealthChange(Request):
+    """What the agents of the pool run now and then, without a shell; no command: nothing."""
+
+    command: Annotated[list[ShortText], Field(max_length=64)]
+    interval_seconds: Annotated[int, Field(ge=1, le=86_400)] = 60
+    timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 10
+
+
 class PoolChange(Request):
     """Only what is given changes; {} gives weights, factors and validators their defaults back, 0 lifts a limit."""
 
@@ -56,6 +64,7 @@ class PoolChange(Request):
     deprioritise: Annotated[int, Field(ge=0, le=100)] | None = None
     validators: dict[PluginName, list[MomentName]] | None = None
     public: bool | None = None
+    health: HealthChange | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -78,6 +87,11 @@ class PoolRequest(PoolChange):
     """Its nodes and what runs there are pretended."""
 
 
+class PauseRequest(Request):
+    reason: Said | None = None
+    """What those who wait are told."""
+
+
 class PreemptionView(Answer):
     mode: str
     scope: str
@@ -89,6 +103,12 @@ class FairShareView(Answer):
     half_life_days: int = 7
     lookback_days: int = 28
     slot_weights: dict[str, int] = {}
+
+
+class HealthView(Answer):
+    command: list[str]
+    interval_seconds: int
+    timeout_seconds: int
 
 
 class PoolView(Answer):
@@ -115,6 +135,9 @@ class PoolView(Answer):
     deprioritise: int = 0
     validators: dict[str, list[str]] = {}
     public: bool = True
+    health: HealthView | None = None
+    paused: bool = False
+    paused_reason: str | None = None
     nodes: int
     version: int = 1
 

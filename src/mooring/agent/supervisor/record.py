@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     class TaskSpec(TypedDict):
         task_id: str
+        workload_name: str
         boot_id: str
         containers: list[ContainerSpec]
         restart: Literal["never", "on-failure", "always"]

@@ -78,6 +78,35 @@ def backup(
     show_line(f"saved to {to}")
 
 
+@db_app.command()
+def restore(
+    copy: Annotated[Path, typer.Argument(metavar="FILE", help="What `mooring db backup` saved.")],
+    data: DataOption = None,
+    database: DatabaseOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Put a backup in the place of a SQLite database whose server is stopped; what was there is kept beside it."""
+    import asyncio
+
+    from mooring import maintenance
+    from mooring.settings import load
+
+    folder = load({"data": data, "database": database}, config).settings.data
+    aside = asyncio.run(maintenance.restore(_url(data, database, config), folder, copy))
+    show_line(f"restored from {copy}" + (f"; what was there is kept as {aside}" if aside else ""))
+
+
+@db_app.command()
+def restored(data: DataOption = None, database: DatabaseOption = None, config: ConfigOption = None) -> None:
+    """Say that a PostgreSQL was restored, before its servers start: no node is believed before its agent speaks."""
+    import asyncio
+
+    from mooring import maintenance
+
+    asyncio.run(maintenance.restored(_url(data, database, config)))
+    show_line("nodes are suspect until their agents come back; what they run unknown to the database is quarantined")
+
+
 def _url(data: Path | None, database: str | None, config: Path | None) -> str:
     from mooring.settings import load
 

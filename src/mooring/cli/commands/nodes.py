@@ -19,10 +19,11 @@ from mooring.cli.options import (
     TaintOption,
 )
 from mooring.cli.output import Cell, Column, Format, Styled, show_fields, show_json, show_line, show_table
-from mooring.cli.words import age, pairs, rounded, status_style, status_text
+from mooring.cli.words import age, instant, pairs, plural, rounded, status_style, status_text
 
 if TYPE_CHECKING:
-    from mooring.wire.api import DeviceView, NodeView
+    from mooring.client import Client
+    from mooring.wire.api import DeviceView, NodeView, TaintView
 
 app = typer.Typer()
 nodes_app = typer.Typer(help="List the nodes; add, remove or show one.", invoke_without_command=True)
@@ -130,13 +131,14 @@ def show(name: NodeArgument, output: OutputOption = Format.TABLE, server: Server
             ("name", node.name),
             ("id", str(node.id)),
             ("status", _status(node)),
-            ("reason", node.reason or ""),
+            ("reason", _reason(node)),
             ("pool", node.pool),
             ("region", node.region or ""),
             ("architecture", node.architecture),
             ("runtimes", ", ".join(node.runtimes)),
             ("owner", node.owner or ""),
             ("labels", pairs(node.labels)),
+            ("taints", ", ".join(_taint(each) for each in node.taints)),
             ("enforced", _limits(node, advice=False)),
             ("advice only", _limits(node, advice=True)),
             ("tasks", str(node.tasks)),
@@ -184,18 +186,89 @@ def _of_device(slot: str, device: DeviceView) -> list[Cell]:
     return [memory, kind.format(device.capacity), kind.format(device.capacity - device.taken)]
 
 
-@app.command(rich_help_panel=CLUSTER)
-def drain(name: NodeArgument, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """Place nothing new on a node and let its tasks leave."""
+@nodes_app.command()
+def taint(
+    name: NodeArgument,
+    taints: Annotated[
+        list[str], typer.Argument(metavar="KEY[=VALUE][:EFFECT]...", help="NoSchedule where no effect is named.")
+    ],
+    output: OutputOption = Format.TABLE,
+    server: ServerOption = None,
+) -> None:
+    """Keep away work that does not tolerate it; with NoExecute, what runs there leaves as well."""
     from mooring.cli.connection import connect
+    from mooring.cli.requests import build
+    from mooring.cli.requests import taints as parsed
+    from mooring.wire.api import TaintsChange
 
     with connect(server) as client:
-        _show_changed(client.drain_node(name), output)
+        _show_changed(client.change_taints(name, build(TaintsChange, add=parsed(taints))), output)
+
+
+@nodes_app.command()
+def untaint(
+    name: NodeArgument,
+    taints: Annotated[
+        list[str], typer.Argument(metavar="KEY[:EFFECT]...", help="Of every effect where none is named.")
+    ],
+    output: OutputOption = Format.TABLE,
+    server: ServerOption = None,
+) -> None:
+    """Take taints away from a node."""
+    from mooring.cli.connection import connect
+    from mooring.cli.requests import build
+    from mooring.wire.api import TaintRemoval, TaintsChange
+
+    removed = []
+    for text in taints:
+        key, _, effect = text.partition(":")
+        removed.append(build(TaintRemoval, key=key, effect=effect or None))
+    with connect(server) as client:
+        _show_changed(client.change_taints(name, build(TaintsChange, remove=removed)), output)
+
+
+@app.command(rich_help_panel=CLUSTER)
+def drain(
+    name: NodeArgument,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="TIME", help="End what has not left by then: 30m, 2h. Else sessions run on.")
+    ] = None,
+    reason: Annotated[str | None, typer.Option(metavar="WORDS", help="What people are told.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Until nothing is left on it.")] = False,
+    output: OutputOption = Format.TABLE,
+    server: ServerOption = None,
+) -> None:
+    """Place nothing new on a node and let its tasks leave."""
+    from mooring.cli.connection import connect
+    from mooring.model.durations import parse_duration
+
+    seconds = None if timeout is None else parse_duration(timeout)
+    with connect(server) as client:
+        node = client.drain_node(name, timeout_seconds=seconds, reason=reason)
+        _show_changed(_until_drained(client, node) if wait else node, output)
+
+
+def _until_drained(client: Client, node: NodeView) -> NodeView:
+    import time
+
+    from mooring.cli.progress import Progress
+    from mooring.cli.waiting import PAUSE_SECONDS, through_outages
+    from mooring.model.errors import Conflict
+
+    name = node.name
+    with Progress() as progress:
+        while node.drained_at is None:
+            if not node.draining:
+                raise Conflict(f"node {name!r} was resumed before it was drained", code="node-resumed")
+            progress.show(f"{name}: {plural(node.tasks, 'task')} left")
+            time.sleep(PAUSE_SECONDS)
+            node = through_outages(lambda: client.node(name), progress)
+    return node
 
 
 @app.command(rich_help_panel=CLUSTER)
 def resume(name: NodeArgument, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """Open a drained node again."""
+    """Open a drained node again, and trust one that Mooring avoids."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
@@ -225,14 +298,34 @@ def _row(node: NodeView) -> list[Cell]:
         ",".join(node.runtimes),
         node.owner or "",
         pairs(node.labels),
-        node.reason or "",
+        _reason(node),
     ]
 
 
 def _status(node: NodeView) -> Styled:
     text = status_text(node.status, simulated=node.simulated)
-    closed = node.status == "READY" and not node.schedulable
-    return Styled(f"{text}, closed" if closed else text, "yellow" if closed else status_style(node.status))
+    if node.status == "DRAINING":
+        until = "" if node.drain_until is None else f" until {instant(node.drain_until)}"
+        text = text.replace("draining", "drained" if node.drained_at else f"draining{until}")
+    if node.status == "READY" and not node.schedulable:
+        return Styled(f"{text}, closed", "yellow")
+    if node.status == "READY" and _avoided(node):
+        return Styled(f"{text}, avoided", "yellow")
+    return Styled(text, status_style(node.status))
+
+
+def _avoided(node: NodeView) -> str:
+    """Why Mooring would rather place nothing there."""
+    return "; ".join(taint.reason for taint in node.taints if taint.reason)
+
+
+def _reason(node: NodeView) -> str:
+    return node.reason or (node.drain_reason if node.draining else None) or _avoided(node)
+
+
+def _taint(taint: TaintView) -> str:
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect} ({age(taint.since)})"
 
 
 def _free(node: NodeView, slot: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -134,6 +135,15 @@ ValidatorOption = Annotated[
     ),
 ]
 Public = Annotated[bool | None, typer.Option(help="Whether every tenant may use it.")]
+Health = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COMMAND",
+        help='Run on every node, without a shell; where it fails nothing new comes. "": none.',
+    ),
+]
+HealthInterval = Annotated[int | None, typer.Option(metavar="SECONDS", help="The pause between two runs; else 60.")]
+HealthTimeout = Annotated[int | None, typer.Option(metavar="SECONDS", help="How long it may take; else 10.")]
 
 
 @app.command("pools", hidden=True)
@@ -224,6 +234,9 @@ def change_pool(
     deprioritise: Deprioritise = None,
     validator: ValidatorOption = None,
     public: Public = None,
+    health: Health = None,
+    health_interval: HealthInterval = None,
+    health_timeout: HealthTimeout = None,
     server: ServerOption = None,
 ) -> None:
     """Change options of a pool; they hold from the next pass on. Only what is given changes."""
@@ -255,12 +268,37 @@ def change_pool(
         deprioritise=deprioritise,
         validators=_validators(validator),
         public=public,
+        health=_health(health, health_interval, health_timeout),
     )
     if not change.model_fields_set:
         raise InvalidInput("there is nothing to change: `mooring pool change --help` lists the options")
     with connect(server) as client:
         client.change_pool(name, change)
     show_line(f"{name}: changed")
+
+
+@pool_app.command("pause")
+def pause_pool(
+    name: PoolArgument,
+    reason: Annotated[str | None, typer.Option(metavar="WORDS", help="What those who wait are told.")] = None,
+    server: ServerOption = None,
+) -> None:
+    """Start nothing more in a pool; what runs there goes on."""
+    from mooring.cli.connection import connect
+
+    with connect(server) as client:
+        client.pause_pool(name, reason=reason)
+    show_line(f"{name}: paused")
+
+
+@pool_app.command("resume")
+def resume_pool(name: PoolArgument, server: ServerOption = None) -> None:
+    """Start the work of a paused pool again."""
+    from mooring.cli.connection import connect
+
+    with connect(server) as client:
+        client.resume_pool(name)
+    show_line(f"{name}: resumed")
 
 
 @pool_app.command("remove")
@@ -313,10 +351,26 @@ def _preemption(mode: PreemptionChoice, scope: ScopeChoice | None, min_runtime: 
     return given
 
 
+def _health(command: str | None, interval: int | None, timeout: int | None) -> dict[str, Any] | None:
+    if command is None:
+        if interval is not None or timeout is not None:
+            raise InvalidInput("--health-interval and --health-timeout go with --health")
+        return None
+    try:
+        given: dict[str, Any] = {"command": shlex.split(command)}
+    except ValueError as error:
+        raise InvalidInput(f"--health: {error}") from None
+    if interval is not None:
+        given["interval_seconds"] = interval
+    if timeout is not None:
+        given["timeout_seconds"] = timeout
+    return given
+
+
 def _row(pool: PoolView) -> list[Cell]:
-    name = f"{pool.name} (simulated)" if pool.simulated else pool.name
+    marks = [mark for mark, holds in (("simulated", pool.simulated), ("paused", pool.paused)) if holds]
     return [
-        name,
+        f"{pool.name} ({', '.join(marks)})" if marks else pool.name,
         str(pool.nodes),
         ", ".join(pool.runtimes) or NOTHING,
         _profile(pool),

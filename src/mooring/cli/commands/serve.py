@@ -39,6 +39,7 @@ class LogLevel(StrEnum):
 class ServerRole(StrEnum):
     ALL = "all"
     API = "api"
+    SCHEDULER = "scheduler"
 
 
 class OnStop(StrEnum):
@@ -64,7 +65,7 @@ def up(
     insecure: Annotated[bool | None, typer.Option("--insecure", help="Beyond loopback without TLS.")] = None,
     tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key (PEM).")] = None,
-    role: Annotated[ServerRole | None, typer.Option(help="Everything, or the API alone.")] = None,
+    role: Annotated[ServerRole | None, typer.Option(help="Everything, or a part alone.")] = None,
     on_stop: Annotated[OnStop | None, typer.Option(help="What happens to running work when it stops.")] = None,
     node_name: Annotated[str | None, typer.Option(metavar="NODE", help="What this machine is called.")] = None,
     agent: Annotated[bool | None, typer.Option("--agent/--no-agent", help="Run work on this machine.")] = None,
@@ -107,7 +108,12 @@ def up(
 
 @app.command(rich_help_panel=SERVER)
 def agent(
-    server: Annotated[str, typer.Option("--server", "-s", metavar="URL", help="The server to join.")],
+    server: Annotated[
+        str,
+        typer.Option(
+            "--server", "-s", metavar="URL[,URL…]", help="The server to join; where there are several, all of them."
+        ),
+    ],
     token: Annotated[
         str | None,
         typer.Option(
@@ -122,16 +128,6 @@ def agent(
     trust_tenants: Annotated[
         bool, typer.Option("--trust-tenants", help="Without root, run the processes of every tenant all the same.")
     ] = False,
-    heartbeat_seconds: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            min=0.05,
-            max=300,
-            envvar="MOORING_HEARTBEAT_SECONDS",
-            help="Pause between two signs of life; well below the server's node timeout.",
-        ),
-    ] = 5.0,
     device: Annotated[
         list[str] | None,
         typer.Option(
@@ -156,7 +152,6 @@ def agent(
 
     logs.configure(form=log_format.value, level=log_level.value)
     options = Options(
-        heartbeat_seconds=heartbeat_seconds,
         trust_tenants=trust_tenants,
         ca_file=ca_file,
         devices=declared_devices(device or ()),
@@ -164,7 +159,7 @@ def agent(
 
     async def work() -> None:
         made = Agent(
-            canonical_address(server),
+            [canonical_address(each) for each in server.split(",")],
             (data or default_data_folder()) / "agent",
             name or node_name(),
             join_token=token,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from mooring.model.admission import AdmissionError, Awaits, Checked, all_of
+from mooring.model.admission import NOTHING, AdmissionError, Awaits, Checked, all_of
 from mooring.model.names import shown
 from mooring.model.pools import PoolPolicy
 from mooring.model.reasons import Cure, Reason
@@ -84,6 +84,10 @@ class Admission:
         Tasks that may start apart are cut to what `parallel` and the limits leave. Limits hold even where the pool
         asks their validators at submission only: the commit would refuse what exceeds them.
         """
+        policy = self._policies.get(workload.pool)
+        if policy is not None and policy.paused:
+            reason = pool_paused(workload.pool, policy.paused_reason)
+            return Rejection(workload, reason, Checked(self.context.now, (), (reason,)), NOTHING)
         free = within_parallel(workload)
         if workload.tasks and free <= 0:
             return self._rejected(workload, [("parallel", _parallel_reached(workload))])
@@ -180,6 +184,12 @@ class Admission:
             asked = asked_at(self.context.moment, self._validators, self._policies.get(pool))
             self._asked[pool] = asked
         return asked
+
+
+def pool_paused(pool: str, why: str | None) -> Reason:
+    """Why nothing of a pool is placed; that it is resumed is a change of the pool, which tries everything in it."""
+    said = f": {why}" if why else ""
+    return Reason("pool-paused", f"pool {pool} is paused{said}", "pool", "change", {"pool": pool, "reason": why})
 
 
 def _parallel_reached(workload: Workload) -> AdmissionError:

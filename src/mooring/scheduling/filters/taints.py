@@ -27,19 +27,15 @@ class TaintsFilter:
         first: Counter[Taint] = Counter()
         for code, count in Counter(cluster.taints[rows].tolist()).items():
             first[untolerated(cluster.taint_sets.values[code], shape.constraints.tolerations, HARD)[0]] += count
-        words = [f"{count:,} not tolerated taint {_shown(taint)}" for taint, count in first.most_common(3)]
+        words = [f"{count:,} not tolerated taint {taint}" for taint, count in first.most_common(3)]
         rest = len(rows) - sum(count for _, count in first.most_common(3))
         if rest:
             words.append(f"{rest:,} other taints not tolerated")
         return Rejection(
             "taint-not-tolerated",
             ", ".join(words),
-            details={"taints": {_shown(taint): count for taint, count in first.items()}},
+            details={"taints": {str(taint): count for taint, count in first.items()}},
         )
 
     def cured_by_itself(self, shape: Shape, cluster: Cluster, change: OwnChange) -> bool:
         return change.before.constraints.tolerations != change.after.constraints.tolerations
-
-
-def _shown(taint: Taint) -> str:
-    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"

@@ -1,4 +1,4 @@
-"""What a task would rather be with or apart from, for selectors that look at no score."""
+"""What a task would rather be with or apart from, nodes to avoid among it, for selectors that look at no score."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import numpy as np
 
 from mooring.scheduling.columns import Scores
 from mooring.scheduling.plugins import Candidates
+from mooring.scheduling.scorers.taints import TaintsScorer
 from mooring.scheduling.scorers.task_affinity import TaskAffinityScorer
 from mooring.scheduling.scorers.topology_spread import TopologySpreadScorer
 
-_SCORERS = (TaskAffinityScorer(), TopologySpreadScorer())
+_SCORERS = (TaskAffinityScorer(), TopologySpreadScorer(), TaintsScorer())
 
 
 def wished(candidates: Candidates) -> Scores:
-    """How far each node meets the wishes about other tasks; the same for all where there are none."""
+    """How far each node meets the wishes about other tasks and is free of taints; the same for all where it can be."""
     met = np.zeros(len(candidates.rows), dtype=np.int64)
     for scorer in _SCORERS:
         if scorer.concerns(candidates.shape, candidates.cluster):

@@ -16,6 +16,7 @@ from mooring.model.pools import PoolPolicy
 from mooring.store import devices
 from mooring.store.pools import policy_of
 from mooring.store.tables import node_resources, nodes, pools, tasks, users
+from mooring.store.taints import Standing, standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ class NodeRow:
     memory_percent: float
     last_seen_at: datetime | None
     owner: str | None
+    taints: Sequence[Standing]
+    draining: bool
+    drain_reason: str | None
+    drain_until: datetime | None
+    drained_at: datetime | None
     slots: Mapping[str, SlotRow]
     devices: Mapping[str, Sequence[Device]]
     tasks: int
@@ -105,6 +111,12 @@ async def _nodes(connection: AsyncConnection, *conditions: ColumnElement[bool]) 
             nodes.c.memory_percent,
             nodes.c.last_seen_at,
             users.c.name.label("owner"),
+            nodes.c.taints,
+            nodes.c.draining,
+            nodes.c.drain_reason,
+            nodes.c.drain_until,
+            nodes.c.drained_at,
+            nodes.c.created_at,
         )
         .join(pools, pools.c.id == nodes.c.pool_id)
         .join(users, users.c.id == nodes.c.owner_id, isouter=True)
@@ -137,6 +149,12 @@ async def _nodes(connection: AsyncConnection, *conditions: ColumnElement[bool]) 
         )
     }
     return [
-        NodeRow(**row._mapping, slots=slots[row.id], devices=named.get(row.id, {}), tasks=counts.get(row.id, 0))
+        NodeRow(
+            **{name: value for name, value in row._mapping.items() if name not in ("taints", "created_at")},
+            taints=standing(row),
+            slots=slots[row.id],
+            devices=named.get(row.id, {}),
+            tasks=counts.get(row.id, 0),
+        )
         for row in found
     ]

@@ -33,6 +33,7 @@ def upgrade() -> None:
         sa.Column("duration_seconds", sa.Float(), nullable=True),
         sa.Column("outcome", sa.String(length=16), nullable=True),
         sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("next_run_at", UtcDateTime(), nullable=True),
         sa.Column("runs", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("failures", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("found_by_timer", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
@@ -54,12 +55,14 @@ def upgrade() -> None:
     with op.batch_alter_table("nodes", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("drain_reason", sa.String(length=500), nullable=True))
         batch_op.add_column(sa.Column("drain_until", UtcDateTime(), nullable=True))
+        batch_op.add_column(sa.Column("drained_at", UtcDateTime(), nullable=True))
         batch_op.add_column(sa.Column("trusted_since", UtcDateTime(), nullable=True))
 
 
 def downgrade() -> None:
     with op.batch_alter_table("nodes", recreate="never") as batch_op:
         batch_op.drop_column("trusted_since")
+        batch_op.drop_column("drained_at")
         batch_op.drop_column("drain_until")
         batch_op.drop_column("drain_reason")
     op.drop_table("quarantined_tasks")

@@ -1,0 +1,152 @@
+"""A cluster in full work by the product's own writes: submitted, bound and RUNNING, so that the audit accepts it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+from uuid import UUID
+
+from mooring.binding.binder import Binder
+from mooring.clock import now
+from mooring.model.constraints import Constraints
+from mooring.model.decisions import Decision, Outcome, Placement
+from mooring.model.lifecycle import NodeStatus, TaskStatus
+from mooring.model.pools import Binding
+from mooring.model.slots import Amounts, parse_amounts
+from mooring.model.tenants import Principal
+from mooring.model.workloads import Container, Kind, OnInsufficient, TaskTemplate
+from mooring.store import leadership, ledger, pools, sets, slot_types, tenants, transitions, users, workloads
+from mooring.store.changes import Change
+from mooring.store.engine import Connection, Database
+from mooring.store.ids import new_id
+from mooring.store.tables import node_resources, nodes
+
+BATCH = 1000
+CAPACITY = parse_amounts({"cpu": 128, "memory": "512Gi", "storage": "4Ti", "hugepages-2Mi": "64Gi", "links": 1000})
+REQUEST = parse_amounts({"cpu": "500m", "memory": "1Gi", "storage": "10Gi", "hugepages-2Mi": "2Mi", "links": 1})
+
+R = TypeVar("R")
+
+
+async def seed(
+    database: Database, mode: Binding = Binding.OPTIMISTIC, password_hash: str = "hash"
+) -> tuple[Principal, pools.Pool, int]:
+    """The first admin, a pool of simulated nodes that binds this way, and a term to bind under."""
+
+    async def work(connection: Connection) -> tuple[Principal, pools.Pool, int]:
+        await slot_types.ensure_built_in(connection)
+        await tenants.bootstrap(connection, password_hash=password_hash, now=now())
+        pool = await pools.ensure(connection, "default", runtimes=["process"], simulated=True, now=now())
+        admin = await users.find(connection, tenants.FIRST_ADMIN)
+        standing = await tenants.standing(connection, admin.id)
+        assert standing is not None
+        pool = replace(pool, policy=replace(pool.policy, binding=mode))
+        return standing.principal, pool, await leadership.take_office(connection, "benchmark", now())
+
+    return await database.write(work)
+
+
+async def add_nodes(
+    database: Database, pool_id: UUID, number: int, capacity: Amounts = CAPACITY
+) -> list[tuple[UUID, str]]:
+    """Simulated nodes, written at once: adding them one by one would take longer than the benchmark."""
+    return await database.write(partial(_add_nodes, pool_id, number, capacity))
+
+
+async def _add_nodes(pool_id: UUID, number: int, capacity: Amounts, connection: Connection) -> list[tuple[UUID, str]]:
+    made = [(new_id(), f"node-{index}") for index in range(number)]
+    facts = {
+        "pool_id": pool_id,
+        "status": NodeStatus.READY,
+        "schedulable": True,
+        "simulated": True,
+        "architecture": "x86_64",
+        "runtimes": ["process"],
+        "labels": {},
+        "taints": [],
+        "enforces": {},
+        "created_at": now(),
+    }
+    counters = [
+        {"node_id": id, "slot_name": slot, "capacity": amount, "allocatable": amount}
+        for id, _ in made
+        for slot, amount in capacity.items()
+    ]
+    writes = sets.Writes.on(connection)
+    sets.insert(writes, nodes, [{"id": id, "name": name} | facts for id, name in made])
+    sets.insert(writes, node_resources, counters)
+    await writes.make(connection)
+    return made
+
+
+async def submit(database: Database, principal: Principal, pool_id: UUID, number: int, request: Amounts) -> None:
+    """So many workloads of one task."""
+    template = TaskTemplate((Container(command=("sleep", "60"), slots=request),))
+    new = [
+        workloads.NewWorkload(
+            id=new_id(),
+            name=f"job-{index}",
+            kind=Kind.SESSION,
+            type="batch",
+            principal=principal,
+            pool_id=pool_id,
+            replicas=1,
+            template=template,
+            region=None,
+            priority=10,
+            labels={},
+            constraints=Constraints(),
+            gang=False,
+            spread=True,
+            max_per_node=None,
+            on_insufficient=OnInsufficient.WAIT,
+            task_ids=(new_id(),),
+        )
+        for index in range(number)
+    ]
+    await in_batches(new, lambda part: database.write(lambda c: workloads.submit(c, part, now())))
+
+
+async def decide(database: Database, placed_on: Sequence[tuple[UUID, str]]) -> list[Decision]:
+    """A place for each that waits, drawn at random."""
+    draw = random.Random(7)
+    async with database.read() as connection:
+        waiting = await workloads.waiting(connection)
+    decisions = []
+    for workload in waiting:
+        node_id, name = draw.choice(placed_on)
+        placement = Placement(workload.tasks[0].id, node_id, name, 1, 500_000)
+        decisions.append(Decision(workload, Outcome.PLACED, (placement,), feasible_nodes=len(placed_on)))
+    return decisions
+
+
+async def bind(database: Database, decisions: Sequence[Decision], term: int, pool: pools.Pool) -> None:
+    result = await Binder(database).bind(decisions, term, pools={pool.name: pool})
+    if len(result.bound) != len(decisions):
+        raise RuntimeError(f"{len(result.conflicts)} decisions conflicted and {len(result.dropped)} were dropped")
+
+
+async def move(database: Database, decisions: Sequence[Decision], status: TaskStatus) -> None:
+    """Bring the tasks that were placed to this status, as agents report it."""
+    ids = [placement.task_id for decision in decisions for placement in decision.placements]
+    await in_batches(ids, lambda part: _move(database, part, status))
+
+
+async def _move(database: Database, task_ids: Sequence[UUID], status: TaskStatus) -> None:
+    changes = [Change(task_id, status) for task_id in task_ids]
+    await database.write(lambda c: transitions.apply(c, changes, actor="agent:node", now=now()))
+
+
+async def check(database: Database) -> None:
+    async with database.read() as connection:
+        findings = (await ledger.audit(connection)).findings
+    if findings:
+        raise RuntimeError(f"the audit found {len(findings)}, such as {findings[0]}")
+
+
+async def in_batches(values: Sequence[R], work: Callable[[Sequence[R]], Awaitable[object]]) -> None:
+    for start in range(0, len(values), BATCH):
+        await work(values[start : start + BATCH])

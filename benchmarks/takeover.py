@@ -1,0 +1,238 @@
+"""Take-over at scale: 5,000 nodes, 100,000 running tasks, PostgreSQL, two schedulers, one of them a warm standby.
+
+From the end of the leader (killed, or told to stop) to the first placement that its successor has committed of work
+that keeps coming in meanwhile. etcd chooses the leader, and then a row in the database does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import psutil
+from sqlalchemy import func, select
+
+from benchmarks import population
+from mooring import interpreter
+from mooring.api.passwords import Passwords
+from mooring.client import AsyncClient
+from mooring.clock import now
+from mooring.model.lifecycle import TaskStatus
+from mooring.scheduling import compilation
+from mooring.store import leadership, schema, tables
+from mooring.store.engine import Database
+from mooring.wire.api import WorkloadRequest
+from tests.servers import running_etcd, running_postgres
+from tests.system.servers import PASSWORD, Server
+
+NODES = 5000
+TASKS = 100_000
+DURABLE = ("fsync=on", "synchronous_commit=on", "full_page_writes=on", "shared_buffers=1GB", "max_wal_size=4GB")
+SHORT_SECONDS, DEFAULT_SECONDS = 5, 15
+ROUNDS = {SHORT_SECONDS: 5, DEFAULT_SECONDS: 3}
+WATCHED_SECONDS = 10.0
+FOLLOWED = 1000
+"""Tasks that come while the standby is watched."""
+_PAUSE_SECONDS = 0.05
+_POLL_SECONDS = 0.005
+_LONGEST_SECONDS = 120.0
+_LEADS = "mooring_leading 1.0"
+_WARM = "mooring_view_warm 1.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What chooses the leader, and for how long a silent one is waited for."""
+
+    kind: str
+    ttl_seconds: int
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    seconds: float
+    """From the end of the leader to the first bind of the other."""
+    in_office_seconds: float
+    """Of these, those after the other had the seat: before that it could only wait."""
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.2f} s ({self.in_office_seconds:.2f} s in office)"
+
+
+def run() -> dict[str, float]:
+    interpreter.tune()
+    # The servers share what is compiled here: compiling beside them would take a core.
+    if not compilation.wait():
+        raise RuntimeError(f"the kernels cannot be compiled here: {compilation.failure()}")
+    with (
+        running_postgres(DURABLE) as postgres,
+        running_etcd() as etcd,
+        TemporaryDirectory(prefix="mooring-bench-") as folder,
+    ):
+        url = postgres.url(postgres.create_database())
+        started = time.perf_counter()
+        asyncio.run(_load(url))
+        figures = {"load_seconds": time.perf_counter() - started}
+        through_etcd = {"ETCD_HOST": "127.0.0.1", "ETCD_PORT": str(etcd.port)}
+        for setting in (
+            Setting("etcd", DEFAULT_SECONDS, through_etcd),
+            Setting("etcd", SHORT_SECONDS, through_etcd),
+            Setting("database", SHORT_SECONDS, {}),
+        ):
+            print(f"  {setting.kind}, {setting.ttl_seconds} s …", file=sys.stderr, flush=True)
+            figures |= asyncio.run(_measure(url, Path(folder), setting))
+    return figures
+
+
+async def _load(url: str) -> None:
+    database = Database(url, statement_timeout_seconds=600)
+    try:
+        await schema.upgrade(database.engine)
+        principal, pool, term = await population.seed(database, password_hash=await Passwords().hash(PASSWORD))
+        placed_on = await population.add_nodes(database, pool.id, NODES)
+        await population.submit(database, principal, pool.id, TASKS, population.REQUEST)
+        decisions = await population.decide(database, placed_on)
+        await population.bind(database, decisions, term, pool)
+        await population.move(database, decisions, TaskStatus.RUNNING)
+        await population.check(database)
+    finally:
+        await database.close()
+
+
+async def _measure(url: str, folder: Path, setting: Setting) -> dict[str, float]:
+    environment = {
+        "MOORING_ADMIN_PASSWORD": PASSWORD,
+        "MOORING_SIGNING_KEY": "one key that both of the servers share",
+        "LEADER_LEASE_TTL": str(setting.ttl_seconds),
+        **setting.environment,
+    }
+    flags = ("--no-agent", "--demo", "--log-level", "warning", "--database", url)
+    pair = [
+        Server(folder / f"{setting.kind}-{setting.ttl_seconds}-{name}", flags, environment) for name in ("one", "two")
+    ]
+    prefix = f"{setting.kind}_ttl_{setting.ttl_seconds}"
+    figures: dict[str, float] = {}
+    database = Database(url, statement_timeout_seconds=600)
+    with ExitStack() as stack:
+        for server in pair:
+            server.start()
+            stack.callback(_end, server)
+        figures |= await _standby(pair, prefix)
+        for how, name, bound in (
+            (signal.SIGKILL, "killed", setting.ttl_seconds + 2.0),
+            (signal.SIGTERM, "stopped", 1.0),
+        ):
+            rounds = [await _take_over(database, pair, how) for _ in range(ROUNDS[setting.ttl_seconds])]
+            print(f"    {name}: {', '.join(map(str, rounds))}", file=sys.stderr, flush=True)
+            figures |= {
+                f"{prefix}_{name}_p50_seconds": median(each.seconds for each in rounds),
+                f"{prefix}_{name}_max_seconds": max(each.seconds for each in rounds),
+                f"{prefix}_{name}_bound_seconds": bound,
+                f"{prefix}_{name}_office_to_bind_p50_seconds": median(each.in_office_seconds for each in rounds),
+            }
+        await population.check(database)
+    await database.close()
+    return figures
+
+
+async def _standby(pair: Sequence[Server], prefix: str) -> dict[str, float]:
+    """What a standby costs: until it is warm, while nothing happens, and while it follows."""
+    started = time.perf_counter()
+    leader, standby = await _settled(pair)
+    warm_seconds = time.perf_counter() - started
+    begun = standby.cpu_seconds()
+    await asyncio.sleep(WATCHED_SECONDS)
+    watched = standby.cpu_seconds()
+    async with AsyncClient(leader.url) as client:
+        await client.login("admin", PASSWORD)
+        await client.submit_batch([_request()] * FOLLOWED)
+        await asyncio.sleep(WATCHED_SECONDS)
+    return {
+        f"{prefix}_standby_warm_after_ready_seconds": warm_seconds,
+        f"{prefix}_standby_idle_cpu_percent": 100 * (watched - begun) / WATCHED_SECONDS,
+        f"{prefix}_standby_cpu_seconds_for_1000_tasks": (standby.cpu_seconds() - watched) * 1000 / FOLLOWED,
+        f"{prefix}_standby_resident_mib": psutil.Process(standby.pid).memory_info().rss / 2**20,
+    }
+
+
+async def _take_over(database: Database, pair: Sequence[Server], how: signal.Signals) -> Round:
+    """End the leader of the pair, until the other has bound something; then the one that ended is started again."""
+    leader, standby = await _settled(pair)
+    async with database.read() as connection:
+        term = await leadership.current_term(connection)
+        position = (await connection.execute(select(func.max(tables.events.c.revision)))).scalar_one()
+    async with _work_comes_in(standby):
+        assert leader.process is not None
+        leader.process.send_signal(how)
+        ended = time.perf_counter()
+        await _first_bind(database, term, position, ended + _LONGEST_SECONDS)
+        seconds, bound_at = time.perf_counter() - ended, now()
+    async with database.read() as connection:
+        taken_at = (await connection.execute(select(tables.leadership.c.taken_at))).scalar_one()
+    leader.process.wait(_LONGEST_SECONDS)
+    leader.start()
+    return Round(seconds, (bound_at - taken_at).total_seconds())
+
+
+@asynccontextmanager
+async def _work_comes_in(server: Server) -> AsyncIterator[None]:
+    """Small workloads, one after the other, at the server that will lead."""
+    async with AsyncClient(server.url) as client:
+        await client.login("admin", PASSWORD)
+        # A server that is asked for the first time has much to prepare, and this one is in use.
+        await client.submit(_request())
+
+        async def submit() -> None:
+            while True:
+                await asyncio.sleep(_PAUSE_SECONDS)
+                await client.submit(_request())
+
+        submitting = asyncio.create_task(submit())
+        try:
+            yield
+        finally:
+            submitting.cancel()
+            await asyncio.gather(submitting, return_exceptions=True)
+
+
+def _request() -> WorkloadRequest:
+    container = {"command": ["sleep", "60"], "resources": {"cpu": "100m", "memory": "64Mi"}}
+    return WorkloadRequest.model_validate({"containers": [container]})
+
+
+async def _first_bind(database: Database, term: int, position: int, deadline: float) -> None:
+    placed = select(func.count()).where(
+        tables.events.c.revision > position, tables.events.c.kind == TaskStatus.SCHEDULED, tables.events.c.term > term
+    )
+    while time.perf_counter() < deadline:
+        async with database.read() as connection:
+            if (await connection.execute(placed)).scalar_one():
+                return
+        await asyncio.sleep(_POLL_SECONDS)
+    raise RuntimeError(f"nobody took over within {_LONGEST_SECONDS:g} seconds")
+
+
+async def _settled(pair: Sequence[Server]) -> tuple[Server, Server]:
+    """Who leads, and who stands by, as soon as that one has a warm view."""
+    deadline = time.perf_counter() + _LONGEST_SECONDS
+    while time.perf_counter() < deadline:
+        for leader, standby in (pair, pair[::-1]):
+            waiting = standby.metrics()
+            if _LEADS in leader.metrics() and _LEADS not in waiting and _WARM in waiting:
+                return leader, standby
+        await asyncio.sleep(_PAUSE_SECONDS)
+    raise RuntimeError(f"nobody leads with a warm standby after {_LONGEST_SECONDS:g} seconds")
+
+
+def _end(server: Server) -> None:
+    if server.alive:
+        server.stop()

@@ -1,0 +1,52 @@
+"""Quarantine: tasks that run on nodes and that the database does not know, for admins."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter
+
+from mooring.api.access import Served, needs
+from mooring.api.errors import problems
+from mooring.api.services import Services
+from mooring.model.access import Action
+from mooring.model.tenants import Principal
+from mooring.store import quarantine
+from mooring.wire.quarantine import QuarantinedTask, QuarantineEnd, QuarantineList
+
+router = APIRouter(prefix="/api/quarantine", tags=["nodes"], responses=problems(401, 403, 503))
+
+
+@router.get("", operation_id="list_quarantine")
+async def list_quarantine(
+    services: Served, _reader: Annotated[Principal, needs(Action.SEE_QUARANTINE)]
+) -> QuarantineList:
+    """What runs on nodes unknown to the database, as after a restore. Such a node takes nothing new."""
+    return await _list(services)
+
+
+@router.post("/end", operation_id="end_quarantined", responses=problems(400, 404, 413, 422))
+async def end_quarantined(
+    services: Served, admin: Annotated[Principal, needs(Action.END_QUARANTINED)], request: QuarantineEnd
+) -> QuarantineList:
+    """Let a task, those of a node, or all of them be ended. They leave the list when nothing is left of them."""
+    await services.nodes.end_quarantined(admin, request)
+    return await _list(services)
+
+
+async def _list(services: Services) -> QuarantineList:
+    async with services.database.read() as connection:
+        found = await quarantine.all_tasks(connection)
+    return QuarantineList(
+        tasks=[
+            QuarantinedTask(
+                node=task.node,
+                task_id=task.task_id,
+                workload_name=task.workload_name,
+                seen_at=task.seen_at,
+                ends_at=task.ends_at,
+                confirmed_by=task.confirmed_by,
+            )
+            for task in found
+        ]
+    )

@@ -1,0 +1,117 @@
+"""Suspicion: nodes on which different work fails are avoided, then drained, with the reason; a few of each pool."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+import structlog
+
+from mooring import metrics
+from mooring.clock import now
+from mooring.coordination.leadership import Office
+from mooring.model.lifecycle import NodeStatus
+from mooring.model.suspicion import Suspicion, described, evidence, most_drained
+from mooring.store import leadership, nodes, suspicion
+from mooring.store.engine import Connection, Database
+from mooring.store.suspicion import Suspect
+
+_log = structlog.get_logger(__name__)
+_ACTOR = "suspicion"
+
+
+class SuspicionLoop:
+    def __init__(self, database: Database, office: Office, rules: Suspicion) -> None:
+        self._database = database
+        self._office = office
+        self._rules = rules
+
+    async def once(self) -> bool:
+        rules, at = self._rules, now()
+        if not rules.failures:
+            return False
+        async with self._database.read() as connection:
+            known = await suspicion.all_nodes(connection)
+            failures = await suspicion.failures(connection, rules, at)
+            avoided = {node.id for node in known if node.avoided_since is not None}
+            looked_at = avoided | {id for id, work in evidence(failures).items() if len(work) >= rules.failures}
+            well = await suspicion.well_until(connection, looked_at, rules, at) if looked_at else {}
+        metrics.nodes_avoided.set(len(avoided))
+        bad = {id: work for id, work in evidence(failures, well).items() if len(work) >= rules.failures}
+        await self._forgive([node for node in known if _is_well(node, well)])
+        await self._avoid(
+            {
+                node: described(bad[node.id].values(), rules.window)
+                for node in known
+                if node.id in bad and node.avoided_since is None
+            }
+        )
+        for node, reason in _to_drain(known, bad, rules):
+            await self._drain(node, reason)
+        return False
+
+    async def _forgive(self, forgiven: Sequence[Suspect]) -> None:
+        ids = [node.id for node in forgiven]
+        if not ids:
+            return
+
+        async def work(connection: Connection) -> None:
+            await leadership.check_term(connection, self._office.term)
+            await suspicion.forgive(connection, ids, actor=_ACTOR, now=now(), term=self._office.term)
+
+        await self._database.write(work)
+
+    async def _avoid(self, suspects: Mapping[Suspect, str]) -> None:
+        if not suspects:
+            return
+        reasons = {node.id: reason for node, reason in suspects.items()}
+
+        async def work(connection: Connection) -> None:
+            await leadership.check_term(connection, self._office.term)
+            await suspicion.avoid(connection, reasons, actor=_ACTOR, now=now(), term=self._office.term)
+
+        await self._database.write(work)
+        for node, reason in suspects.items():
+            _log.warning(f"Node {node.name} is avoided: {reason}")
+
+    async def _drain(self, node: Suspect, reason: str) -> None:
+        async def work(connection: Connection) -> None:
+            await leadership.check_term(connection, self._office.term)
+            await nodes.set_draining(connection, node.id, True, actor=_ACTOR, now=now(), reason=reason)
+
+        await self._database.write(work)
+        metrics.bad_nodes_drained.inc()
+        _log.error(f"Node {node.name} is drained: {reason}")
+
+
+def _to_drain(
+    known: Sequence[Suspect], bad: Mapping[UUID, Mapping[Hashable, str]], rules: Suspicion
+) -> list[tuple[Suspect, str]]:
+    """Those that failed twice as much as the first time, as far as their pools can do without them."""
+    by_pool: dict[object, list[Suspect]] = defaultdict(list)
+    for node in known:
+        by_pool[node.pool_id].append(node)
+    chosen: list[tuple[Suspect, str]] = []
+    drained: Counter[object] = Counter(node.pool_id for node in known if node.draining and node.avoided_since)
+    worst_first = sorted(known, key=lambda node: -len(bad.get(node.id, ())))
+    for node in worst_first:
+        failed = bad.get(node.id, {})
+        pool = by_pool[node.pool_id]
+        others = any(each.id != node.id and each.id not in bad and _takes_work(each) for each in pool)
+        allowed = drained[node.pool_id] < most_drained(len(pool))
+        if len(failed) >= 2 * rules.failures and node.avoided_since and not node.draining and others and allowed:
+            drained[node.pool_id] += 1
+            chosen.append((node, described(failed.values(), rules.window)))
+    return chosen
+
+
+def _is_well(node: Suspect, well: Mapping[UUID, datetime]) -> bool:
+    """Whether something went well on it since it is avoided; who drained it decides when it takes work again."""
+    avoided, last = node.avoided_since, well.get(node.id)
+    return avoided is not None and last is not None and last > avoided and not node.draining
+
+
+def _takes_work(node: Suspect) -> bool:
+    return node.status is NodeStatus.READY and node.schedulable and node.avoided_since is None

@@ -1,0 +1,142 @@
+"""Who leads and who else is there, for everybody; a hand-over and a pass, for admins and at the leader alone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import httpx2
+
+from mooring.api.app import OPERATIONS, create_app
+from mooring.clock import now
+from mooring.controllers.scheduling import FullPass
+from mooring.model.loops import LoopState
+from mooring.store import actions, leadership, loops, servers
+from mooring.store.engine import Connection
+from mooring.store.servers import ServerRecord
+from tests.api.world import World
+from tests.store.databases import on_sqlite
+
+
+@dataclass
+class FakeLeader:
+    leads: bool = True
+    endless: bool = False
+    resigned: int = 0
+
+    async def resign(self) -> None:
+        self.resigned += 1
+
+    async def run_pass(self) -> FullPass:
+        if self.endless:
+            async with asyncio.timeout(0):
+                await asyncio.Event().wait()
+        return FullPass(placed=2, impossible=1, waiting=3, seconds=0.25)
+
+
+@asynccontextmanager
+async def process(world: World, leader: FakeLeader | None) -> AsyncIterator[httpx2.AsyncClient]:
+    """A server of the same cluster with this scheduler in it."""
+    app = create_app(replace(world.services, leader=leader), OPERATIONS)
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://mooring.test") as client:
+        yield client
+
+
+async def cluster(world: World, *silent: str) -> None:
+    """The server `first` leads, `second` stands by, and `web` serves the API alone."""
+
+    async def write(connection: Connection) -> None:
+        await leadership.take_office(connection, "first", now(), kind="database")
+        for name, role in (("first", "all"), ("second", "scheduler"), ("web", "api")):
+            seen_at = now() - timedelta(minutes=10 if name in silent else 0)
+            await servers.note(connection, ServerRecord(name, role, f"http://{name}:8000", "1.2", now(), seen_at))
+
+    await world.services.database.write(write)
+
+
+async def told(world: World) -> list[tuple[str, str, str]]:
+    async with world.services.database.read() as connection:
+        return [(a.action, a.noun, a.object) for a in await actions.page(connection, noun="leader", limit=10)]
+
+
+async def get(world: World, path: str, user: str = "admin") -> Any:
+    return (await world.client.get(path, headers=await world.token(user))).json()
+
+
+async def test_who_leads_and_who_stands_by_is_told_by_every_server(world: World):
+    found = await get(world, "/api/leader")
+    assert (found["name"], found["term"], found["silent"], found["standbys"]) == (None, 0, True, [])
+    await cluster(world)
+    found = await get(world, "/api/leader")
+    assert (found["name"], found["term"], found["coordination"]) == ("first", 1, "database")
+    assert (found["url"], found["silent"]) == ("http://first:8000", False)
+    assert [standby["name"] for standby in found["standbys"]] == ["second"]
+    standings = {server["name"]: server["standing"] for server in (await get(world, "/api/servers"))["servers"]}
+    assert standings == {"first": "leader", "second": "standby", "web": "api"}
+
+
+@on_sqlite
+async def test_servers_that_are_not_seen_are_silent_and_no_standbys(world: World):
+    await cluster(world, "first", "second")
+    found = await get(world, "/api/leader")
+    assert (found["name"], found["silent"], found["standbys"]) == ("first", True, [])
+    standings = {server["name"]: server["standing"] for server in (await get(world, "/api/servers"))["servers"]}
+    assert standings == {"first": "silent", "second": "silent", "web": "api"}
+
+
+@on_sqlite
+async def test_the_loops_are_shown_as_the_leader_reported_them(world: World):
+    assert (await get(world, "/api/loops"))["loops"] == []
+    state = LoopState("nodes", last_run_at=now(), duration_seconds=0.5, outcome="failed", error="Odd", runs=7)
+    await world.services.database.write(lambda c: loops.report(c, [state], server="first", term=3))
+    (shown,) = (await get(world, "/api/loops"))["loops"]
+    assert (shown["name"], shown["server"], shown["term"]) == ("nodes", "first", 3)
+    assert (shown["outcome"], shown["error"], shown["runs"], shown["found_by_timer"]) == ("failed", "Odd", 7, 0)
+
+
+@on_sqlite
+async def test_a_server_that_does_not_lead_says_who_does_and_where(world: World):
+    headers = await world.admin()
+    for leader in (None, FakeLeader(leads=False)):
+        async with process(world, leader) as client:
+            answer = await client.post("/api/leader/resign", headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (409, "not-leader")
+    await cluster(world)
+    for path in ("/api/leader/resign", "/api/leader/pass"):
+        answer = await world.client.post(path, headers=headers)
+        body = answer.json()
+        assert (answer.status_code, body["code"]) == (409, "not-leader")
+        assert "first at http://first:8000" in body["message"]
+        assert body["details"] == {"leader": "first", "url": "http://first:8000", "term": 1}
+    assert await told(world) == []
+
+
+@on_sqlite
+async def test_a_leader_resigns_where_somebody_stands_by(world: World):
+    headers, leader = await world.admin(), FakeLeader()
+    async with process(world, leader) as client:
+        await cluster(world, "second")
+        answer = await client.post("/api/leader/resign", headers=headers)
+        assert (answer.status_code, answer.json()["code"], leader.resigned) == (409, "no-standby", 0)
+        await cluster(world)
+        answer = await client.post("/api/leader/resign", headers=headers)
+        assert (answer.status_code, leader.resigned) == (204, 1)
+    assert await told(world) == [("resign", "leader", "first")]
+
+
+@on_sqlite
+async def test_a_pass_answers_with_what_it_found(world: World):
+    headers, leader = await world.admin(), FakeLeader()
+    await cluster(world)
+    async with process(world, leader) as client:
+        answer = await client.post("/api/leader/pass", headers=headers)
+        assert answer.json() == {"placed": 2, "impossible": 1, "waiting": 3, "seconds": 0.25}
+        leader.endless = True
+        answer = await client.post("/api/leader/pass", headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (503, "pass-not-over")
+        # A server that only schedules has nothing else.
+        assert (await client.get("/health")).status_code == 200
+        assert (await client.get("/api/workloads", headers=headers)).status_code == 404
+    assert await told(world) == [("pass", "leader", "first")] * 2
