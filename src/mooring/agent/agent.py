@@ -179,7 +179,8 @@ class Agent:
             await self._nothing_left.wait()
         if self._connection is not None:
             with contextlib.suppress(Unavailable, TimeoutError):
-                await asyncio.wait_for(self._beat(self._connection), timeout=2)
+                async with asyncio.timeout(2):
+                    await self._beat(self._connection)
 
     # Reconciling
 
@@ -191,8 +192,10 @@ class Agent:
                 await self._reconcile_once()
             except Exception:  # a full disk or a failing runtime must not end the agent
                 log.exception("reconciling failed")
+            # Not `wait_for`: before Python 3.12 it forgets that it was cancelled where it is woken at the same moment.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), timeout=self._options.scan_seconds)
+                async with asyncio.timeout(self._options.scan_seconds):
+                    await self._wake.wait()
 
     async def _reconcile_once(self) -> None:
         await self._pass_on_acknowledged()
@@ -356,7 +359,8 @@ class Agent:
             while True:
                 pause = self._heartbeat_seconds * random.uniform(0.8, 1.0) if self._welcomed else None
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._beat_now.wait(), timeout=pause)
+                    async with asyncio.timeout(pause):
+                        await self._beat_now.wait()
                 self._beat_now.clear()
                 await self._beat(connection)
 
@@ -426,7 +430,8 @@ class Agent:
 
     async def _stopped_within(self, seconds: float) -> bool:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), timeout=seconds)
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
         return self._stopping.is_set()
 
 
