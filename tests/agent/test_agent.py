@@ -352,6 +352,15 @@ async def test_an_agent_that_cannot_reach_its_server_can_be_stopped(node_folder:
     await life
 
 
+async def test_an_agent_that_lost_its_server_can_be_stopped(server: FakeServer, node_folder: Path):
+    agent = make(server, node_folder)
+    async with asyncio.timeout(10), running(agent, terminate=False):
+        await server.stop()
+        await eventually(lambda: not agent.connected.is_set(), "the end of the connection")
+        # It is told to stop while it waits for the next time to look at its tasks.
+        await asyncio.sleep(0.1)
+
+
 async def test_tasks_outlive_the_agent_and_end_under_the_next_one(server: FakeServer, node_folder: Path):
     task = order("sh", "-c", "echo once; while [ ! -e go ]; do sleep 0.05; done; exit 4")
     async with running(make(server, node_folder), terminate=False):

@@ -179,7 +179,8 @@ class Agent:
             await self._nothing_left.wait()
         if self._connection is not None:
             with contextlib.suppress(Unavailable, TimeoutError):
-                await asyncio.wait_for(self._beat(self._connection), timeout=2)
+                async with asyncio.timeout(2):
+                    await self._beat(self._connection)
 
     # Reconciling
 
@@ -191,6 +192,7 @@ class Agent:
                 await self._reconcile_once()
             except Exception:  # a full disk or a failing runtime must not end the agent
                 log.exception("reconciling failed")
+            # Not `wait_for`: before Python 3.12 it forgets that it was cancelled where it is woken at the same moment.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._options.scan_seconds):
                     await self._wake.wait()

@@ -78,7 +78,8 @@ async def run(program: HealthProgram) -> str | None:
         code: int | None = None
         try:
             with contextlib.suppress(TimeoutError):
-                code = await asyncio.wait_for(process.wait(), timeout=program.timeout_seconds)
+                async with asyncio.timeout(program.timeout_seconds):
+                    code = await process.wait()
         finally:
             # Whatever it left behind goes with it.
             with contextlib.suppress(ProcessLookupError):

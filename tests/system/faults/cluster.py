@@ -178,6 +178,10 @@ class Cluster:
                 self.ended.append((name, part.log.strip().rpartition("\n")[2]))
             self.launch(name)
 
+    def staying(self) -> list[str]:
+        """Parts that were asked to end, and are still there."""
+        return [name for name in sorted(self._asked_to_end) if self.parts[name].alive]
+
     def heal(self) -> None:
         """Every part is up and reaches every other."""
         for link in self.links.values():
@@ -267,19 +271,18 @@ def _add_servers(cluster: Cluster, proxy: Proxy, etcd: Sequence[int]) -> None:
     for name in names:
         to_etcd = cluster.links[f"{name}>etcd"] = proxy.link(*([port] for port in etcd))
         to_database = cluster.links[f"{name}>{POSTGRES}"] = proxy.link([cluster.database_port])
-        role = ("--role", "api") if name.startswith("api") else ("--no-agent",)
         database = _url(to_database.ports[0])
         environment = {
             **_SHARED,
             "SCHEDULER_INSTANCE_ID": name,
             "ETCD_HOST": ",".join(f"127.0.0.1:{port}" for port in to_etcd.ports),
         }
-        flags = (*role, "--port", str(ports[name]), "--database", database)
+        flags = ("--role", name.partition("-")[0], "--port", str(ports[name]), "--database", database)
         cluster.add(name, Server(cluster.folder / name, flags, environment))
     apis = [ports[name] for name in named("api", APIS)]
     cluster.links["clients>api"] = proxy.link(apis)
     for name in named("agent", AGENTS):
-        cluster.links[f"{name}>api"] = proxy.link(apis)
+        cluster.links[f"{name}>api"] = proxy.link(*([port] for port in apis))
     for name in names:
         server = cluster.parts[name]
         assert isinstance(server, Server)
@@ -289,9 +292,9 @@ def _add_servers(cluster: Cluster, proxy: Proxy, etcd: Sequence[int]) -> None:
 def _add_agents(cluster: Cluster) -> None:
     with cluster.client() as client:
         for name in named("agent", AGENTS):
-            url = f"http://127.0.0.1:{cluster.links[f'{name}>api'].ports[0]}"
+            urls = ",".join(f"http://127.0.0.1:{port}" for port in cluster.links[f"{name}>api"].ports)
             token = client.create_join_token(JoinTokenRequest(name=name)).token
-            cluster.add(name, NodeAgent(cluster.folder / name, server=url, name=name, token=token))
+            cluster.add(name, NodeAgent(cluster.folder / name, server=urls, name=name, token=token))
         eventually(lambda: [node.status for node in client.nodes().nodes] == ["READY"] * AGENTS)
     for name in named("agent", AGENTS):
         agent = cluster.parts[name]

@@ -108,6 +108,7 @@ def run(seed: int, seconds: float, say: Say, logs: Path | None = None) -> Report
         say("checking")
         records = read_records(cluster)
         report.violations += [Violation("answered", what) for what in load.unanswered]
+        report.violations += [Violation("ended", f"{name} was asked to end and stays") for name in cluster.staying()]
         report.violations += [Violation("rest", what) for what in left]
         report.violations += check(records, load.accepted) + _audit(admin)
         for promise in load.accepted.values():
