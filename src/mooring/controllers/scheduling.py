@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
-from time import monotonic, perf_counter
+from time import perf_counter
 from typing import TypeVar
 from uuid import UUID
 
@@ -15,7 +15,7 @@ import structlog
 
 from mooring import metrics
 from mooring.binding.binder import Binder
-from mooring.clock import now
+from mooring.clock import monotonic, now
 from mooring.coordination.leadership import Office
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
