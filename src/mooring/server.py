@@ -53,6 +53,7 @@ from mooring.intake.pools import PoolAdmin
 from mooring.intake.questions import Questions
 from mooring.intake.quotas import QuotaAdmin
 from mooring.model.errors import Conflict, InvalidInput
+from mooring.model.heartbeats import Pace
 from mooring.model.nodes import REGIONS
 from mooring.model.tenants import Principal
 from mooring.settings import Settings
@@ -153,7 +154,8 @@ class _Server:
         self.url = url
         self.signal = Signal()
         database.on_commit.append(self.signal.send)
-        self.hub = AgentHub(database, self.signal)
+        pace = _pace(settings)
+        self.hub = AgentHub(database, self.signal, pace)
         self.feed = EventFeed(database, self.signal)
         self.announcer: Announcer | None = None
         self._etcd: EtcdClient | None = None
@@ -169,7 +171,7 @@ class _Server:
                 name,
                 _election(settings, database, name),
                 reconcile_interval=settings.reconcile_interval,
-                node_timeout_seconds=settings.node_timeout_seconds,
+                pace=pace,
                 retention=Retention(
                     events=timedelta(hours=settings.event_retention_hours),
                     submissions=timedelta(hours=settings.idempotency_retention_hours),
@@ -329,12 +331,11 @@ async def _local_agent(database: Database, settings: Settings, url: str, admin: 
         )
 
     return Agent(
-        url,
+        [url],
         root,
         name,
         join_token=await database.write(work),
         options=Options(
-            heartbeat_seconds=settings.heartbeat_seconds,
             trust_tenants=settings.trust_tenants,
             ca_file=settings.tls_cert,
         ),
@@ -411,6 +412,15 @@ def _limits(settings: Settings) -> DeploymentLimits:
         max_storage_gb=settings.deployment_max_storage_gb,
         max_replicas=settings.deployment_max_replicas,
         max_scale=settings.deployment_max_scale,
+    )
+
+
+def _pace(settings: Settings) -> Pace:
+    return Pace(
+        least_seconds=settings.heartbeat_seconds,
+        most_per_second=settings.heartbeat_rate,
+        grace_seconds=settings.heartbeat_grace_seconds,
+        timeout_seconds=settings.node_timeout_seconds,
     )
 
 

@@ -68,8 +68,14 @@ class Settings(BaseModel):
     node_name: str | None = Field(None, description="name of this machine's node; its host name if not given")
     trust_tenants: bool = Field(False, description="an agent without root runs the processes of every tenant")
     on_stop: Literal["leave", "stop"] = Field("leave", description="running work when the server stops")
-    heartbeat_seconds: float = Field(5.0, gt=0, le=300, description="pause between two heartbeats of an agent")
-    node_timeout_seconds: float = Field(30.0, gt=0, description="a node that is silent this long is lost")
+    heartbeat_seconds: float = Field(5.0, gt=0, le=300, description="shortest pause between two heartbeats of an agent")
+    heartbeat_rate: float = Field(50.0, gt=0, description="most heartbeats of all agents per second: they pause longer")
+    heartbeat_grace_seconds: float = Field(
+        5.0, ge=0, description="a node is suspect when it is silent for two pauses and this long"
+    )
+    node_timeout_seconds: float = Field(
+        30.0, gt=0, description="a node that is silent this long, and for three pauses, is lost"
+    )
 
     reconcile_interval: float = Field(30.0, gt=0, description="seconds between two passes that no signal asked for")
     scheduler_instance_id: str | None = Field(None, description="name of this scheduler; host and a random part if not")

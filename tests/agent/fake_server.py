@@ -11,6 +11,7 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from mooring.wire.agent import (
+    PROTOCOL,
     Desired,
     DesiredTask,
     FromAgent,
@@ -24,6 +25,7 @@ from mooring.wire.agent import (
     Received,
     Report,
     TaskReport,
+    Welcome,
     decode_from_agent,
     encode,
 )
@@ -39,6 +41,7 @@ class FakeServer:
         self.term = 1
         self.desired: list[DesiredTask] = []
         self.answers_reports = True
+        self.welcome = Welcome(protocol=PROTOCOL, server_version="0.1.0", heartbeat_seconds=0.1)
         self.joins: list[JoinRequest] = []
         self.heard: list[FromAgent] = []
         self.socket: web.WebSocketResponse | None = None
@@ -120,6 +123,7 @@ class FakeServer:
             self.heard.append(message)
             match message:
                 case Hello():
+                    await self.say(self.welcome)
                     await self.say(Desired(term=self.term, tasks=self.desired))
                 case Report() if self.answers_reports:
                     await self.say(Received(number=message.number))

@@ -21,7 +21,17 @@ from mooring.agent.options import Options
 from mooring.agent.runtime import Observed
 from mooring.agent.stream import AgentRefused
 from mooring.model.errors import Conflict
-from mooring.wire.agent import DesiredTask, EndWarning, Heartbeat, Hello, LogCancel, Refused
+from mooring.wire.agent import (
+    PROTOCOL,
+    DesiredTask,
+    EndWarning,
+    HealthProgram,
+    Heartbeat,
+    Hello,
+    LogCancel,
+    Refused,
+    Welcome,
+)
 from tests.agent.builders import container, eventually, order, owner
 from tests.agent.conftest import keep_cgroup_tidy
 from tests.agent.fake_server import FakeServer
@@ -37,8 +47,8 @@ async def server() -> AsyncIterator[FakeServer]:
 
 
 def make(server: FakeServer, root: Path, *, join_token: str | None = "join-me", **options: Any) -> Agent:
-    settings = Options(**{"heartbeat_seconds": 0.1, "scan_seconds": 0.5, **options})
-    return Agent(server.url, root, "box", join_token=join_token, options=settings)
+    settings = Options(**{"scan_seconds": 0.5, **options})
+    return Agent([server.url], root, "box", join_token=join_token, options=settings)
 
 
 @asynccontextmanager
@@ -50,6 +60,10 @@ async def running(agent: Agent, *, terminate: bool = True) -> AsyncIterator[Agen
     finally:
         agent.stop(terminate=terminate)
         await life
+
+
+def welcome(**fields: Any) -> Welcome:
+    return Welcome(protocol=PROTOCOL, server_version="0.1.0", **fields)
 
 
 def stopping(task: DesiredTask, grace_seconds: int = 1) -> DesiredTask:
@@ -124,6 +138,52 @@ async def test_a_nearly_full_disk_is_told_as_a_problem(server: FakeServer, node_
     async with running(make(server, node_folder, disk_full_percent=0.0)):
         beat = await eventually(lambda: server.of(Heartbeat))
         assert beat[0].problem.startswith("disk nearly full")
+
+
+async def test_heartbeats_come_as_often_as_the_server_says(server: FakeServer, node_folder: Path):
+    server.welcome = welcome(heartbeat_seconds=300)
+    async with running(make(server, node_folder)):
+        await eventually(lambda: server.of(Heartbeat))
+        await server.say(welcome(heartbeat_seconds=0.05))
+        await eventually(lambda: len(server.of(Heartbeat)) >= 4)
+
+
+async def test_the_verdict_of_the_health_program_is_told_at_once(server: FakeServer, node_folder: Path, tmp_path: Path):
+    broken = tmp_path / "broken"
+    broken.touch()
+    command = ["sh", "-c", f"[ ! -e {broken} ] || {{ echo 'gpu 3 is gone'; exit 1; }}"]
+    program = HealthProgram(command=command, interval_seconds=0.05, timeout_seconds=10)
+    server.welcome = welcome(heartbeat_seconds=300, health=program)
+
+    def told() -> list[str | None]:
+        return [beat.problem for beat in server.of(Heartbeat)]
+
+    async with running(make(server, node_folder)):
+        await eventually(lambda: told()[-1:] == ["health program: gpu 3 is gone"])
+        assert None not in told()
+        broken.unlink()
+        await eventually(lambda: told()[-1:] == [None])
+        # Another program has to pass first; without one there is nothing to pass.
+        slow = HealthProgram(command=["sleep", "60"], interval_seconds=1, timeout_seconds=60)
+        await server.say(welcome(heartbeat_seconds=300, health=slow))
+        await eventually(lambda: told()[-1:] == ["health program: it has not passed yet"])
+        await server.say(welcome(heartbeat_seconds=300))
+        await eventually(lambda: told()[-1:] == [None])
+
+
+async def test_an_agent_of_a_server_that_is_gone_goes_to_another(server: FakeServer, node_folder: Path):
+    other = FakeServer()
+    other.node_id = server.node_id
+    await other.start()
+    async with running(make(server, node_folder)):
+        pass
+    server.heard.clear()
+    agent = Agent([server.url, other.url], node_folder, "box", options=Options(scan_seconds=0.5))
+    async with running(agent):
+        first, second = (server, other) if server.of(Hello) else (other, server)
+        await first.stop()
+        await eventually(lambda: second.of(Hello) and agent.connected.is_set(), "the other server")
+    await other.stop()
 
 
 async def test_a_desired_task_is_prepared_run_and_reported_to_its_end(server: FakeServer, node_folder: Path):
@@ -257,7 +317,7 @@ async def test_an_agent_waits_for_a_server_that_is_not_there_yet(node_folder: Pa
 
 
 async def test_an_agent_that_cannot_reach_its_server_can_be_stopped(node_folder: Path):
-    agent = Agent("http://127.0.0.1:9", node_folder, "box", join_token="any")
+    agent = Agent(["http://127.0.0.1:9"], node_folder, "box", join_token="any")
     life = asyncio.create_task(agent.run())
     await asyncio.sleep(0.05)
     agent.stop()

@@ -1,27 +1,91 @@
-"""What a task is told about its place in its workload."""
+"""What an agent is told: first how often to speak and how to look after its health, then its tasks; all again when
+it changes."""
 
-import pytest
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import UUID
 
-from mooring.api.hub import variables_of
-from mooring.model.workloads import Kind
+from mooring.api.agent_session import AgentSession
+from mooring.api.hub import AgentHub
+from mooring.clock import now
+from mooring.coordination.signals import Signal
+from mooring.model.heartbeats import Pace
+from mooring.model.pools import HealthProgram, PoolPolicy
+from mooring.store import pools
+from mooring.wire import agent as wire
+from mooring.wire.agent import Desired, Facts, FromServer, Hello, Welcome
+from tests.store.databases import on_sqlite
+from tests.store.harbour import Harbour
 
-
-@pytest.mark.parametrize(
-    ("kind", "array", "tasks", "index", "told"),
-    [
-        (Kind.SESSION, None, 1, 0, {"MOORING_TASK_ROLE": "main", "MOORING_CLUSTER_SIZE": "1"}),
-        (Kind.SESSION, None, 3, 2, {"MOORING_TASK_ROLE": "sub", "MOORING_CLUSTER_SIZE": "3"}),
-        (
-            Kind.SESSION,
-            {"first": 1, "step": 2},
-            50,
-            49,
-            {"MOORING_ARRAY_INDEX": "99", "MOORING_ARRAY_COUNT": "50"},
-        ),
-        (Kind.DEPLOYMENT, None, 3, 1, {}),
-    ],
+FACTS = Facts(
+    hostname="n1", architecture="x86_64", capacity={"cpu": 8000}, runtimes=["process"], boot_id="b", agent_version="1"
 )
-def test_a_task_is_told_its_index_or_its_role(
-    kind: Kind, array: dict[str, int] | None, tasks: int, index: int, told: dict[str, str]
-):
-    assert variables_of(kind, array, tasks, index) == told
+
+
+class Connected:
+    """An agent's end of the stream."""
+
+    def __init__(self, harbour: Harbour, node_id: UUID) -> None:
+        self.told: asyncio.Queue[FromServer] = asyncio.Queue()
+        self.session = AgentSession(node_id, "n1", harbour.pool.id, "", self.told.put)
+
+    async def hears(self) -> FromServer:
+        return await asyncio.wait_for(self.told.get(), timeout=30)
+
+
+@asynccontextmanager
+async def connected(
+    harbour: Harbour, *, protocol: int = wire.PROTOCOL, pace: Pace | None = None
+) -> AsyncIterator[Connected]:
+    signal = Signal()
+    harbour.database.on_commit.append(signal.send)
+    hub = AgentHub(harbour.database, signal, pace)
+    agent = Connected(harbour, await harbour.node("n1"))
+    await hub.enter(agent.session, Hello(protocol=protocol, facts=FACTS))
+    loops = [asyncio.create_task(loop) for loop in (hub.follow(), hub.keep_informed(agent.session))]
+    try:
+        yield agent
+    finally:
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+
+
+@on_sqlite
+async def test_an_agent_is_welcomed_before_it_gets_orders(harbour: Harbour):
+    async with connected(harbour) as agent:
+        welcome = await agent.hears()
+        assert isinstance(welcome, Welcome)
+        assert (welcome.protocol, welcome.heartbeat_seconds, welcome.health) == (wire.PROTOCOL, 5.0, None)
+        assert isinstance(await agent.hears(), Desired)
+
+
+@on_sqlite
+async def test_an_agent_of_the_version_before_gets_orders_alone(harbour: Harbour):
+    async with connected(harbour, protocol=wire.OLDEST_PROTOCOL) as agent:
+        assert isinstance(await agent.hears(), Desired)
+
+
+@on_sqlite
+async def test_the_pause_between_heartbeats_grows_with_the_cluster(harbour: Harbour):
+    for number in range(2, 9):
+        await harbour.node(f"n{number}")
+    await harbour.node("pretended", simulated=True)
+    async with connected(harbour, pace=Pace(least_seconds=1, most_per_second=2)) as agent:
+        welcome = await agent.hears()
+        assert isinstance(welcome, Welcome)
+        assert welcome.heartbeat_seconds == 4.0
+
+
+@on_sqlite
+async def test_a_new_health_program_of_its_pool_is_told_at_once(harbour: Harbour):
+    async with connected(harbour) as agent:
+        assert isinstance(await agent.hears(), Welcome)
+        assert isinstance(await agent.hears(), Desired)
+        policy = PoolPolicy("locality", health=HealthProgram(("check", "--all"), interval_seconds=30))
+        await harbour.database.write(lambda c: pools.set_policy(c, "default", policy, now()))
+        welcome = await agent.hears()
+        assert isinstance(welcome, Welcome)
+        expected = wire.HealthProgram(command=["check", "--all"], interval_seconds=30, timeout_seconds=10)
+        assert welcome.health == expected

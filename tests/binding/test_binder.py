@@ -8,7 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from mooring.api.hub import AgentHub, AgentSession
+from mooring.api.agent_session import AgentSession
+from mooring.api.hub import AgentHub
 from mooring.binding import binder
 from mooring.binding.binder import Binder
 from mooring.clock import now
@@ -122,7 +123,7 @@ async def test_a_report_locks_all_workloads_that_it_is_about_before_it_changes_a
         TaskReport(task_id=other.id, status="FAILED", gone=True, code="image-missing", reason="no such image"),
     ]
     hub = AgentHub(harbour.database, Signal())
-    reporting = hub.report(AgentSession(node_id, "n1", "", send), Report(number=1, tasks=reports))
+    reporting = hub.report(AgentSession(node_id, "n1", harbour.pool.id, "", send), Report(number=1, tasks=reports))
     await beside_a_writer(harbour, [ready, broken], cancel, reporting)
     assert retried == []
     assert (await harbour.statuses(broken), await harbour.findings()) == (["PENDING"], [])

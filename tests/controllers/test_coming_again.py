@@ -7,7 +7,8 @@ from uuid import UUID
 import pytest
 from sqlalchemy import func, select
 
-from mooring.api.hub import AgentHub, AgentSession
+from mooring.api.agent_session import AgentSession
+from mooring.api.hub import AgentHub
 from mooring.clock import now
 from mooring.controllers import lifecycle
 from mooring.coordination.signals import Signal
@@ -311,7 +312,7 @@ async def report(harbour: Harbour, task: AnyRow, status: Any, **more: Any) -> No
     async def send(_: FromServer) -> None: ...
 
     told = TaskReport(task_id=task.id, status=status, **more)
-    agent = AgentSession(task.node_id, task.node_name, "", send)
+    agent = AgentSession(task.node_id, task.node_name, harbour.pool.id, "", send)
     await AgentHub(harbour.database, Signal()).report(agent, Report(number=1, tasks=[told]))
 
 

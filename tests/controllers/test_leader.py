@@ -13,6 +13,7 @@ from mooring.controllers.leader import Leader
 from mooring.controllers.retention import Retention, RetentionLoop
 from mooring.coordination.election import Alone
 from mooring.coordination.signals import Signal
+from mooring.model.heartbeats import Pace
 from mooring.store import events
 from mooring.store.engine import Database
 from mooring.store.ids import new_id
@@ -23,9 +24,7 @@ from tests.store.harbour import Harbour
 
 def leader_of(database: Database, signal: Signal) -> Leader:
     database.on_commit.append(signal.send)
-    return Leader(
-        database, signal, "me", Alone(), reconcile_interval=3600, node_timeout_seconds=30, retention=Retention()
-    )
+    return Leader(database, signal, "me", Alone(), reconcile_interval=3600, pace=Pace(), retention=Retention())
 
 
 async def until(signal: Signal, condition: Callable[[], Awaitable[bool]]) -> None:

@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import insert, update
 
 from mooring import metrics
-from mooring.api.hub import AgentHub, AgentSession
+from mooring.api.agent_session import AgentSession
+from mooring.api.hub import AgentHub
 from mooring.clock import now as really_now
 from mooring.controllers import limits as limits_loop
 from mooring.controllers.limits import LimitsLoop
@@ -21,7 +22,7 @@ from mooring.model.workloads import Kind
 from mooring.store import pools
 from mooring.store.tables import dependencies, tasks
 from mooring.store.types import AnyRow
-from mooring.wire.agent import Desired, EndWarning, FromServer
+from mooring.wire.agent import OLDEST_PROTOCOL, Desired, EndWarning, FromServer
 from tests.mirror.compare import differences
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
@@ -182,11 +183,11 @@ async def test_the_agent_is_told_when_to_warn_and_when_that_moves(harbour: Harbo
     await job(harbour, "unwarned", time_limit_seconds=HOUR)
     await harbour.run(limited)
     told: asyncio.Queue[FromServer] = asyncio.Queue()
-    session = AgentSession(node_id, "n1", "", told.put)
-    sending = asyncio.create_task(AgentHub(harbour.database, Signal()).send_desired(session))
+    session = AgentSession(node_id, "n1", harbour.pool.id, "", told.put, protocol=OLDEST_PROTOCOL)
+    sending = asyncio.create_task(AgentHub(harbour.database, Signal()).keep_informed(session))
     for seconds in (0, 60):
         await move_deadline(harbour, task, seconds)
-        session.changed.set()
+        session.wake()
         desired = await told.get()
         assert isinstance(desired, Desired)
         at = (task.deadline_at + timedelta(seconds=seconds - 300)).timestamp()

@@ -1,15 +1,19 @@
-"""A silent node is lost with its tasks, in time and not before; a draining one hands its replicas on."""
+"""A silent node is suspect, then lost with its tasks, in time and not before; a draining one hands its replicas on."""
 
 from datetime import datetime, timedelta
+from functools import partial
 
 import pytest
 from sqlalchemy import update
 
 from mooring.clock import now as really_now
 from mooring.controllers import nodes as nodes_loop
+from mooring.controllers.nodes import NodesLoop
 from mooring.controllers.simulation import SimulationLoop
+from mooring.model.heartbeats import Pace
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.workloads import Kind
+from mooring.store import nodes as nodes_store
 from mooring.store.changes import Change
 from mooring.store.tables import nodes
 from tests.store.databases import on_sqlite
@@ -17,6 +21,8 @@ from tests.store.harbour import Harbour
 
 T = TaskStatus
 TIMEOUT = 30
+SUSPECT = 15
+"""Two pauses of 5 s, and as much grace."""
 
 
 class Clock:
@@ -63,6 +69,98 @@ async def test_a_silent_node_is_lost_and_its_tasks_are_replaced_or_fail(harbour:
     assert await harbour.history(node_id) == before
 
 
+async def test_a_silent_node_is_suspect_first_and_ready_again_by_the_next_heartbeat(harbour: Harbour, clock: Clock):
+    loop = harbour.nodes_loop(TIMEOUT)
+    node_id = await harbour.node("n1", seen_at=clock.pass_seconds(TIMEOUT))
+    running = await harbour.submit("web")
+    await harbour.run(running)
+    before = await harbour.node_row(node_id)
+    clock.pass_seconds(SUSPECT + 1)
+    await loop.once()
+    suspect = await harbour.node_row(node_id)
+    assert (suspect.status, suspect.reason) == ("SUSPECT", "no heartbeat for 15 s")
+    assert suspect.generation == before.generation + 1
+    assert await harbour.statuses(running) == ["RUNNING"]
+    waiting = await harbour.submit("late")
+    [decision] = await harbour.propose()
+    assert decision.reason is not None
+    assert decision.reason.message == "0 of 1 node: 1 not ready (1 suspect)"
+    await harbour.beat(node_id, clock())
+    again = await harbour.node_row(node_id)
+    assert (again.status, again.reason, again.generation) == ("READY", None, before.generation + 2)
+    await harbour.place()
+    assert await harbour.statuses(waiting) == ["SCHEDULED"]
+    steps = [(h.old_status, h.new_status, h.actor) for h in await harbour.history(node_id)]
+    assert steps[-2:] == [("READY", "SUSPECT", "nodes"), ("SUSPECT", "READY", "agent")]
+    assert [event.kind for event in await harbour.feed(node_id)][-2:] == ["SUSPECT", "health"]
+
+
+@on_sqlite
+async def test_a_suspect_node_that_stays_silent_is_lost(harbour: Harbour, clock: Clock):
+    loop = harbour.nodes_loop(TIMEOUT)
+    node_id = await harbour.node("n1", seen_at=clock.pass_seconds(TIMEOUT))
+    job = await harbour.submit("job", kind=Kind.SESSION)
+    await harbour.run(job)
+    for seconds in (SUSPECT + 1, TIMEOUT - SUSPECT):
+        clock.pass_seconds(seconds)
+        await loop.once()
+    steps = [(h.old_status, h.new_status) for h in await harbour.history(node_id)]
+    assert steps[-2:] == [("READY", "SUSPECT"), ("SUSPECT", "LOST")]
+    assert await harbour.statuses(job) == ["LOST"]
+
+
+@on_sqlite
+async def test_a_draining_node_that_was_suspect_goes_on_draining(harbour: Harbour, clock: Clock):
+    loop = harbour.nodes_loop(TIMEOUT)
+    node_id = await harbour.node("n1", seen_at=clock.pass_seconds(TIMEOUT))
+    clock.pass_seconds(SUSPECT + 1)
+    await loop.once()
+    await harbour.drain(node_id)
+    assert (await harbour.node_row(node_id)).status == "SUSPECT"
+    await harbour.beat(node_id, clock())
+    assert (await harbour.node_row(node_id)).status == "DRAINING"
+
+
+async def test_many_nodes_that_fall_silent_at_once_cost_a_few_transactions(harbour: Harbour, clock: Clock):
+    loop = harbour.nodes_loop(TIMEOUT)
+    at = clock.pass_seconds(TIMEOUT)
+    node_ids = [await harbour.node(f"n{number}", cpu=1, seen_at=at) for number in range(12)]
+    service = await harbour.submit("web", replicas=12)
+    await harbour.run(service)
+    commits: list[None] = []
+    harbour.database.on_commit.append(lambda: commits.append(None))
+    for seconds, status in ((SUSPECT + 1, "SUSPECT"), (TIMEOUT - SUSPECT, "LOST")):
+        clock.pass_seconds(seconds)
+        await loop.once()
+        assert {(await harbour.node_row(node_id)).status for node_id in node_ids} == {status}
+        assert len(commits) == 1
+        commits.clear()
+    assert set(await harbour.statuses(service)) == {"LOST"}
+    assert await harbour.findings() == []
+
+
+@on_sqlite
+async def test_in_a_large_cluster_silence_counts_later(harbour: Harbour, clock: Clock):
+    # Ten nodes at one heartbeat in ten seconds of all together: a pause of 100 s, lost after three of them.
+    loop = NodesLoop(harbour.database, harbour.office, Pace(most_per_second=0.1, timeout_seconds=TIMEOUT))
+    at = clock.pass_seconds(300)
+    node_ids = [await harbour.node(f"n{number}", seen_at=at) for number in range(10)]
+
+    async def seen_after(seconds: float) -> set[str]:
+        clock.pass_seconds(seconds)
+        await loop.once()
+        return {(await harbour.node_row(node_id)).status for node_id in node_ids}
+
+    assert await seen_after(200) == {"READY"}
+    assert await seen_after(50) == {"SUSPECT"}
+    # Those who are left do not have to be heard sooner than they were told to speak.
+    while len(node_ids) > 1:
+        gone = node_ids.pop()
+        await harbour.database.write(partial(nodes_store.remove, node_id=gone, force=True, actor="test", now=at))
+    assert await seen_after(10) == {"SUSPECT"}
+    assert await seen_after(100) == {"LOST"}
+
+
 @on_sqlite
 async def test_a_heartbeat_in_time_prevents_it(harbour: Harbour, clock: Clock):
     node_id = await harbour.node("n1", seen_at=clock())
@@ -80,7 +178,7 @@ async def test_after_a_start_agents_get_the_time_to_come_back(harbour: Harbour, 
     clock.pass_seconds(TIMEOUT - 1)
     await loop.once()
     assert (await harbour.node_row(node_id)).status == "READY"
-    clock.pass_seconds(1)
+    clock.pass_seconds(10)
     await loop.once()
     assert (await harbour.node_row(node_id)).status == "LOST"
 

@@ -13,6 +13,7 @@ ROOMY = node("a").cpu(8).memory("16Gi")
     ("name", "on", "asks", "rejected_by"),
     [
         ("a ready node", ROOMY, workload("w"), None),
+        ("a suspect node", ROOMY.status(NodeStatus.SUSPECT), workload("w"), "ready"),
         ("a draining node", ROOMY.status(NodeStatus.DRAINING), workload("w"), "ready"),
         ("a lost node", ROOMY.status(NodeStatus.LOST), workload("w"), "ready"),
         ("a node closed for new tasks", ROOMY.unschedulable(), workload("w"), "ready"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from sqlalchemy import select, update
@@ -19,7 +19,8 @@ from mooring.mirror.mirror import Mirror
 from mooring.model.constraints import Constraints, Taint
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.devices import DeviceShare
-from mooring.model.lifecycle import TaskStatus
+from mooring.model.heartbeats import Pace
+from mooring.model.lifecycle import NodeStatus, TaskStatus
 from mooring.model.pools import Binding
 from mooring.model.preemption import Preemption, Victim
 from mooring.model.reasons import Reason
@@ -27,7 +28,19 @@ from mooring.model.slots import parse_amounts
 from mooring.model.tenants import Principal
 from mooring.model.workloads import NO_CONSTRAINTS, Container, Kind, OnInsufficient, Restart, TaskTemplate
 from mooring.scheduling import Scheduler
-from mooring.store import bind, leadership, ledger, nodes, pools, slot_types, tenants, transitions, users, workloads
+from mooring.store import (
+    bind,
+    heartbeats,
+    leadership,
+    ledger,
+    nodes,
+    pools,
+    slot_types,
+    tenants,
+    transitions,
+    users,
+    workloads,
+)
 from mooring.store.bind import Bound
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
@@ -123,7 +136,7 @@ class Harbour:
 
     async def beat(self, node_id: UUID, at: datetime, *, problem: str | None = None, cpu_percent: float = 0) -> None:
         await self.database.write(
-            lambda c: nodes.heartbeats(c, [nodes.Beat(node_id, None, cpu_percent, 0, 0, problem)], at)
+            lambda c: heartbeats.take(c, [heartbeats.Beat(node_id, None, cpu_percent, 0, 0, problem)], at)
         )
 
     async def drain(self, node_id: UUID, draining: bool = True) -> None:
@@ -245,8 +258,20 @@ class Harbour:
         while await LifecycleLoop(self.database, self.office).once():
             pass
 
+    async def fall_silent(
+        self,
+        node_id: UUID,
+        at: datetime,
+        status: Literal[NodeStatus.SUSPECT, NodeStatus.LOST] = NodeStatus.LOST,
+    ) -> bool:
+        """Whether it was not heard of until then, and is called so now."""
+        silent = await self.database.write(
+            lambda c: heartbeats.fall_silent(c, [node_id], at, status, reason="silent", now=at)
+        )
+        return node_id in silent
+
     def nodes_loop(self, timeout_seconds: float = 30) -> NodesLoop:
-        return NodesLoop(self.database, self.office, timeout_seconds)
+        return NodesLoop(self.database, self.office, Pace(timeout_seconds=timeout_seconds))
 
     async def take_office(self, holder: str) -> int:
         return await self.database.write(lambda c: leadership.take_office(c, holder, now()))

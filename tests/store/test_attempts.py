@@ -5,7 +5,8 @@ from uuid import UUID
 
 from sqlalchemy import update
 
-from mooring.api.hub import AgentHub, AgentSession
+from mooring.api.agent_session import AgentSession
+from mooring.api.hub import AgentHub
 from mooring.coordination.signals import Signal
 from mooring.model.attempts import Attempt, Phase, Result
 from mooring.model.decisions import Outcome
@@ -38,7 +39,7 @@ async def report(harbour: Harbour, node_id: UUID, task_id: UUID, *statuses: Stat
     async def send(_message: FromServer) -> None:
         pass
 
-    session = AgentSession(node_id, "n1", "", send)
+    session = AgentSession(node_id, "n1", harbour.pool.id, "", send)
     reports = [
         TaskReport(
             task_id=task_id,

@@ -7,7 +7,7 @@ import pytest
 
 from mooring.clock import now
 from mooring.model.errors import Conflict
-from mooring.model.lifecycle import TaskStatus
+from mooring.model.lifecycle import NodeStatus, TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.slots import parse_amounts
 from mooring.model.workloads import Kind, OnInsufficient
@@ -65,7 +65,7 @@ async def test_a_node_that_changed_since_the_pass_looked_takes_nothing(harbour: 
 
 
 @on_sqlite
-@pytest.mark.parametrize("change", ["drained", "unhealthy", "lost"])
+@pytest.mark.parametrize("change", ["drained", "unhealthy", "suspect", "lost"])
 async def test_a_node_that_is_not_ready_takes_nothing_even_at_its_newest_generation(harbour: Harbour, change: str):
     node_id = await harbour.node("n1", seen_at=now())
     workload_id = await harbour.submit("w")
@@ -75,7 +75,7 @@ async def test_a_node_that_is_not_ready_takes_nothing_even_at_its_newest_generat
         await harbour.beat(node_id, now(), problem="disk full")
     else:
         at = now().replace(year=now().year + 1)
-        await harbour.database.write(lambda c: nodes.lose(c, node_id, at, reason="silent", now=at))
+        await harbour.fall_silent(node_id, at, NodeStatus.SUSPECT if change == "suspect" else NodeStatus.LOST)
     result = await harbour.bind([await decision_on(harbour, workload_id, [node_id])])
     assert [why for _, why in result.conflicts] == ["node n1 changed"]
 

@@ -170,7 +170,7 @@ async def test_a_task_whose_place_was_only_kept_waits_again_when_the_node_goes(h
         if end == "drained":
             await harbour.drain(node_id)
         else:
-            loop._next_look_at = LONG_AGO
+            loop._began_at = LONG_AGO
         await loop.once()
     [again] = await harbour.tasks(workload_id)
     assert (again.id, again.status, again.node_id) == (task.id, "PENDING", None)

@@ -58,7 +58,7 @@ async def test_the_wish_to_drain_outlives_a_loss(harbour: Harbour):
     await harbour.drain(node_id)
     assert (await harbour.node_row(node_id)).status == NodeStatus.DRAINING
     later = now() + timedelta(hours=1)
-    assert await harbour.database.write(lambda c: nodes.lose(c, node_id, later, reason="silent", now=later))
+    assert await harbour.fall_silent(node_id, later)
     await harbour.beat(node_id, later)
     assert (await harbour.node_row(node_id)).status == NodeStatus.DRAINING
     await harbour.drain(node_id, False)
@@ -70,7 +70,7 @@ async def test_the_wish_to_drain_outlives_a_loss(harbour: Harbour):
 async def test_a_node_that_was_heard_of_meanwhile_is_not_lost(harbour: Harbour):
     node_id = await harbour.node("n1")
     seen = (await harbour.node_row(node_id)).last_seen_at
-    assert not await harbour.database.write(lambda c: nodes.lose(c, node_id, seen, reason="silent", now=now()))
+    assert not await harbour.fall_silent(node_id, seen)
     assert (await harbour.node_row(node_id)).status == NodeStatus.READY
 
 

@@ -35,7 +35,7 @@ async def test_writes_are_made_in_the_order_in_which_they_were_added(database: D
     async def work(connection: Connection) -> None:
         writes = Writes.on(connection)
         sets.insert(writes, domains, [first, second])
-        writes.add(_RENAME, [(first["id"], "other")], whole=True)
+        writes.add(_RENAME, [(first["id"], "other")], expected=1)
         sets.insert(writes, domains, [domain("first")])
         await writes.make(connection)
 
@@ -53,7 +53,7 @@ async def test_a_row_that_is_not_as_expected_undoes_the_writes(database: Databas
         if ask:
             writes.expect(_COUNT, [(there["id"],), (new_id(),)])
         else:
-            writes.add(_RENAME, [(there["id"], "other"), (new_id(), "nobody")], whole=True)
+            writes.add(_RENAME, [(there["id"], "other"), (new_id(), "nobody")], expected=2)
         await writes.make(connection)
 
     with pytest.raises(NotAsExpected):

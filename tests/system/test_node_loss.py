@@ -19,7 +19,7 @@ def test_a_lost_nodes_replica_is_replaced_and_the_old_one_stopped_when_the_node_
     server = servers.start("--node-name", "here", environment=QUICK)
     with server.client() as client:
         token = client.create_join_token(JoinTokenRequest(name="second")).token
-        agent = servers.agent(server, "second", token, "--heartbeat-seconds", "0.3")
+        agent = servers.agent(server, "second", token)
         eventually(lambda: _is_ready(client, "second") and _is_ready(client, "here"))
         client.drain_node("here")
         container = {"command": ["sh", "-c", "echo $$; exec sleep 600"], "resources": {"cpu": "100m"}}
@@ -58,7 +58,7 @@ def test_a_join_token_works_once_and_in_time_and_a_credential_until_its_node_is_
         assert misnamed.exit_code() == 1
         assert "second" in misnamed.log
 
-        agent = servers.agent(server, "second", token, "--heartbeat-seconds", "0.3")
+        agent = servers.agent(server, "second", token)
         eventually(lambda: _is_ready(client, "second"))
         agent.stop()
         thief = servers.agent(server, "thief", token, node="second")
@@ -84,14 +84,14 @@ def test_nobody_takes_the_name_of_a_living_node_and_a_removed_nodes_agent_ends_i
     server = servers.start("--no-agent", environment=QUICK)
     with server.client() as client:
         token = client.create_join_token(JoinTokenRequest(name="second")).token
-        agent = servers.agent(server, "second", token, "--heartbeat-seconds", "0.3")
+        agent = servers.agent(server, "second", token)
         eventually(lambda: _is_ready(client, "second"))
         container = {"command": ["sh", "-c", "echo $$; exec sleep 600"], "resources": {"cpu": "100m"}}
         client.submit(WorkloadRequest.model_validate({"name": "kept", "kind": "deployment", "containers": [container]}))
         pid = int(eventually(lambda: _output(client, "kept")))
 
         another = client.create_join_token(JoinTokenRequest(name="second")).token
-        double = servers.agent(server, "double", another, "--heartbeat-seconds", "0.3", node="second")
+        double = servers.agent(server, "double", another, node="second")
         eventually(lambda: "is alive" in double.log)
         double.stop()
         assert psutil.pid_exists(pid)

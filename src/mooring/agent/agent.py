@@ -7,15 +7,18 @@ import contextlib
 import fcntl
 import os
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 from uuid import UUID
 
+import msgspec
 import structlog
 
 from mooring.agent import facts, folders
+from mooring.agent.backoff import delays
 from mooring.agent.credential import load_credential, load_term, store_credential, store_term
+from mooring.agent.health import Health
 from mooring.agent.log_streams import LogStreams
 from mooring.agent.options import Options
 from mooring.agent.outbox import Outbox
@@ -37,21 +40,25 @@ from mooring.wire.agent import (
     LogRequest,
     Received,
     Refused,
+    Welcome,
 )
 
 log = structlog.get_logger(__name__)
 
-_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.2, 5.0
+_UNTOLD_HEARTBEAT_SECONDS = 5.0
 _TIDY_SECONDS = 60.0
 _FAREWELL_SECONDS = 10.0
 
 
 class Agent:
-    """One node's agent. `run` returns after `stop`, or raises AgentRefused when the server will not have it."""
+    """One node's agent; any of the servers will do.
+
+    `run` returns after `stop`, or raises AgentRefused when the server will not have it.
+    """
 
     def __init__(
         self,
-        server_url: str,
+        server_urls: Sequence[str],
         root: Path,
         name: str,
         *,
@@ -65,7 +72,7 @@ class Agent:
         self._root = Path(root).absolute()
         self._join_token = join_token
         self._options = options if options is not None else Options()
-        self._server = Server(server_url, self._options.ca_file)
+        self._server = Server(server_urls, self._options.ca_file)
         self._runtimes: dict[str, Runtime] = {}
         self._runtime_of: dict[UUID, Runtime] = {}
         self._refused: dict[UUID, Observed] = {}
@@ -75,6 +82,10 @@ class Agent:
         self._outbox = Outbox()
         self._acknowledged: set[UUID] = set()
         self._connection: Connection | None = None
+        self._welcomed = False
+        self._heartbeat_seconds = _UNTOLD_HEARTBEAT_SECONDS
+        self._beat_now = asyncio.Event()
+        self._health = Health(self._beat_now.set)
         self._log_streams = LogStreams(self._coming)
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -114,7 +125,7 @@ class Agent:
 
     async def _join(self, token: str) -> JoinAnswer | None:
         request = JoinRequest(token=token, name=self.name, facts=self._facts())
-        for delay in _delays():
+        for delay in delays(self._heartbeat_seconds):
             try:
                 answer = await self._server.join(request)
             except Unavailable as problem:
@@ -149,6 +160,7 @@ class Agent:
                     self._leave(),
                 )
             ]
+            stack.push_async_callback(self._health.close)
             stack.push_async_callback(_cancel, loops)
             done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -274,10 +286,10 @@ class Agent:
     # The stream
 
     async def _keep_connected(self, credential: str) -> None:
-        delays = _delays()
+        waits = delays(self._heartbeat_seconds)
         while True:
             try:
-                async with self._server.connect(credential) as connection:
+                async with self._server.connect(credential, self._heartbeat_seconds) as connection:
                     await self._converse(connection)
                     problem = "the server closed the stream"
             except Unavailable as unavailable:
@@ -290,9 +302,9 @@ class Agent:
                 heard, self._connection = self.connected.is_set(), None
                 self.connected.clear()
             if heard:
-                delays = _delays()
+                waits = delays(self._heartbeat_seconds)
             log.info("not connected", reason=problem)
-            await asyncio.sleep(next(delays))
+            await asyncio.sleep(next(waits))
 
     async def _end_tasks(self) -> None:
         """This node is no longer ours to run tasks on: what runs must not go on beside those who take over."""
@@ -305,19 +317,25 @@ class Agent:
         self._outbox.connected()
         await connection.send(Hello(protocol=PROTOCOL, facts=self._facts()))
         self._connection = connection
+        self._welcomed = False
+        self._beat_now.clear()
         beating = asyncio.create_task(self._keep_beating(connection))
         try:
             async for message in connection.messages():
-                self._take(message, connection)
+                await self._take(message, connection)
         finally:
             await _cancel([beating])
             await self._log_streams.close()
 
     async def _keep_beating(self, connection: Connection) -> None:
+        """As often as the server says, from its welcome on; a little sooner each time, so that no two stay in step."""
         with contextlib.suppress(Unavailable):
             while True:
+                pause = self._heartbeat_seconds * random.uniform(0.8, 1.0) if self._welcomed else None
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._beat_now.wait(), timeout=pause)
+                self._beat_now.clear()
                 await self._beat(connection)
-                await asyncio.sleep(self._options.heartbeat_seconds)
 
     async def _beat(self, connection: Connection) -> None:
         places = [self._root, self._options.shared_work_root / str(self.node_id)]
@@ -327,10 +345,13 @@ class Agent:
             self._options.disk_full_percent,
             stopping=self._stopping.is_set(),
         )
-        await connection.send(heartbeat)
+        problems = [problem for problem in (heartbeat.problem, self._health.problem) if problem]
+        await connection.send(msgspec.structs.replace(heartbeat, problem="; ".join(problems) or None))
 
-    def _take(self, message: FromServer, connection: Connection) -> None:
+    async def _take(self, message: FromServer, connection: Connection) -> None:
         match message:
+            case Welcome():
+                await self._be_guided(message)
             case Desired():
                 self._take_orders(message)
             case Received():
@@ -342,6 +363,11 @@ class Agent:
                 self._log_streams.cancel(message.request_id)
             case Refused():
                 raise AgentRefused(message.message, code=message.code)
+
+    async def _be_guided(self, message: Welcome) -> None:
+        self._welcomed, self._heartbeat_seconds = True, message.heartbeat_seconds
+        await self._health.use(message.health)
+        self._beat_now.set()
 
     def _take_orders(self, message: Desired) -> None:
         """Follow the newest leader only: orders of an older term are those of one that was deposed."""
@@ -379,14 +405,6 @@ class Agent:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), timeout=seconds)
         return self._stopping.is_set()
-
-
-def _delays() -> Iterator[float]:
-    """How long to wait before each next try: longer every time, and never in step with other agents."""
-    delay = _FIRST_RETRY_SECONDS
-    while True:
-        yield delay * random.uniform(0.5, 1.5)
-        delay = min(delay * 2, _LONGEST_RETRY_SECONDS)
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:

@@ -11,7 +11,6 @@ from mooring.wire.agent import DeviceFact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    heartbeat_seconds: float = 5.0
     devices: Mapping[str, Sequence[DeviceFact]] = field(default_factory=dict)
     """Devices in place of those that the agent finds by itself."""
     trust_tenants: bool = False

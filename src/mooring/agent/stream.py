@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import ssl
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from mooring.wire.agent import FromAgent, FromServer, JoinAnswer, JoinRequest, d
 log = structlog.get_logger(__name__)
 
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-_PING_SECONDS = 15.0
+_OFTENEST_PING_SECONDS, _RAREST_PING_SECONDS = 5.0, 15.0
 _REFUSALS = (400, 401, 403, 404, 409, 410, 422)
 
 
@@ -54,19 +56,21 @@ class Connection:
 
 
 class Server:
-    """The server as an agent reaches it."""
+    """The server as an agent reaches it: by one of several addresses, each try by the next."""
 
-    def __init__(self, url: str, ca_file: Path | None = None) -> None:
-        self._url = url.rstrip("/")
+    def __init__(self, urls: Sequence[str], ca_file: Path | None = None) -> None:
+        # Each agent in an order of its own: they spread over the servers.
+        self._urls = deque(random.sample(urls, len(urls)))
         self._tls: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca_file) if ca_file is not None else True
 
     async def join(self, request: JoinRequest) -> JoinAnswer:
         """Exchange the join token for a credential. Unavailable: worth another try; AgentRefused: not."""
+        url = self._next()
         try:
             async with (
                 aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as http,
                 http.post(
-                    f"{self._url}/api/agent/join",
+                    f"{url}/api/agent/join",
                     data=msgspec.json.encode(request),
                     headers={"Content-Type": "application/json"},
                     ssl=self._tls,
@@ -76,27 +80,29 @@ class Server:
                 body = await answer.read()
                 status = answer.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unavailable(f"the server at {self._url} cannot be reached: {error}") from error
+            raise Unavailable(f"the server at {url} cannot be reached: {error}") from error
         if status in _REFUSALS:
-            raise AgentRefused(
-                f"the server at {self._url} refused the join token: {_explained(body)}", code="join-refused"
-            )
+            raise AgentRefused(f"the server at {url} refused the join token: {_explained(body)}", code="join-refused")
         if status >= 300:
-            raise Unavailable(f"the server at {self._url} answered {status}: {_explained(body)}")
+            raise Unavailable(f"the server at {url} answered {status}: {_explained(body)}")
         try:
             return msgspec.json.decode(body, type=JoinAnswer)
         except msgspec.MsgspecError as error:
-            raise AgentRefused(f"{self._url} does not answer like a Mooring server: {error}") from error
+            raise AgentRefused(f"{url} does not answer like a Mooring server: {error}") from error
 
     @asynccontextmanager
-    async def connect(self, credential: str) -> AsyncIterator[Connection]:
-        """The stream, open while the block runs. Unavailable: worth another try; AgentRefused: not."""
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=10)) as http:
+    async def connect(self, credential: str, heartbeat_seconds: float) -> AsyncIterator[Connection]:
+        """The stream, open while the block runs. Unavailable: worth another try; AgentRefused: not.
+
+        A server that vanished without a word is noticed within about two heartbeats, before the node is suspect.
+        """
+        url = self._next()
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=5)) as http:
             try:
                 socket = await http.ws_connect(
-                    f"{self._url}/api/agent/stream",
+                    f"{url}/api/agent/stream",
                     headers={"Authorization": f"Bearer {credential}"},
-                    heartbeat=_PING_SECONDS,
+                    heartbeat=min(max(heartbeat_seconds, _OFTENEST_PING_SECONDS), _RAREST_PING_SECONDS),
                     max_msg_size=_MAX_MESSAGE_BYTES,
                     timeout=aiohttp.ClientWSTimeout(ws_close=2.0),
                     ssl=self._tls,
@@ -104,17 +110,21 @@ class Server:
             except aiohttp.WSServerHandshakeError as error:
                 if error.status in (401, 403):
                     raise AgentRefused(
-                        f"the server at {self._url} does not accept this node's credential any more; "
+                        f"the server at {url} does not accept this node's credential any more; "
                         "join again with a new token",
                         code="credential-refused",
                     ) from error
-                raise Unavailable(f"the server at {self._url} answered {error.status}") from error
+                raise Unavailable(f"the server at {url} answered {error.status}") from error
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise Unavailable(f"the server at {self._url} cannot be reached: {error}") from error
+                raise Unavailable(f"the server at {url} cannot be reached: {error}") from error
             try:
                 yield Connection(socket)
             finally:
                 await socket.close()
+
+    def _next(self) -> str:
+        self._urls.rotate(-1)
+        return self._urls[-1].rstrip("/")
 
 
 def _explained(body: bytes) -> str:

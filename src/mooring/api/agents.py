@@ -11,7 +11,8 @@ import msgspec
 import structlog
 from fastapi import APIRouter, Request, Response, WebSocket, WebSocketDisconnect
 
-from mooring.api.hub import AgentHub, AgentSession, devices_of
+from mooring.api.agent_session import AgentSession
+from mooring.api.hub import AgentHub, devices_of
 from mooring.clock import now
 from mooring.model.devices import MOST_DEVICES
 from mooring.model.errors import Conflict, InvalidInput, NotAuthenticated, Unavailable
@@ -55,7 +56,8 @@ def router(database: Database, hub: AgentHub) -> APIRouter:
     async def stream(websocket: WebSocket) -> None:
         await websocket.accept()
         try:
-            node = await _authenticate(database, websocket)
+            async with hub.door:
+                node = await _authenticate(database, websocket)
         except NotAuthenticated as error:
             await websocket.send_text(wire.encode(wire.Refused(code=error.code, message=error.message)))
             await websocket.close(_POLICY_VIOLATION)
@@ -121,21 +123,22 @@ async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
         async with sending:
             await websocket.send_text(wire.encode(message))
 
-    session = AgentSession(node.id, node.name, node.credential_hash, send)
+    session = AgentSession(node.id, node.name, node.pool_id, node.credential_hash, send)
     sender: asyncio.Task[None] | None = None
     try:
         async with asyncio.timeout(_HELLO_SECONDS):
             hello = wire.decode_from_agent(await websocket.receive_text())
-        if not isinstance(hello, wire.Hello) or hello.protocol != wire.PROTOCOL:
+        if not isinstance(hello, wire.Hello) or not wire.OLDEST_PROTOCOL <= hello.protocol <= wire.PROTOCOL:
             message = (
-                f"this server speaks version {wire.PROTOCOL} of the agent protocol; the agent must say hello in it"
+                f"this server speaks versions {wire.OLDEST_PROTOCOL} to {wire.PROTOCOL} of the agent protocol; "
+                "the agent must say hello in one of them"
             )
             await send(wire.Refused(code="protocol", message=message))
             await websocket.close(_POLICY_VIOLATION)
             return
         _check_facts(hello.facts)
         await hub.enter(session, hello)
-        sender = asyncio.create_task(hub.send_desired(session))
+        sender = asyncio.create_task(hub.keep_informed(session))
         while True:
             await _receive(hub, session, wire.decode_from_agent(await websocket.receive_text()))
             if sender.done():

@@ -1,97 +1,61 @@
-"""The agents connected to this process: who is there, whose desired state changed, and whose output is being read."""
+"""The agents connected to this process: who is there, what they are told, and what they report."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import timedelta
+from collections.abc import AsyncIterator, Iterable
 from functools import partial
-from typing import Any, Literal
 from uuid import UUID
 
 import structlog
 
 from mooring import metrics
+from mooring.api.agent_session import AgentSession
+from mooring.api.guidance import Guidance
+from mooring.api.orders import desired_task
+from mooring.api.task_output import TaskOutput
 from mooring.binding import preparing
 from mooring.clock import now
 from mooring.coordination.signals import Signal
 from mooring.model import lifecycle
-from mooring.model.arrays import Array
 from mooring.model.devices import Device
-from mooring.model.errors import Unavailable
+from mooring.model.heartbeats import Pace
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
-from mooring.model.workloads import Kind
-from mooring.store import agents, attempts, events, leadership, nodes, transitions
+from mooring.store import agents, attempts, events, heartbeats, leadership, nodes, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
-from mooring.store.ids import new_id
 from mooring.store.loading import lock_owners
 from mooring.store.narration import narrate
-from mooring.wire.agent import (
-    ContainerSpec,
-    Desired,
-    DesiredTask,
-    EndWarning,
-    Facts,
-    FromServer,
-    Heartbeat,
-    Hello,
-    LogCancel,
-    LogChunk,
-    LogRequest,
-    Owner,
-    Refused,
-    Report,
-    TaskReport,
-)
+from mooring.wire.agent import WELCOMED_SINCE, Desired, Facts, Heartbeat, Hello, LogChunk, Refused, Report, TaskReport
 
 _log = structlog.get_logger(__name__)
 _FOLLOW_SECONDS = 30.0
 _HELD_BACK_SECONDS = 0.05
 _BEAT_SECONDS = 1.0
-_LONGEST_UNREAD_BYTES = 32 * 1024 * 1024
-
-Send = Callable[[FromServer], Coroutine[Any, Any, None]]
-
-
-@dataclass(eq=False, slots=True)
-class AgentSession:
-    """One open stream of one agent."""
-
-    node_id: UUID
-    node_name: str
-    credential_hash: str
-    send: Send
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    last_desired: Desired | None = None
-
-
-@dataclass(slots=True)
-class _Reader:
-    """Someone who reads a task's output. The stream's reader never waits for it: it may have much unread, not all."""
-
-    session: AgentSession
-    chunks: asyncio.Queue[LogChunk] = field(default_factory=asyncio.Queue)
-    unread_bytes: int = 0
+_HELLOS_AT_ONCE = 8
+"""When all agents come at once, the others wait: the rest of the server needs the database as well."""
 
 
 class AgentHub:
-    def __init__(self, database: Database, signal: Signal) -> None:
+    def __init__(self, database: Database, signal: Signal, pace: Pace | None = None) -> None:
         self._database = database
         self._signal = signal
         self._sessions: dict[UUID, AgentSession] = {}
-        self._readers: dict[UUID, _Reader] = {}
-        self._beats: dict[UUID, nodes.Beat] = {}
+        self._guidance = Guidance(pace or Pace())
+        self._output = TaskOutput()
+        self._beats: dict[UUID, heartbeats.Beat] = {}
+        self.door = asyncio.Semaphore(_HELLOS_AT_ONCE)
+        """Through which agents come in, a few at a time."""
 
     # --- loops of this process ---
 
     async def follow(self) -> None:
-        """Wake the sessions of nodes whose tasks changed, for ever."""
+        """Wake the sessions of nodes whose tasks changed, and all where what agents are told did, for ever."""
         position: int | None = None
         seen = self._signal.count
         while True:
+            stale = not self._guidance.fresh
             try:
                 async with self._database.read() as connection:
                     if not self._sessions:
@@ -100,9 +64,13 @@ class AgentHub:
                     elif position is None:
                         position = await events.position(connection)
                         self._wake(self._sessions)
+                        stale = True
                     else:
                         news, position = await events.since(connection, position)
                         self._wake(event.node_id for event in news if event.node_id is not None)
+                        stale = stale or any(event.noun == "pool" for event in news)
+                    if stale and await self._guidance.read(connection):
+                        self._wake(self._sessions, orders=False)
                     held_back = position is not None and await events.held_back(connection, position)
             except Exception:
                 _log.exception("Cannot follow the event feed for the agents; trying again")
@@ -132,11 +100,11 @@ class AgentHub:
             message = f"node {session.node_name} was removed or has joined again with another credential"
             await session.send(Refused(code="credential-refused", message=message))
 
-    def _wake(self, node_ids: Iterable[UUID]) -> None:
+    def _wake(self, node_ids: Iterable[UUID], *, orders: bool = True) -> None:
         for node_id in node_ids:
             session = self._sessions.get(node_id)
             if session is not None:
-                session.changed.set()
+                session.wake(orders=orders)
 
     # --- one agent's stream ---
 
@@ -158,38 +126,55 @@ class AgentHub:
                 now=now(),
             )
 
-        await self._database.write(work)
+        async with self.door:
+            await self._database.write(work)
+        session.protocol = hello.protocol
         self._sessions[session.node_id] = session
-        session.changed.set()
+        session.wake()
         metrics.agents_connected.set(len(self._sessions))
         _log.info(f"Agent of node {session.node_name} connected")
 
     def leave(self, session: AgentSession) -> None:
+        session.open = False
+        self._output.end(session)
         if self._sessions.get(session.node_id) is not session:
             return
         del self._sessions[session.node_id]
         metrics.agents_connected.set(len(self._sessions))
         _log.info(f"Agent of node {session.node_name} disconnected")
-        gone = LogChunk(request_id=session.node_id, end=True, error="the agent's connection was lost")
-        for reader in self._readers.values():
-            if reader.session is session:
-                reader.chunks.put_nowait(gone)
 
-    async def send_desired(self, session: AgentSession) -> None:
-        """Send the desired state on every change of it, until cancelled."""
+    async def keep_informed(self, session: AgentSession) -> None:
+        """Send the welcome and the desired state on every change of them, until cancelled."""
         while True:
             await session.changed.wait()
             session.changed.clear()
+            await self._send_welcome(session)
+            if session.orders_changed:
+                session.orders_changed = False
+                await self._send_desired(session)
+
+    async def _send_welcome(self, session: AgentSession) -> None:
+        if session.protocol < WELCOMED_SINCE:
+            return
+        if not self._guidance.known:
             async with self._database.read() as connection:
-                term = await leadership.current_term(connection)
-                rows = await agents.desired(connection, session.node_id)
-            desired = Desired(term=term, tasks=[_desired_task(row) for row in rows])
-            if desired != session.last_desired:
-                await session.send(desired)
-                session.last_desired = desired
+                await self._guidance.read(connection)
+        welcome = self._guidance.welcome(session.pool_id)
+        if welcome != session.last_welcome:
+            await session.send(welcome)
+            session.last_welcome = welcome
+
+    async def _send_desired(self, session: AgentSession) -> None:
+        async with self._database.read() as connection:
+            term = await leadership.current_term(connection)
+            rows = await agents.desired(connection, session.node_id)
+        desired = Desired(term=term, tasks=[desired_task(row) for row in rows])
+        if desired != session.last_desired:
+            await session.send(desired)
+            session.last_desired = desired
 
     def beat(self, session: AgentSession, message: Heartbeat) -> None:
-        self._beats[session.node_id] = nodes.Beat(
+        self._beats[session.node_id] = heartbeats.Beat(
             session.node_id,
             session.credential_hash,
             message.cpu_percent,
@@ -234,36 +219,11 @@ class AgentHub:
 
     # --- output of tasks ---
 
-    async def stream(self, task_id: UUID, node_id: UUID, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
-        session = self._sessions.get(node_id)
-        if session is None:
-            raise Unavailable("the task's node is not connected to this server at the moment", code="agent-unreachable")
-        request_id = new_id()
-        reader = self._readers[request_id] = _Reader(session)
-        try:
-            await session.send(LogRequest(request_id=request_id, task_id=task_id, tail=tail, follow=follow))
-            while True:
-                chunk = await reader.chunks.get()
-                reader.unread_bytes -= len(chunk.data)
-                if chunk.error:
-                    raise Unavailable(f"the output cannot be read further: {chunk.error}", code="logs-unavailable")
-                if chunk.data:
-                    yield chunk.data
-                if chunk.end:
-                    return
-        finally:
-            del self._readers[request_id]
-            if self._sessions.get(node_id) is session:
-                await session.send(LogCancel(request_id=request_id))
+    def stream(self, task_id: UUID, node_id: UUID, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
+        return self._output.stream(self._sessions.get(node_id), task_id, tail=tail, follow=follow)
 
     def output(self, session: AgentSession, chunk: LogChunk) -> None:
-        reader = self._readers.get(chunk.request_id)
-        if reader is None or reader.session is not session:
-            return
-        reader.unread_bytes += len(chunk.data)
-        if reader.unread_bytes > _LONGEST_UNREAD_BYTES:
-            chunk = LogChunk(request_id=chunk.request_id, end=True, error="the reader is too slow")
-        reader.chunks.put_nowait(chunk)
+        self._output.take(session, chunk)
 
 
 def devices_of(facts: Facts) -> dict[str, list[Device]]:
@@ -273,8 +233,8 @@ def devices_of(facts: Facts) -> dict[str, list[Device]]:
     }
 
 
-async def _write_beats(beats: list[nodes.Beat], connection: Connection) -> set[UUID]:
-    return await nodes.heartbeats(connection, beats, now())
+async def _write_beats(beats: list[heartbeats.Beat], connection: Connection) -> set[UUID]:
+    return await heartbeats.take(connection, beats, now())
 
 
 def _reason(report: TaskReport) -> Reason:
@@ -293,49 +253,3 @@ def _change(report: TaskReport) -> Change | None:
     return Change(
         report.task_id, status, reason, exit_code=report.exit_code, restarts=report.restarts, freed=report.gone
     )
-
-
-def variables_of(kind: str, array: Mapping[str, int] | None, tasks: int, task_index: int) -> dict[str, str]:
-    """What a task is told about its place in its workload: its index in an array, or its role in a session."""
-    if array is not None:
-        index = Array(**array, count=tasks).index(task_index)
-        return {"MOORING_ARRAY_INDEX": str(index), "MOORING_ARRAY_COUNT": str(tasks)}
-    if kind != Kind.SESSION:
-        return {}
-    return {"MOORING_TASK_ROLE": "sub" if task_index else "main", "MOORING_CLUSTER_SIZE": str(tasks)}
-
-
-def _desired_task(row: Any) -> DesiredTask:
-    template = row.template
-    status = TaskStatus(row.status)
-    run: Literal["prepare", "run"] = "prepare" if status is TaskStatus.RESERVED else "run"
-    return DesiredTask(
-        task_id=row.id,
-        workload_id=row.workload_id,
-        workload_name=row.name,
-        index=row.task_index,
-        attempt=row.attempt,
-        action=run if status in lifecycle.ACTIVE else "stop",
-        started=status is TaskStatus.RUNNING,
-        owner=Owner(
-            user_id=row.user_id,
-            project_id=row.project_id,
-            project_number=row.project_number,
-            os_user=row.os_user,
-        ),
-        ports=[port for _, port in row.ports or ()],
-        devices={slot: [(index, amount) for index, amount in shares] for slot, shares in (row.devices or {}).items()},
-        variables=variables_of(row.kind, row.array, row.replicas, row.task_index),
-        containers=[ContainerSpec(**container) for container in template["containers"]],
-        restart=template["restart"],
-        max_restarts=template["max_restarts"],
-        grace_seconds=template["stop_grace_seconds"],
-        warning=_warning(row),
-    )
-
-
-def _warning(row: Any) -> EndWarning | None:
-    if row.deadline_at is None or row.warning_signal is None:
-        return None
-    at = row.deadline_at - timedelta(seconds=row.warning_seconds or 0)
-    return EndWarning(at=at.timestamp(), signal=row.warning_signal)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from uuid import UUID
 
 import structlog
@@ -27,6 +28,8 @@ from mooring.store.pools import Pool
 _log = structlog.get_logger(__name__)
 _BATCH = 1000
 """Workloads in one transaction: large enough to be quick, small enough not to keep other writers waiting."""
+_FIRST_BATCH = 250
+"""Where several follow: until the first is put together the database has nothing to do."""
 _DRAFTS = 1
 """Batches that wait for the database, beside the one that is being put together."""
 _DEFAULT = PoolPolicy("locality")
@@ -50,10 +53,13 @@ class Binder:
         `pools` by name, with their policies; `expected`: the placements up to which the pass knew each of them;
         `turns`: where selectors that take turns go on, stored with the placements that moved them.
         """
-        by_policy: dict[PoolPolicy, list[Decision]] = defaultdict(list)
+        by_pool: dict[str, list[Decision]] = defaultdict(list)
         for decision in decisions:
-            pool = (pools or {}).get(decision.workload.pool)
-            by_policy[_DEFAULT if pool is None else pool.policy].append(decision)
+            by_pool[decision.workload.pool].append(decision)
+        by_policy: dict[PoolPolicy, list[Decision]] = defaultdict(list)
+        for name, own in by_pool.items():
+            pool = (pools or {}).get(name)
+            by_policy[_DEFAULT if pool is None else pool.policy] += own
         total = Bound()
         known = dict(expected or {})
         batches: list[tuple[_Terms, Sequence[Decision]]] = []
@@ -61,7 +67,7 @@ class Binder:
             # As the pass went: who makes room counts on what the others left, not the other way round.
             own.sort(key=lambda decision: decision.outcome is Outcome.RESERVED)
             terms = _Terms(term, policy, known, turns or {})
-            batches += [(terms, own[start : start + _BATCH]) for start in range(0, len(own), _BATCH)]
+            batches += [(terms, batch) for batch in _batches(own)]
         # While the database writes one batch, the next ones are put together.
         drafts: asyncio.Queue[Draft | None] = asyncio.Queue(_DRAFTS)
         drafting = asyncio.create_task(self._draft_all(batches, drafts))
@@ -173,6 +179,12 @@ async def _in_one_transaction(
     await workloads.note_admission(connection, {d.workload.id: d.checked for d in told if d.checked is not None}, at)
     await pools.set_turns(connection, terms.turns)
     return result
+
+
+def _batches(decisions: Sequence[Decision]) -> list[Sequence[Decision]]:
+    number = len(decisions)
+    first = _FIRST_BATCH if number > _BATCH else number
+    return [decisions[start:end] for start, end in pairwise([0, *range(first, number, _BATCH), number])]
 
 
 def _new_reasons(decisions: Sequence[Decision]) -> dict[UUID, Reason]:

@@ -18,6 +18,7 @@ _STYLES = {
     "EXPIRED": "red",
     "PENDING": "yellow",
     "DRAINING": "yellow",
+    "SUSPECT": "yellow",
     "TERMINATING": "yellow",
     "CANCELLED": "dim",
 }

@@ -24,6 +24,7 @@ from mooring.coordination.leadership import Office
 from mooring.coordination.signals import Signal
 from mooring.mirror.mirror import Mirror
 from mooring.model.errors import LeadershipLost
+from mooring.model.heartbeats import Pace
 from mooring.store.engine import Database
 
 _log = structlog.get_logger(__name__)
@@ -41,15 +42,17 @@ class Leader:
         election: Election,
         *,
         reconcile_interval: float,
-        node_timeout_seconds: float,
+        pace: Pace,
         retention: Retention,
         accounting_interval_seconds: float = 300.0,
         audit_interval_seconds: float = 0,
     ) -> None:
+        self._database = database
         self._signal = signal
         self._election = election
         self._reconcile_interval = reconcile_interval
-        self._node_check_seconds = min(reconcile_interval, max(0.2, node_timeout_seconds / 5))
+        self._pace = pace
+        self._node_check_seconds = min(reconcile_interval, max(0.2, pace.timeout_seconds / 5))
         self.office = Office(database, holder)
         self.scheduling = SchedulingLoop(
             Mirror(database, accounting_interval_seconds),
@@ -59,7 +62,6 @@ class Leader:
         )
         self._lifecycle = LifecycleLoop(database, self.office)
         self._limits = LimitsLoop(database, self.office)
-        self._nodes = NodesLoop(database, self.office, node_timeout_seconds)
         self._holds = HoldsLoop(database, self.office)
         self._simulation = SimulationLoop(database, self.office)
         self._retention = RetentionLoop(database, self.office, retention)
@@ -168,7 +170,8 @@ class Leader:
         until_due = self._limits.wait_seconds
         self._start(group, "limits", self._limits.once, lambda: until_due(longest), _BURST_SECONDS)
         self._start(group, "simulation", self._simulation.once, lambda: longest, _BURST_SECONDS)
-        self._start(group, "nodes", self._nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
+        nodes = NodesLoop(self._database, self.office, self._pace)
+        self._start(group, "nodes", nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
         counting = self._accounting_seconds
         self._start(group, "accounting", self._accounting.once, lambda: counting, signalled=False)
         self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS, signalled=False)

@@ -1,8 +1,13 @@
-"""Nodes: a silent one is lost with its tasks, a draining one hands its replicas on. Silence is not proof of an end."""
+"""Nodes: a silent one is suspect, then lost with its tasks; a draining one hands its replicas on.
+
+Silence is not proof of an end.
+"""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -10,10 +15,11 @@ import structlog
 from mooring import metrics
 from mooring.clock import now
 from mooring.coordination.leadership import Office
-from mooring.model.lifecycle import NodeStatus, TaskStatus
+from mooring.model.heartbeats import Pace
+from mooring.model.lifecycle import SILENT, NodeStatus, TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.workloads import Kind
-from mooring.store import agents, leadership, nodes, successors, transitions, workloads
+from mooring.store import agents, heartbeats, leadership, nodes, successors, transitions, workloads
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database
 from mooring.store.loading import lock_workloads
@@ -21,54 +27,87 @@ from mooring.store.narration import narrate
 from mooring.store.successors import Successor
 
 _log = structlog.get_logger(__name__)
+_LOST_AT_ONCE = 100
+"""Nodes whose tasks are lost in one transaction."""
 
 
 class NodesLoop:
-    def __init__(self, database: Database, office: Office, timeout_seconds: float) -> None:
+    """Made anew with every term: agents of a server that died with its leader get the time to come back."""
+
+    def __init__(self, database: Database, office: Office, pace: Pace) -> None:
         self._database = database
         self._office = office
-        self._timeout = timedelta(seconds=timeout_seconds)
-        # After a start, agents get the time to come back before their silence counts.
-        self._next_look_at = now() + self._timeout
+        self._pace = pace
+        self._nodes = 0
+        self._began_at = self._next_look_at = now()
 
     async def once(self) -> bool:
-        await self._lose_silent()
+        await self._look_for_silence()
         await self._drain()
         return False
 
-    async def _lose_silent(self) -> None:
-        if now() < self._next_look_at:
+    async def _look_for_silence(self) -> None:
+        at = now()
+        if at < self._next_look_at:
             return
-        self._next_look_at = now() + self._timeout / 5
         async with self._database.read() as connection:
             # A leader with nothing to write learns here that its office is over.
             await leadership.check_term(connection, self._office.term)
             counts = await nodes.count_by_status(connection)
-            silent = await nodes.silent(connection, now() - self._timeout)
+            number = await nodes.count_real(connection)
+            # Agents go on at the pace of a larger cluster until they are told of the smaller one.
+            self._nodes = max(number, self._nodes * 9 // 10)
+            suspect = timedelta(seconds=self._pace.suspect_seconds(self._nodes))
+            lost = timedelta(seconds=self._pace.lost_seconds(self._nodes))
+            silent = await heartbeats.silent(connection, at - min(suspect, lost))
         for status in NodeStatus:
             metrics.nodes.labels(status.value).set(counts.get(status, 0))
-        for node in silent:
-            await self._lose(node.id, node.name)
+        self._next_look_at = at + min(suspect, lost) / 5
+        if at < self._began_at + lost:
+            return
+        gone = [node for node in silent if node.last_seen_at < at - lost]
+        doubtful = [node for node in silent if node.status not in SILENT and node.last_seen_at >= at - lost]
+        if doubtful:
+            await self._suspect(doubtful, at, suspect)
+        for first in range(0, len(gone), _LOST_AT_ONCE):
+            await self._lose(gone[first : first + _LOST_AT_ONCE], at, lost)
 
-    async def _lose(self, node_id: UUID, name: str) -> None:
-        silence = f"no heartbeat for {self._timeout.total_seconds():g} s"
-        reason = Reason("node-lost", f"Node {name} was lost: {silence}", "nodes", "change")
+    async def _suspect(self, silent: Sequence[Any], at: datetime, after: timedelta) -> None:
+        silence = _silence(after)
+        names = {node.id: node.name for node in silent}
 
-        async def work(connection: Connection) -> Applied | None:
+        async def work(connection: Connection) -> set[UUID]:
             await leadership.check_term(connection, self._office.term)
-            at = now()
-            tasks = await agents.on_nodes(connection, [node_id])
+            return await heartbeats.fall_silent(
+                connection, names, at - after, NodeStatus.SUSPECT, reason=silence, now=at, term=self._office.term
+            )
+
+        for node_id in await self._database.write(work):
+            _log.warning(f"Node {names[node_id]} is suspect: {silence}")
+
+    async def _lose(self, silent: Sequence[Any], at: datetime, after: timedelta) -> None:
+        silence = _silence(after)
+        names = {node.id: node.name for node in silent}
+
+        async def work(connection: Connection) -> tuple[set[UUID], Applied]:
+            await leadership.check_term(connection, self._office.term)
+            tasks = await agents.on_nodes(connection, list(names))
             # Workloads are locked before nodes, as everywhere.
             await lock_workloads(connection, {task.workload_id for task in tasks})
-            if not await nodes.lose(connection, node_id, at - self._timeout, reason=silence, now=at):
-                return None
-            changes = [workloads.losing(task.id, TaskStatus(task.status), reason, freed=False) for task in tasks]
-            return await transitions.apply(connection, changes, actor="nodes", now=at, term=self._office.term)
+            lost = await heartbeats.fall_silent(
+                connection, names, at - after, NodeStatus.LOST, reason=silence, now=at, term=self._office.term
+            )
+            changes = [
+                workloads.losing(task.id, TaskStatus(task.status), _reason(names[task.node_id], silence), freed=False)
+                for task in tasks
+                if task.node_id in lost
+            ]
+            return lost, await transitions.apply(connection, changes, actor="nodes", now=at, term=self._office.term)
 
-        applied = await self._database.write(work)
-        if applied is not None:
-            _log.warning(f"Node {name} is lost: {silence}")
-            narrate(applied)
+        lost, applied = await self._database.write(work)
+        for node_id in lost:
+            _log.warning(f"Node {names[node_id]} is lost: {silence}")
+        narrate(applied)
 
     async def _drain(self) -> None:
         """Replicas leave a draining node; sessions run to their end."""
@@ -99,3 +138,11 @@ class NodesLoop:
             return await transitions.apply(connection, changes, actor="nodes", now=at, term=self._office.term)
 
         narrate(await self._database.write(work))
+
+
+def _silence(after: timedelta) -> str:
+    return f"no heartbeat for {after.total_seconds():g} s"
+
+
+def _reason(node_name: str, silence: str) -> Reason:
+    return Reason("node-lost", f"Node {node_name} was lost: {silence}", "nodes", "change")

@@ -39,7 +39,10 @@ class WorkloadStatus(StrEnum):
 class NodeStatus(StrEnum):
     READY = "READY"
     DRAINING = "DRAINING"
+    SUSPECT = "SUSPECT"
+    """Silent for a while: nothing new comes to it, and what runs there is left alone."""
     LOST = "LOST"
+    """Silent for so long that its tasks are replaced elsewhere."""
 
 
 T = TaskStatus
@@ -72,6 +75,9 @@ ON_THE_WAY_OUT = _WORKLOAD_ENDS | {W.TERMINATING}
 
 # What the tasks of a node's agent may report; the other edges belong to the control plane.
 AGENT_REPORTS = frozenset({T.PREPARING, T.RUNNING, T.SUCCEEDED, T.FAILED, T.CANCELLED})
+
+# Nodes that the next sign of life makes what they were before.
+SILENT = frozenset({NodeStatus.SUSPECT, NodeStatus.LOST})
 
 # Tasks that occupy a node: their ledger rows count there.
 OCCUPYING = frozenset({T.RESERVED, T.SCHEDULED, T.PREPARING, T.RUNNING, T.TERMINATING})

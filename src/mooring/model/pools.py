@@ -45,6 +45,15 @@ class FairShare:
 
 
 @dataclass(frozen=True, slots=True)
+class HealthProgram:
+    """What the agents of a pool run now and then: a node where it fails takes nothing new until it passes again."""
+
+    command: tuple[str, ...]
+    interval_seconds: int = 60
+    timeout_seconds: int = 10
+
+
+@dataclass(frozen=True, slots=True)
 class PoolPolicy:
     profile: str
     weights: tuple[tuple[str, int], ...] | None = None
@@ -77,3 +86,4 @@ class PoolPolicy:
     """Where a validator is asked at other moments than its own."""
     public: bool = True
     """Every tenant may use it; otherwise those who were given access."""
+    health: HealthProgram | None = None

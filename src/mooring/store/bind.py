@@ -133,9 +133,13 @@ async def draft(
 ) -> Draft | None:
     """What an optimistic `bind` of these decisions will write; None where only locks can tell."""
     named = [placement.task_id for decision in decisions for placement in decision.placements]
-    loaded = await glance(connection, [decision.workload.id for decision in decisions], naming=named)
+    # An array that is placed in part is not as its waiting tasks tell.
+    fresh = [
+        d.workload for d in decisions if not d.workload.placed_before and len(d.placements) == len(d.workload.tasks)
+    ]
+    loaded = await glance(connection, [decision.workload for decision in decisions], fresh=fresh, naming=named)
     guard = await Guard.glance(connection, decisions, loaded)
-    tenants = tenants_charged(loaded.workloads.values())
+    tenants = tenants_charged([*loaded.workloads.values(), *loaded.unread])
     if guard is None or await any_limits(connection, tenants, now):
         return None
     # In a thread of its own: the loop goes on telling the database what comes next of the batch before.
@@ -154,6 +158,7 @@ def _put_together(
     term: int,
 ) -> Draft:
     locks, writes = empty
+    loaded.take_as_seen()
     if loaded.workloads:
         locks.expect(_SAME_WORKLOADS, [(w.id, w.version, w.stopping) for w in loaded.workloads.values()])
     if guard.nodes:

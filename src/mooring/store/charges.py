@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mooring.model.lifecycle import OCCUPYING
 from mooring.model.quotas import PRIVATE_SESSIONS, SESSIONS, Scope, Tenant
 from mooring.model.slots import Amounts
+from mooring.model.workloads import Workload
 from mooring.store import events
 from mooring.store.history import Journal
 from mooring.store.loading import Loaded, LoadedTask, LoadedWorkload
@@ -83,7 +84,7 @@ def owner_of(workload: LoadedWorkload) -> Owner:
     return Owner(*_owner(workload))
 
 
-def owners_of(workloads: Iterable[LoadedWorkload]) -> list[Owner]:
+def owners_of(workloads: Iterable[LoadedWorkload | Workload]) -> list[Owner]:
     """Each once."""
     return [Owner(*owner) for owner in set(map(_owner, workloads))]
 
@@ -186,8 +187,8 @@ class Charges:
 
     def _tell(self, journal: Journal, owners: Iterable[Owner]) -> None:
         """Who follows what tenants use reads it again."""
-        ids = {id for owner in owners for id in (owner.user_id, owner.project_id, owner.domain_id)}
-        for id in sorted(map(as_uuid, ids)):
+        ids = {as_uuid(id) for owner in owners for id in (owner.user_id, owner.project_id, owner.domain_id)}
+        for id in sorted(ids):
             journal.tell(events.NewEvent("tenant", id, 0, events.USAGE))
 
 

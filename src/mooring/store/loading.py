@@ -17,6 +17,7 @@ from mooring.model import lifecycle
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.reasons import Reason
 from mooring.model.slots import Amounts
+from mooring.model.workloads import Workload
 from mooring.store.sets import Statement
 from mooring.store.types import as_uuid
 
@@ -38,6 +39,13 @@ _WORKLOADS = """
     FROM {rows} i JOIN workloads w ON w.id = i.id JOIN pools p ON p.id = w.pool_id ORDER BY w.id {lock}
 """
 _READ = Statement(_WORKLOADS, _ID)
+_CHANGED = Statement(
+    """
+    SELECT i.ordinal FROM {rows} i LEFT JOIN workloads w ON w.id = i.id
+    WHERE w.version IS NULL OR w.version <> i.version OR w.stopping
+    """,
+    {"id": "uuid", "version": "bigint"},
+)
 _LOCK = Statement(_WORKLOADS, _ID, lock="FOR UPDATE OF w")
 LOCK_NODES = Statement(
     "SELECT 1 FROM {rows} i JOIN nodes n ON n.id = i.id ORDER BY n.id {lock}", _ID, lock="FOR NO KEY UPDATE OF n"
@@ -112,21 +120,21 @@ class LoadedTask:
     id: UUID
     workload_id: UUID
     status: TaskStatus
-    node_id: UUID | None
-    current: bool
-    requeue: bool
     version: int
     request: Amounts
-    freed: bool
-    preempted: bool
-    ports: str | None
+    node_id: UUID | None = None
+    current: bool = True
+    requeue: bool = False
+    freed: bool = False
+    preempted: bool = False
+    ports: str | None = None
     """As JSON, and None where it has none."""
-    has_devices: bool
-    failures: int
+    has_devices: bool = False
+    failures: int = 0
     """Of earlier attempts."""
-    code: str | None
+    code: str | None = None
     """Of the reason that was stored last."""
-    column: str | None
+    column: str | None = None
     """Where ledger and counters have what it occupies: held, reserved or used."""
 
 
@@ -140,6 +148,16 @@ class Loaded:
     """Of an array: how the other current tasks count for it."""
     locked_nodes: set[UUID] = field(default_factory=set)
     """Nodes whose rows the caller has locked as well."""
+    unread: list[Workload] = field(default_factory=list)
+    """Workloads that are as placement saw them, to be added to the others by `take_as_seen`."""
+
+    def take_as_seen(self) -> None:
+        for workload in self.unread:
+            self.workloads[workload.id] = _as_seen(workload)
+            request = _shared(tuple(workload.request.items()))
+            for task in workload.tasks:
+                self.tasks[task.id] = LoadedTask(task.id, workload.id, TaskStatus.PENDING, task.version, request)
+        self.unread.clear()
 
     def pending(self, workload_id: UUID) -> int:
         """How many tasks of a workload wait for a node."""
@@ -165,9 +183,53 @@ async def load(
     return await _with_tasks(connection, locked, {*tasks_of, *naming}, whole=whole)
 
 
-async def glance(connection: AsyncConnection, workload_ids: Iterable[UUID], *, naming: Sequence[UUID]) -> Loaded:
-    """As `load`, without locks: a change that comes later is to be seen by the versions of the workloads."""
-    return await _with_tasks(connection, await _workloads(connection, _READ, workload_ids), set(naming))
+async def glance(
+    connection: AsyncConnection, seen: Iterable[Workload], *, fresh: Sequence[Workload], naming: Sequence[UUID]
+) -> Loaded:
+    """As `load`, without locks: a change that comes later is to be seen by the versions of the workloads.
+
+    `seen`: the workloads as placement saw them. `fresh`: those of them that never had a task on a node; where the
+    database says that nobody changed one since, nothing of it is read again.
+    """
+    changed = {row[0] for row in await _CHANGED.read(connection, [(w.id, w.version) for w in fresh])} if fresh else ()
+    known = {workload.id: workload for number, workload in enumerate(fresh) if number not in changed}
+    others = [workload.id for workload in seen if workload.id not in known]
+    loaded = await _with_tasks(connection, await _workloads(connection, _READ, others), set(naming))
+    loaded.unread.extend(known.values())
+    return loaded
+
+
+def _as_seen(workload: Workload) -> LoadedWorkload:
+    """A workload of which all tasks wait for the first time; what only ends depend on is not known."""
+    return LoadedWorkload(
+        id=workload.id,
+        status=WorkloadStatus.PENDING,
+        name=workload.name,
+        kind=workload.kind,
+        user_id=workload.user_id,
+        stopping=False,
+        replicas=len(workload.tasks),
+        gang=workload.gang,
+        min_tasks=workload.min_tasks,
+        single_node=workload.single_node,
+        max_per_node=workload.max_per_node,
+        version=workload.version,
+        ended_at=None,
+        removed_at=None,
+        access_key=workload.access_key,
+        project_id=workload.project_id,
+        domain_id=workload.domain_id,
+        pool=workload.pool,
+        private=workload.private,
+        type=workload.type,
+        array=False,
+        parallel=workload.parallel,
+        time_limit_seconds=workload.time_limit_seconds,
+        max_retries=0,
+        retry_on=None,
+        priority=workload.priority,
+        deprioritise=0,
+    )
 
 
 async def _with_tasks(
@@ -254,11 +316,11 @@ def _task(workload_id: UUID, row: Sequence[Any]) -> LoadedTask:
         as_uuid(task_id),
         workload_id,
         _TASK_STATUS[status],
+        version,
+        _amounts(request),
         None if node_id is None else as_uuid(node_id),
         current,
         requeue,
-        version,
-        _amounts(request),
         freed,
         preempted,
         ports,
@@ -274,3 +336,9 @@ def _amounts(text: str) -> Amounts:
     """Shared by all tasks that ask for the same: it is never changed."""
     amounts: dict[str, int] = msgspec.json.decode(text)
     return amounts
+
+
+@lru_cache(maxsize=4096)
+def _shared(amounts: tuple[tuple[str, int], ...]) -> Amounts:
+    """Likewise, of amounts that were read already."""
+    return dict(amounts)

@@ -9,17 +9,18 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, bindparam, delete, func, insert, literal_column, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, insert, literal_column, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.constraints import Taint
 from mooring.model.devices import Device
 from mooring.model.errors import Conflict, NotFound
-from mooring.model.lifecycle import OCCUPYING, NodeStatus, TaskStatus
+from mooring.model.lifecycle import OCCUPYING, SILENT, NodeStatus, TaskStatus
 from mooring.model.nodes import Node
 from mooring.model.slots import Amounts
 from mooring.store import devices, events, sets
 from mooring.store.constraints import decode_taints, encode_taints
+from mooring.store.heartbeats import awake
 from mooring.store.ids import new_id
 from mooring.store.pools import MOST_TASKS
 from mooring.store.tables import node_resources, nodes, pools, status_history, tasks
@@ -83,7 +84,7 @@ async def renew_credential(connection: AsyncConnection, node_id: UUID, credentia
 
 async def by_credential(connection: AsyncConnection, credential_hash: str) -> AnyRow | None:
     rows = await connection.execute(
-        select(nodes.c.id, nodes.c.name, nodes.c.simulated, nodes.c.credential_hash).where(
+        select(nodes.c.id, nodes.c.name, nodes.c.pool_id, nodes.c.credential_hash).where(
             nodes.c.credential_hash == credential_hash
         )
     )
@@ -125,78 +126,18 @@ async def connected(
         "agent_version": agent_version,
         "owner_id": None if multi_tenant else row.joined_by,
     }
-    back = row.status == NodeStatus.LOST
+    back = row.status in SILENT
     changed = await _set_capacity(connection, node_id, capacity, named_devices or {})
     changed = changed or any(getattr(row, name) != value for name, value in facts.items())
     values: dict[str, Any] = facts | {"last_seen_at": now}
     if back:
-        status = NodeStatus.DRAINING if row.draining else NodeStatus.READY
+        status = awake(row)
         values |= {"status": status, "reason": None}
         await _history(connection, node_id, row.status, status, "agent", "Agent connected", now)
     if changed or back:
         values["generation"] = row.generation + 1
         await _changed(connection, node_id, row.generation + 1, "connected", now)
     await connection.execute(update(nodes).where(nodes.c.id == node_id).values(values))
-
-
-@dataclass(frozen=True, slots=True)
-class Beat:
-    node_id: UUID
-    credential_hash: str | None
-    cpu_percent: float
-    memory_percent: float
-    disk_percent: float
-    problem: str | None
-
-
-async def heartbeats(connection: AsyncConnection, beats: Sequence[Beat], now: datetime) -> set[UUID]:
-    """Measured load of many nodes. A problem that came or went changes what the node may take.
-
-    Returns the nodes that are gone or have joined again since: who beats for them does so no longer.
-    """
-    found = await connection.execute(
-        select(nodes.c.id, nodes.c.credential_hash).where(nodes.c.id.in_([beat.node_id for beat in beats]))
-    )
-    known = {(row.id, row.credential_hash) for row in found}
-    over = {beat.node_id for beat in beats if (beat.node_id, beat.credential_hash) not in known}
-    beats = [beat for beat in beats if beat.node_id not in over]
-    if not beats:
-        return over
-    await connection.execute(
-        update(nodes)
-        .where(nodes.c.id == bindparam("node"))
-        .values(
-            cpu_percent=bindparam("cpu"),
-            memory_percent=bindparam("memory"),
-            disk_percent=bindparam("disk"),
-            last_seen_at=now,
-        ),
-        [
-            {"node": b.node_id, "cpu": b.cpu_percent, "memory": b.memory_percent, "disk": b.disk_percent}
-            for b in sorted(beats, key=lambda beat: beat.node_id)
-        ],
-    )
-    rows = await connection.execute(
-        select(nodes).where(nodes.c.id.in_([beat.node_id for beat in beats])).order_by(nodes.c.id)
-    )
-    problems = {beat.node_id: beat.problem for beat in beats}
-    for row in rows.all():
-        problem = problems[row.id]
-        back = row.status == NodeStatus.LOST
-        if row.schedulable == (problem is None) and row.reason == problem and not back:
-            continue
-        values: dict[str, Any] = {
-            "schedulable": problem is None,
-            "reason": problem,
-            "generation": row.generation + 1,
-        }
-        if back:
-            status = NodeStatus.DRAINING if row.draining else NodeStatus.READY
-            values["status"] = status
-            await _history(connection, row.id, row.status, status, "agent", "Agent answers again", now)
-        await connection.execute(update(nodes).where(nodes.c.id == row.id).values(values))
-        await _changed(connection, row.id, row.generation + 1, "health", now)
-    return over
 
 
 async def set_status(
@@ -217,37 +158,12 @@ async def set_status(
 async def set_draining(
     connection: AsyncConnection, node_id: UUID, draining: bool, *, actor: str, now: datetime
 ) -> None:
-    """Nothing new comes to a draining node and its replicas leave; a lost node keeps the wish for its return."""
+    """Nothing new comes to a draining node and its replicas leave; a silent node keeps the wish for its return."""
     row = await _locked(connection, node_id)
     await connection.execute(update(nodes).where(nodes.c.id == node_id).values(draining=draining))
-    if row.status != NodeStatus.LOST:
+    if row.status not in SILENT:
         status = NodeStatus.DRAINING if draining else NodeStatus.READY
         await set_status(connection, node_id, status, row.reason, actor=actor, now=now)
-
-
-async def lose(
-    connection: AsyncConnection, node_id: UUID, seen_before: datetime, *, reason: str, now: datetime
-) -> bool:
-    """Call a node lost if it is still silent; True if it is lost now."""
-    row = await _locked(connection, node_id)
-    if row.last_seen_at is None or row.last_seen_at >= seen_before:
-        return False
-    await set_status(connection, node_id, NodeStatus.LOST, reason, actor="nodes", now=now)
-    return True
-
-
-async def silent(connection: AsyncConnection, seen_before: datetime) -> list[AnyRow]:
-    """Real nodes that were alive and have not been heard of since, unless they are lost with all their tasks."""
-    # A bind that committed while its node was being called lost leaves a task there.
-    left_behind = select(tasks.c.id).where(tasks.c.node_id == nodes.c.id, tasks.c.status.in_(list(OCCUPYING)))
-    rows = await connection.execute(
-        select(nodes.c.id, nodes.c.name, nodes.c.last_seen_at).where(
-            nodes.c.simulated.is_(False),
-            or_(nodes.c.status != NodeStatus.LOST, left_behind.exists()),
-            nodes.c.last_seen_at < seen_before,
-        )
-    )
-    return list(rows)
 
 
 async def remove(connection: AsyncConnection, node_id: UUID, *, force: bool, actor: str, now: datetime) -> None:
@@ -443,6 +359,12 @@ async def _history(
 async def count_by_status(connection: AsyncConnection) -> dict[NodeStatus, int]:
     rows = await connection.execute(select(nodes.c.status, func.count()).group_by(nodes.c.status))
     return {NodeStatus(status): number for status, number in rows}
+
+
+async def count_real(connection: AsyncConnection) -> int:
+    """How many nodes have an agent, or had one: a lost node comes back some day."""
+    query = select(func.count()).select_from(nodes).where(nodes.c.simulated.is_(False))
+    return int((await connection.execute(query)).scalar_one())
 
 
 async def draining(connection: AsyncConnection) -> list[UUID]:

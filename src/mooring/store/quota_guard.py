@@ -13,6 +13,7 @@ from mooring.model.decisions import Decision
 from mooring.model.lifecycle import OCCUPYING
 from mooring.model.quotas import Scope, Tenant, Violation
 from mooring.model.slots import fits, slot_type
+from mooring.model.workloads import Workload
 from mooring.store import charges, quotas
 from mooring.store.charges import ALL_POOLS, Owner
 from mooring.store.loading import Loaded, LoadedWorkload
@@ -83,7 +84,7 @@ async def any_limits(connection: AsyncConnection, tenants: Iterable[Tenant], now
     return any(found.amounts for found in (await quotas.limits_of(connection, tenants, now)).values())
 
 
-def tenants_charged(workloads: Iterable[LoadedWorkload]) -> frozenset[Tenant]:
+def tenants_charged(workloads: Iterable[LoadedWorkload | Workload]) -> frozenset[Tenant]:
     return frozenset(tenant for owner in charges.owners_of(workloads) for tenant in charges.tenants_of(owner))
 
 

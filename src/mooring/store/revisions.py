@@ -46,7 +46,7 @@ async def read(connection: AsyncConnection, names: Iterable[str]) -> dict[str, R
 def increase(writes: Writes, found: Sequence[Revision], now: datetime, term: int | None) -> dict[str, int]:
     """Something is placed in these pools, which have these revisions or NotAsExpected; their new ones."""
     if found:
-        writes.add(_INCREASE, [(revision.pool_id, revision.number) for revision in found], whole=True)
+        writes.add(_INCREASE, [(revision.pool_id, revision.number) for revision in found], expected=len(found))
         told = [events.NewEvent("pool", revision.pool_id, revision.number + 1, events.PLACED) for revision in found]
         events.tell(writes, told, now, term)
     return {revision.pool: revision.number + 1 for revision in found}

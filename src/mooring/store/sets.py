@@ -178,11 +178,19 @@ class Writes:
         return cls(connection.dialect.name, copies=keeps_copies(connection))
 
     def add(
-        self, statement: Statement | Update, rows: Sequence[tuple[Any, ...]], *, whole: bool = False, **values: Any
+        self,
+        statement: Statement | Update,
+        rows: Sequence[tuple[Any, ...]],
+        *,
+        expected: int | None = None,
+        **values: Any,
     ) -> None:
-        """A statement, once for all rows, of which there must be some; `whole`: all are written or NotAsExpected."""
+        """A statement, once for all rows, of which there must be some.
+
+        `expected`: so many are written, or it is NotAsExpected.
+        """
         sql, parameters = statement.prepared(self.dialect, rows, values)
-        self._prepared.append(_Prepared(sql, parameters, len(rows) if whole else None, counts=False))
+        self._prepared.append(_Prepared(sql, parameters, expected, counts=False))
 
     def expect(self, count: Statement, rows: Sequence[tuple[Any, ...]]) -> None:
         """NotAsExpected unless the statement counts as many rows as it is given."""

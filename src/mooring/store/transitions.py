@@ -264,7 +264,8 @@ class _Written:
 
 
 def _write(writes: Writes, written: Iterable[_Written], now: datetime, *, whole: bool = False) -> None:
-    writes.add(_WRITE_TASKS, [row.values(writes.copies) for row in written], whole=whole, at=now)
+    rows = [row.values(writes.copies) for row in written]
+    writes.add(_WRITE_TASKS, rows, expected=len(rows) if whole else None, at=now)
 
 
 def _change(row: _Written, change: Change, old: TaskStatus, moves: Moves) -> None:

@@ -1,7 +1,7 @@
 """The agent protocol: one outgoing WebSocket per agent, JSON text frames, each one of the tagged messages below.
 
-The server sends the whole desired state of the node whenever it changes; the agent reports what became of its tasks.
-Anything may be sent twice: a repeated order or report changes nothing.
+The agent says hello, the server welcomes it, then sends the whole desired state of the node whenever it changes; the
+agent reports what became of its tasks. Anything may be sent twice: a repeated order or report changes nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ from uuid import UUID
 
 import msgspec
 
-PROTOCOL = 1
+PROTOCOL = 2
+OLDEST_PROTOCOL = 1
+"""Of agents that a server still works with."""
+WELCOMED_SINCE = 2
+"""Agents of an older protocol expect no welcome, and send heartbeats at a pace of their own."""
 
 
 class DeviceFact(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +128,24 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
 # server -> agent
 
 
+class HealthProgram(msgspec.Struct, frozen=True, kw_only=True):
+    """Run now and then on every node of a pool, without a shell; exit code 0: the node may take new tasks."""
+
+    command: list[str]
+    interval_seconds: float
+    timeout_seconds: float
+
+
+class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
+    """The answer to hello, and again whenever something of it changes."""
+
+    protocol: int
+    server_version: str
+    heartbeat_seconds: float
+    """The pause between two heartbeats."""
+    health: HealthProgram | None = None
+
+
 class Desired(msgspec.Struct, frozen=True, kw_only=True, tag="desired"):
     """Everything that should be on the node, whole. A task that is not listed must not be there."""
 
@@ -188,7 +210,7 @@ class LogChunk(msgspec.Struct, frozen=True, kw_only=True, tag="log-chunk"):
     error: str | None = None
 
 
-FromServer = Desired | Received | LogRequest | LogCancel | Refused
+FromServer = Welcome | Desired | Received | LogRequest | LogCancel | Refused
 FromAgent = Hello | Heartbeat | Report | LogChunk
 
 _encoder = msgspec.json.Encoder()

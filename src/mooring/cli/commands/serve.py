@@ -107,7 +107,12 @@ def up(
 
 @app.command(rich_help_panel=SERVER)
 def agent(
-    server: Annotated[str, typer.Option("--server", "-s", metavar="URL", help="The server to join.")],
+    server: Annotated[
+        str,
+        typer.Option(
+            "--server", "-s", metavar="URL[,URL…]", help="The server to join; where there are several, all of them."
+        ),
+    ],
     token: Annotated[
         str | None,
         typer.Option(
@@ -122,16 +127,6 @@ def agent(
     trust_tenants: Annotated[
         bool, typer.Option("--trust-tenants", help="Without root, run the processes of every tenant all the same.")
     ] = False,
-    heartbeat_seconds: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            min=0.05,
-            max=300,
-            envvar="MOORING_HEARTBEAT_SECONDS",
-            help="Pause between two signs of life; well below the server's node timeout.",
-        ),
-    ] = 5.0,
     device: Annotated[
         list[str] | None,
         typer.Option(
@@ -156,7 +151,6 @@ def agent(
 
     logs.configure(form=log_format.value, level=log_level.value)
     options = Options(
-        heartbeat_seconds=heartbeat_seconds,
         trust_tenants=trust_tenants,
         ca_file=ca_file,
         devices=declared_devices(device or ()),
@@ -164,7 +158,7 @@ def agent(
 
     async def work() -> None:
         made = Agent(
-            canonical_address(server),
+            [canonical_address(each) for each in server.split(",")],
             (data or default_data_folder()) / "agent",
             name or node_name(),
             join_token=token,

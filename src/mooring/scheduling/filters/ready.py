@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mooring.model.constraints import Constraints, Taint
+from mooring.model.lifecycle import NodeStatus
 from mooring.scheduling.columns import Cluster, Mask, Rows
 from mooring.scheduling.hints import OwnChange
 from mooring.scheduling.plugins import DependsOn, Rejection
@@ -23,7 +24,10 @@ class ReadyFilter:
         return ready
 
     def explain(self, shape: Shape, cluster: Cluster, rows: Rows) -> Rejection:
-        return Rejection("node-not-ready", f"{len(rows):,} not ready")
+        found = (cluster.nodes[row] for row in rows)
+        suspect = sum(node is not None and node.status is NodeStatus.SUSPECT for node in found)
+        words = f"{len(rows):,} not ready" + (f" ({suspect:,} suspect)" if suspect else "")
+        return Rejection("node-not-ready", words, details={"suspect": suspect} if suspect else {})
 
     def cured_by_itself(self, shape: Shape, cluster: Cluster, change: OwnChange) -> bool:
         return _tolerates_cordon(change.after.constraints)

@@ -1,0 +1,34 @@
+"""One agent's open stream, as the server's parts know it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from mooring.wire.agent import PROTOCOL, Desired, FromServer, Welcome
+
+Send = Callable[[FromServer], Coroutine[Any, Any, None]]
+
+
+@dataclass(eq=False, slots=True)
+class AgentSession:
+    node_id: UUID
+    node_name: str
+    pool_id: UUID
+    credential_hash: str
+    send: Send
+    protocol: int = PROTOCOL
+    """The one that its agent speaks."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Its agent may have to be told something."""
+    orders_changed: bool = True
+    open: bool = True
+    last_desired: Desired | None = None
+    last_welcome: Welcome | None = None
+
+    def wake(self, *, orders: bool = True) -> None:
+        self.orders_changed = self.orders_changed or orders
+        self.changed.set()

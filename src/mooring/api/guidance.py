@@ -1,0 +1,54 @@
+"""What agents are told about their work as such: how often to send a heartbeat, and how to look after their health."""
+
+from __future__ import annotations
+
+from time import monotonic
+from uuid import UUID
+
+from mooring import __version__
+from mooring.model.heartbeats import Pace
+from mooring.store import nodes, pools
+from mooring.store.engine import Connection
+from mooring.wire.agent import PROTOCOL, HealthProgram, Welcome
+
+_FRESH_SECONDS = 30.0
+
+
+class Guidance:
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._heartbeat_seconds = pace.least_seconds
+        self._health: dict[UUID, HealthProgram] = {}
+        self._read_at: float | None = None
+
+    @property
+    def known(self) -> bool:
+        return self._read_at is not None
+
+    @property
+    def fresh(self) -> bool:
+        return self._read_at is not None and monotonic() - self._read_at < _FRESH_SECONDS
+
+    async def read(self, connection: Connection) -> bool:
+        """True if something changed. Nodes of the whole cluster count, whichever server they are connected to."""
+        before = (self._heartbeat_seconds, self._health)
+        self._heartbeat_seconds = self._pace.interval_seconds(await nodes.count_real(connection))
+        self._health = {
+            pool.id: HealthProgram(
+                command=list(health.command),
+                interval_seconds=health.interval_seconds,
+                timeout_seconds=health.timeout_seconds,
+            )
+            for pool in await pools.all_pools(connection)
+            if (health := pool.policy.health) is not None
+        }
+        self._read_at = monotonic()
+        return before != (self._heartbeat_seconds, self._health)
+
+    def welcome(self, pool_id: UUID) -> Welcome:
+        return Welcome(
+            protocol=PROTOCOL,
+            server_version=__version__,
+            heartbeat_seconds=self._heartbeat_seconds,
+            health=self._health.get(pool_id),
+        )

@@ -1,0 +1,69 @@
+"""The output of tasks, on its way from their agents to those who read it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from mooring.api.agent_session import AgentSession
+from mooring.model.errors import Unavailable
+from mooring.store.ids import new_id
+from mooring.wire.agent import LogCancel, LogChunk, LogRequest
+
+_LONGEST_UNREAD_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Someone who reads a task's output. The stream's reader never waits for it: it may have much unread, not all."""
+
+    session: AgentSession
+    chunks: asyncio.Queue[LogChunk] = field(default_factory=asyncio.Queue)
+    unread_bytes: int = 0
+
+
+class TaskOutput:
+    def __init__(self) -> None:
+        self._readers: dict[UUID, _Reader] = {}
+
+    async def stream(
+        self, session: AgentSession | None, task_id: UUID, *, tail: int | None, follow: bool
+    ) -> AsyncIterator[bytes]:
+        """What the task printed; `session`: of its node's agent, if that is connected here."""
+        if session is None:
+            raise Unavailable("the task's node is not connected to this server at the moment", code="agent-unreachable")
+        request_id = new_id()
+        reader = self._readers[request_id] = _Reader(session)
+        try:
+            await session.send(LogRequest(request_id=request_id, task_id=task_id, tail=tail, follow=follow))
+            while True:
+                chunk = await reader.chunks.get()
+                reader.unread_bytes -= len(chunk.data)
+                if chunk.error:
+                    raise Unavailable(f"the output cannot be read further: {chunk.error}", code="logs-unavailable")
+                if chunk.data:
+                    yield chunk.data
+                if chunk.end:
+                    return
+        finally:
+            del self._readers[request_id]
+            if session.open:
+                await session.send(LogCancel(request_id=request_id))
+
+    def take(self, session: AgentSession, chunk: LogChunk) -> None:
+        reader = self._readers.get(chunk.request_id)
+        if reader is None or reader.session is not session:
+            return
+        reader.unread_bytes += len(chunk.data)
+        if reader.unread_bytes > _LONGEST_UNREAD_BYTES:
+            chunk = LogChunk(request_id=chunk.request_id, end=True, error="the reader is too slow")
+        reader.chunks.put_nowait(chunk)
+
+    def end(self, session: AgentSession) -> None:
+        """Its stream is closed: nothing more comes from there."""
+        gone = LogChunk(request_id=session.node_id, end=True, error="the agent's connection was lost")
+        for reader in self._readers.values():
+            if reader.session is session:
+                reader.chunks.put_nowait(gone)

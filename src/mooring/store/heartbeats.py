@@ -1,0 +1,161 @@
+"""Heartbeats: what they say of many nodes at once, and which nodes send none any more."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from sqlalchemy import bindparam, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.lifecycle import OCCUPYING, SILENT, NodeStatus
+from mooring.store import sets
+from mooring.store.events import NewEvent
+from mooring.store.history import Journal
+from mooring.store.sets import Writes
+from mooring.store.tables import nodes, tasks
+from mooring.store.types import AnyRow
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    node_id: UUID
+    credential_hash: str | None
+    cpu_percent: float
+    memory_percent: float
+    disk_percent: float
+    problem: str | None
+
+
+async def take(connection: AsyncConnection, beats: Sequence[Beat], now: datetime) -> set[UUID]:
+    """Measured load of many nodes. A problem that came or went changes what the node may take.
+
+    Returns the nodes that are gone or have joined again since: who beats for them does so no longer.
+    """
+    found = await connection.execute(
+        select(nodes.c.id, nodes.c.credential_hash).where(
+            sets.among(connection, nodes.c.id, [beat.node_id for beat in beats])
+        )
+    )
+    known = {(row.id, row.credential_hash) for row in found}
+    over = {beat.node_id for beat in beats if (beat.node_id, beat.credential_hash) not in known}
+    beats = [beat for beat in beats if beat.node_id not in over]
+    if not beats:
+        return over
+    await connection.execute(
+        update(nodes)
+        .where(nodes.c.id == bindparam("node"))
+        .values(
+            cpu_percent=bindparam("cpu"),
+            memory_percent=bindparam("memory"),
+            disk_percent=bindparam("disk"),
+            last_seen_at=now,
+        ),
+        [
+            {"node": b.node_id, "cpu": b.cpu_percent, "memory": b.memory_percent, "disk": b.disk_percent}
+            for b in sorted(beats, key=lambda beat: beat.node_id)
+        ],
+    )
+    await _note_changes(connection, {beat.node_id: beat.problem for beat in beats}, now)
+    return over
+
+
+async def _note_changes(connection: AsyncConnection, problems: dict[UUID, str | None], now: datetime) -> None:
+    """Of nodes that were silent, and of those whose problem came or went."""
+    rows = await connection.execute(
+        select(
+            nodes.c.id, nodes.c.status, nodes.c.draining, nodes.c.schedulable, nodes.c.reason, nodes.c.generation
+        ).where(sets.among(connection, nodes.c.id, problems))
+    )
+    journal = Journal("agent", now)
+    changed: list[dict[str, Any]] = []
+    for row in rows.all():
+        problem, back = problems[row.id], row.status in SILENT
+        if row.schedulable == (problem is None) and row.reason == problem and not back:
+            continue
+        status = awake(row) if back else row.status
+        changed.append({"node": row.id, "state": status, "open": problem is None, "why": problem})
+        if back:
+            journal.note("node", row.id, None, row.status, status, "Agent answers again")
+        journal.tell(NewEvent("node", row.id, row.generation + 1, "health", row.id))
+    if not changed:
+        return
+    await connection.execute(
+        update(nodes)
+        .where(nodes.c.id == bindparam("node"))
+        .values(
+            status=bindparam("state"),
+            schedulable=bindparam("open"),
+            reason=bindparam("why"),
+            generation=nodes.c.generation + 1,
+        ),
+        changed,
+    )
+    await _write(connection, journal)
+
+
+def awake(row: AnyRow) -> NodeStatus:
+    """What a silent node is as soon as its agent is heard again."""
+    return NodeStatus.DRAINING if row.draining else NodeStatus.READY
+
+
+async def silent(connection: AsyncConnection, seen_before: datetime) -> list[AnyRow]:
+    """Real nodes that were alive and have not been heard of since, unless they are lost with all their tasks."""
+    # A bind that committed while its node was being called lost leaves a task there.
+    left_behind = select(tasks.c.id).where(tasks.c.node_id == nodes.c.id, tasks.c.status.in_(list(OCCUPYING)))
+    rows = await connection.execute(
+        select(nodes.c.id, nodes.c.name, nodes.c.status, nodes.c.last_seen_at)
+        .where(
+            nodes.c.simulated.is_(False),
+            or_(nodes.c.status != NodeStatus.LOST, left_behind.exists()),
+            nodes.c.last_seen_at < seen_before,
+        )
+        .order_by(nodes.c.id)
+    )
+    return list(rows)
+
+
+async def fall_silent(
+    connection: AsyncConnection,
+    node_ids: Collection[UUID],
+    seen_before: datetime,
+    status: Literal[NodeStatus.SUSPECT, NodeStatus.LOST],
+    *,
+    reason: str,
+    now: datetime,
+    term: int | None = None,
+) -> set[UUID]:
+    """Call those of the nodes suspect or lost that are silent still; returns which are.
+
+    A few statements for any number. Nodes are locked after workloads, in the order of their ids, as everywhere.
+    """
+    rows = await connection.execute(
+        select(nodes.c.id, nodes.c.status, nodes.c.generation)
+        .where(sets.among(connection, nodes.c.id, node_ids), nodes.c.last_seen_at < seen_before)
+        .order_by(nodes.c.id)
+        .with_for_update()
+    )
+    found = rows.all()
+    # What is lost does not become suspect again.
+    changed = [row for row in found if row.status not in (status, NodeStatus.LOST)]
+    if changed:
+        await connection.execute(
+            update(nodes)
+            .where(sets.among(connection, nodes.c.id, [row.id for row in changed]))
+            .values(status=status, reason=reason, generation=nodes.c.generation + 1)
+        )
+        journal = Journal("nodes", now, term)
+        for row in changed:
+            journal.note("node", row.id, None, row.status, status, reason)
+            journal.tell(NewEvent("node", row.id, row.generation + 1, status, row.id))
+        await _write(connection, journal)
+    return {row.id for row in found}
+
+
+async def _write(connection: AsyncConnection, journal: Journal) -> None:
+    writes = Writes.on(connection)
+    journal.write(writes)
+    await writes.make(connection)
