@@ -158,10 +158,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """Let go of all tasks, those of dead processes too: what they would do at their end changes nothing more."""
         self.ending = True
         self._ready.extend((handle, None) for handle in self._never)
-        left = [task for task in self._tasks if not task.done()]
-        for task in left:
+        for task in self._tasks:
             task.cancel()
-        self._run_until(lambda: all(task.done() for task in left))
+        # Others may come while these end.
+        for task in self._tasks:
+            self._run_until(task.done)
 
     # --- what asyncio asks of a loop ---
 
@@ -190,6 +191,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         task = _Task(next(self._numbers), coro, loop=self, **options)
         self._tasks.append(task)
+        if self.ending:
+            task.cancel()
         return task
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], R], *args: *Ts) -> asyncio.Future[R]:

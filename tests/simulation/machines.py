@@ -13,7 +13,8 @@ from uuid import UUID
 from mooring.agent.outbox import Outbox
 from mooring.agent.reconcile import reconcile
 from mooring.agent.runtime import Observed
-from mooring.api.hub import AgentHub, AgentSession
+from mooring.api.agent_session import AgentSession
+from mooring.api.hub import AgentHub
 from mooring.wire.agent import (
     PROTOCOL,
     Desired,
@@ -25,10 +26,10 @@ from mooring.wire.agent import (
     Hello,
     Received,
     Report,
+    Welcome,
 )
 from tests.simulation.loop import Process
 
-BEAT_SECONDS = 2.0
 _WAY_SECONDS = 0.01
 _SCAN_SECONDS = 5.0
 _PAUSE_SECONDS = 0.2
@@ -64,16 +65,16 @@ class Stream:
         self.server.call_later(after_seconds, self.to_server.put_nowait, None)
 
 
-async def serve(hub: AgentHub, stream: Stream, node_id: UUID, name: str) -> None:
+async def serve(hub: AgentHub, stream: Stream, node_id: UUID, pool_id: UUID, name: str) -> None:
     """A server's end of a stream, as the API's route does it."""
-    session = AgentSession(node_id, name, credential_of(name), stream.tell_agent)
+    session = AgentSession(node_id, name, pool_id, credential_of(name), stream.tell_agent)
     sender: asyncio.Task[None] | None = None
     try:
         while (message := await stream.to_server.get()) is not None:
             match message:
                 case Hello():
                     await hub.enter(session, message)
-                    sender = sender or asyncio.create_task(hub.send_desired(session))
+                    sender = sender or asyncio.create_task(hub.keep_informed(session))
                 case Heartbeat():
                     hub.beat(session, message)
                 case Report():
@@ -183,6 +184,7 @@ class SimulatedAgent:
         self._outbox = Outbox()
         self._desired: list[DesiredTask] | None = None
         self._prepared: set[UUID] = set()
+        self._beat_seconds = 1.0
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
@@ -212,6 +214,8 @@ class SimulatedAgent:
             if isinstance(message, Desired) and message.term >= self.machine.term:
                 self.machine.term, self._desired = message.term, message.tasks
                 heard = True
+            elif isinstance(message, Welcome):
+                self._beat_seconds = message.heartbeat_seconds
             elif isinstance(message, Received):
                 for task_id in self._outbox.received(message.number):
                     if task_id in self.machine.observed:
@@ -224,7 +228,7 @@ class SimulatedAgent:
         while True:
             if self.stream is not None:
                 self.stream.tell_server(Heartbeat(cpu_percent=1, memory_percent=1, disk_percent=1))
-            await asyncio.sleep(BEAT_SECONDS)
+            await asyncio.sleep(self._beat_seconds)
 
     async def _keep_reconciled(self) -> None:
         while True:

@@ -13,9 +13,8 @@ from tests.simulation import schedules
 from tests.simulation.gate import Fate
 from tests.simulation.world import Prepared
 
-SCHEDULES = 60
-PART = 20
-SOAKED = 2000
+SCHEDULES, PART = 100, 10
+SOAKED, SOAKED_PART = 1000, 50
 
 
 def run_all(prepared: Prepared, seeds: Iterable[int]) -> Counter[str]:
@@ -35,14 +34,15 @@ def run_all(prepared: Prepared, seeds: Iterable[int]) -> Counter[str]:
 def test_every_fault_schedule_keeps_what_was_promised(prepared: Prepared, part: int):
     totals = run_all(prepared, range(part * PART, (part + 1) * PART))
     # Something did go wrong.
-    assert totals["faults"] >= PART
+    assert totals["faults"] > PART
     assert totals["terms"] > PART
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("part", range(SOAKED // 200))
+@pytest.mark.parametrize("part", range(SOAKED // SOAKED_PART))
 def test_many_more_fault_schedules_keep_it(prepared: Prepared, part: int):
-    totals = run_all(prepared, range(SCHEDULES + part * 200, SCHEDULES + (part + 1) * 200))
+    first = SCHEDULES + part * SOAKED_PART
+    totals = run_all(prepared, range(first, first + SOAKED_PART))
     assert all(totals[fate] for fate in Fate if fate is not Fate.WELL)
 
 

@@ -29,6 +29,7 @@ from mooring.intake.hooks import Hooks
 from mooring.intake.intake import Intake
 from mooring.intake.nodes import NodeAdmin
 from mooring.model.errors import LeadershipLost
+from mooring.model.heartbeats import Pace
 from mooring.scheduling import compilation, profiles
 from mooring.scheduling.admission import validators
 from mooring.store import ids
@@ -42,7 +43,7 @@ from tests.store.harbour import Harbour
 SERVERS = 2
 FAULTS_UNTIL_SECONDS = 12.0
 REST_WITHIN_SECONDS = 90
-NODE_TIMEOUT_SECONDS = 5.0
+PACE = Pace(least_seconds=1.5, grace_seconds=0.5, timeout_seconds=5.0)
 RECONCILE_SECONDS = 15.0
 _BAD_FATES = tuple(fate for fate in Fate if fate is not Fate.WELL)
 _SIGNAL_SECONDS = 1.2
@@ -75,11 +76,11 @@ class Server:
             name,
             SimulatedElection(world.seats, self.process),
             reconcile_interval=RECONCILE_SECONDS,
-            node_timeout_seconds=NODE_TIMEOUT_SECONDS,
+            pace=PACE,
             retention=Retention(),
         )
         leaders.office = self.leader.office
-        self.hub = AgentHub(api, self.signal)
+        self.hub = AgentHub(api, self.signal, PACE)
         self.intake = Intake(api, Hooks())
         self.nodes = NodeAdmin(api, simulation_allowed=False)
         for work in (self.leader.run(), self.hub.follow(), self.hub.write_heartbeats()):
@@ -230,7 +231,7 @@ class World:
         self._any_agent().process.kill()
 
     def _freeze_agent(self) -> None:
-        self._any_agent().process.freeze(self.random.uniform(0.2, 2.0) * NODE_TIMEOUT_SECONDS)
+        self._any_agent().process.freeze(self.random.uniform(0.2, 2.0) * PACE.timeout_seconds)
 
     def _restart_machine(self) -> None:
         agent = self._any_agent()
@@ -241,7 +242,7 @@ class World:
         stream = self._any_agent().stream
         if stream is not None:
             stream.lost = True
-            stream.close(self.random.uniform(0.1, 1.5) * NODE_TIMEOUT_SECONDS)
+            stream.close(self.random.uniform(0.1, 1.5) * PACE.timeout_seconds)
 
     # --- who is there ---
 
@@ -269,14 +270,17 @@ class World:
         self._nature.call_later(self._away_seconds(), self._start_agent, agent.machine)
 
     def _away_seconds(self) -> float:
-        return 0.1 if self._over else self.random.choice([0.1, 1.0, 1.5 * NODE_TIMEOUT_SECONDS])
+        return 0.1 if self._over else self.random.choice([0.1, 1.0, 1.5 * PACE.timeout_seconds])
 
     def _connect(self, agent: SimulatedAgent) -> Stream:
         server = self._any_server()
         stream = Stream(agent.process, server.process)
+        if not server.process.alive:
+            stream.close()
+            return stream
         server.streams.append(stream)
         machine = agent.machine
-        server.process.start(serve(server.hub, stream, machine.node_id, machine.name))
+        server.process.start(serve(server.hub, stream, machine.node_id, self.harbour.pool.id, machine.name))
         return stream
 
     def _any_server(self) -> Server:
