@@ -1,4 +1,4 @@
-"""What must hold when a schedule is over: looked up in the rows, without the code that wrote them."""
+"""What must hold within a schedule and at its end: looked up in the rows, without the code that wrote them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
-async def check(world: World) -> None:
+async def check_books(world: World) -> None:
+    """At any moment: ledger, counters and copies agree within capacity, and each edge was legal and is told once."""
     harbour, accuse = world.harbour, world.gate.accuse
     for found in await harbour.findings():
         accuse(f"audit: {found}")
@@ -23,6 +24,11 @@ async def check(world: World) -> None:
     await proofs.check_edges(harbour)
     await proofs.check_together(harbour, ())
     await _check_terms(world)
+
+
+async def check_end(world: World) -> None:
+    """When faults were over for long enough."""
+    await check_books(world)
     await _check_accepted(world)
     await _check_progress(world)
 
@@ -48,6 +54,8 @@ async def _check_accepted(world: World) -> None:
             accuse(f"{name} was accepted and is not there")
         elif workload_id in client.cancelled and there[workload_id].ended_at is None:
             accuse(f"{name} was cancelled and goes on")
+        elif there[workload_id].replicas != client.scaled.get(workload_id, there[workload_id].replicas):
+            accuse(f"{name} was scaled to {client.scaled[workload_id]} and has {there[workload_id].replicas}")
     for name, number in Counter(row.name for row in there.values()).items():
         if number > 1 or name not in client.asked:
             accuse(f"{name} is there {number} times")

@@ -7,14 +7,15 @@ import pytest
 
 from mooring.store import leadership, submissions
 from tests.simulation import schedules
+from tests.simulation.gate import Fate
 from tests.simulation.world import Prepared
 
 MOST = 40
 
 
-def first_violation(prepared: Prepared) -> str:
+def first_violation(prepared: Prepared, harm: str, fate: Fate) -> str:
     for seed in range(MOST):
-        if violations := schedules.run(prepared, seed).violations:
+        if violations := schedules.run(prepared, seed, [harm], [fate]).violations:
             return violations[0]
     return "none"
 
@@ -24,7 +25,7 @@ def test_a_deposed_leader_that_may_write_is_found(prepared: Prepared, monkeypatc
         return None
 
     monkeypatch.setattr(leadership, "check_term", unchecked)
-    assert "wrote with term" in first_violation(prepared)
+    assert "wrote with term" in first_violation(prepared, "forget_seat", Fate.SLOW)
 
 
 def test_a_submission_that_counts_anew_when_its_answer_was_lost_is_found(
@@ -34,4 +35,4 @@ def test_a_submission_that_counts_anew_when_its_answer_was_lost_is_found(
         return {}
 
     monkeypatch.setattr(submissions, "answered", forgotten)
-    assert first_violation(prepared) != "none"
+    assert first_violation(prepared, "kill_server", Fate.LOST_ANSWER) != "none"

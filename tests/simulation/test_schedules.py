@@ -13,7 +13,7 @@ from tests.simulation import schedules
 from tests.simulation.gate import Fate
 from tests.simulation.world import Prepared
 
-SCHEDULES, PART = 100, 10
+SCHEDULES, PART = 100, 5
 SOAKED, SOAKED_PART = 1000, 50
 
 
@@ -34,7 +34,7 @@ def run_all(prepared: Prepared, seeds: Iterable[int]) -> Counter[str]:
 def test_every_fault_schedule_keeps_what_was_promised(prepared: Prepared, part: int):
     totals = run_all(prepared, range(part * PART, (part + 1) * PART))
     # Something did go wrong.
-    assert totals["faults"] > PART
+    assert totals["faults"] >= PART
     assert totals["terms"] > PART
 
 

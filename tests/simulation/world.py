@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -33,6 +33,7 @@ from mooring.model.heartbeats import Pace
 from mooring.scheduling import compilation, profiles
 from mooring.scheduling.admission import validators
 from mooring.store import ids
+from tests.simulation import checks
 from tests.simulation.clients import SimulatedClient
 from tests.simulation.gate import Fate, Gate, GatedDatabase, Store, Trouble
 from tests.simulation.loop import Process, SimulatedLoop
@@ -98,7 +99,11 @@ class Server:
 
 
 class World:
-    def __init__(self, loop: SimulatedLoop, prepared: Prepared, seed: int) -> None:
+    def __init__(
+        self, loop: SimulatedLoop, prepared: Prepared, seed: int, harms: Sequence[str] = (), fates: Sequence[Fate] = ()
+    ) -> None:
+        """`harms` and `fates`: the only ones that there are; by default each world knows some of all."""
+        self._harms, self._fates = harms, tuple(fates)
         self.random = Random(seed)
         self._nature = Process("nature")
         self.store = prepared.store
@@ -130,7 +135,7 @@ class World:
         process = Process("client")
         asked = process.start(self._ask_for_things())
         await self._do_harm()
-        self._over = True
+        await checks.check_books(self)
         self._heal()
         await asked
         for machine in self.machines:
@@ -195,8 +200,11 @@ class World:
         harms = [self._kill_server, self._freeze_server, self._cut_off, self._forget_seat]
         harms += [self._kill_agent, self._freeze_agent, self._restart_machine, self._cut_stream]
         kinds = chance.sample(harms, chance.randint(1, 4))
-        fates = tuple(chance.sample(_BAD_FATES, chance.randint(1, 4)))
-        trouble = Trouble(chance.choice([0.0, 0.02, 0.05, 0.15]), fates, 2.5 * TTL_SECONDS)
+        if self._harms:
+            kinds = [harm for harm in harms if harm.__name__.removeprefix("_") in self._harms]
+        fates = self._fates or tuple(chance.sample(_BAD_FATES, chance.randint(1, 4)))
+        part = 0.15 if self._fates else chance.choice([0.0, 0.02, 0.05, 0.15])
+        trouble = Trouble(part, fates, 2.5 * TTL_SECONDS)
         end = asyncio.get_running_loop().time() + FAULTS_UNTIL_SECONDS
         while asyncio.get_running_loop().time() < end:
             self.gate.trouble = trouble if chance.random() < 0.7 else None
@@ -208,6 +216,7 @@ class World:
 
     def _heal(self) -> None:
         """No more faults: what is dead comes back, what is frozen goes on, all can reach each other."""
+        self._over = True
         self.gate.trouble = None
         self._lost_signals = 0.0
         self.seats.cut_off.clear()
@@ -241,7 +250,6 @@ class World:
     def _cut_stream(self) -> None:
         stream = self._any_agent().stream
         if stream is not None:
-            stream.lost = True
             stream.close(self.random.uniform(0.1, 1.5) * PACE.timeout_seconds)
 
     # --- who is there ---
