@@ -27,9 +27,12 @@ from sqlalchemy.pool import StaticPool
 from mooring.coordination.leadership import Office
 from mooring.store.engine import Connection, Database, retry
 from tests.simulation.loop import Process, SimulatedLoop, running_process
+from tests.simulation.seats import TTL_SECONDS
 
 R = TypeVar("R")
 _URL = "sqlite+aiosqlite://"
+FROZEN_SECONDS = 2.5 * TTL_SECONDS
+"""At most, so that some outlive their lease and others do not."""
 _QUICKEST_SECONDS, _SLOWEST_SECONDS = 0.0005, 0.01
 
 
@@ -52,11 +55,10 @@ _OF_READS = frozenset({Fate.WELL, Fate.SLOW, Fate.REFUSED, Fate.FROZEN_BEFORE})
 
 @dataclass
 class Trouble:
-    """How bad times are: the part of the calls that fare badly, which ways are possible, and how long freezes take."""
+    """How bad times are: the part of the calls that fare badly, and which ways are possible."""
 
     part: float
     fates: tuple[Fate, ...]
-    frozen_seconds: float
 
 
 class Store:
@@ -183,8 +185,7 @@ class Gate:
         return fate if fate in possible else Fate.WELL
 
     def _freeze(self, process: Process) -> None:
-        assert self.trouble is not None
-        process.freeze(self._random.uniform(0.1, 1.0) * self.trouble.frozen_seconds)
+        process.freeze(self._random.uniform(0.1, 1.0) * FROZEN_SECONDS)
 
     @asynccontextmanager
     async def _transaction(self, process: Process) -> AsyncIterator[Connection]:

@@ -204,7 +204,7 @@ class World:
             kinds = [harm for harm in harms if harm.__name__.removeprefix("_") in self._harms]
         fates = self._fates or tuple(chance.sample(_BAD_FATES, chance.randint(1, 4)))
         part = 0.15 if self._fates else chance.choice([0.0, 0.02, 0.05, 0.15])
-        trouble = Trouble(part, fates, 2.5 * TTL_SECONDS)
+        trouble = Trouble(part, fates)
         end = asyncio.get_running_loop().time() + FAULTS_UNTIL_SECONDS
         while asyncio.get_running_loop().time() < end:
             self.gate.trouble = trouble if chance.random() < 0.7 else None
