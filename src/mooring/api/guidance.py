@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from time import monotonic
 from uuid import UUID
 
 from mooring import __version__
+from mooring.clock import monotonic
 from mooring.model.heartbeats import Pace
 from mooring.store import nodes, pools
 from mooring.store.engine import Connection

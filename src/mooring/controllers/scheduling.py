@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from time import monotonic, perf_counter
+from time import perf_counter
 from typing import TypeVar
 from uuid import UUID
 
@@ -17,7 +17,7 @@ import structlog
 
 from mooring import metrics
 from mooring.binding.binder import Binder
-from mooring.clock import now
+from mooring.clock import monotonic, now
 from mooring.controllers.loops import Turn
 from mooring.coordination.leadership import Office
 from mooring.mirror.mirror import Mirror

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from time import monotonic
 from typing import Protocol
+
+from mooring.clock import monotonic
 
 SAFE_PART = 0.8
 """Of a lease's time: what is left over covers clocks that run at different speeds."""

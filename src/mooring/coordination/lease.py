@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from time import monotonic
 
 import structlog
 
+from mooring.clock import monotonic
 from mooring.coordination.election import Claim, Seat
 from mooring.store import leadership
 from mooring.store.engine import Connection, Database

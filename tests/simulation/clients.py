@@ -1,0 +1,101 @@
+"""A simulated client: asks any server, and asks again with the same key until it is answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+from mooring.intake.intake import Intake
+from mooring.intake.nodes import NodeAdmin
+from mooring.model.errors import MooringError
+from mooring.model.tenants import Principal
+from tests.simulation.loop import Process
+
+R = TypeVar("R")
+_ANSWER_SECONDS = 4.0
+_LONGEST_WAY_SECONDS = 0.05
+
+
+class Api(Protocol):
+    """What a server offers to clients."""
+
+    process: Process
+    intake: Intake
+    nodes: NodeAdmin
+
+
+class SimulatedClient:
+    def __init__(self, principal: Principal, choose: Callable[[], Api], random: Random) -> None:
+        self._principal = principal
+        self._choose = choose
+        self._random = random
+        self._keys = 0
+        self.asked: set[str] = set()
+        """Names of the workloads that were handed in."""
+        self.accepted: dict[str, UUID] = {}
+        self.refusals: list[str] = []
+        self.scaled: dict[UUID, int] = {}
+        """To how many replicas, at last."""
+        self.cancelled: set[UUID] = set()
+
+    async def submit(self, requests: list[dict[str, Any]]) -> None:
+        self._keys += 1
+        key = f"key-{self._keys}"
+        self.asked |= {request["name"] for request in requests}
+        try:
+            answer = await self._ask(lambda api: api.intake.submit_batch(self._principal, requests, key=key))
+        except MooringError as refusal:
+            self.refusals.append(f"{key}: {refusal.message}")
+            return
+        for request, item in zip(requests, answer.workloads, strict=True):
+            if item.id is None:
+                assert item.error is not None
+                self.refusals.append(f"{request['name']}: {item.error.message}")
+            else:
+                self.accepted[request["name"]] = item.id
+
+    async def cancel(self, workload_id: UUID) -> None:
+        await self._ask(lambda api: api.intake.remove(self._principal, workload_id, keep=True))
+        self.cancelled.add(workload_id)
+
+    async def scale(self, workload_id: UUID, replicas: int) -> None:
+        try:
+            await self._ask(lambda api: api.intake.scale(self._principal, workload_id, replicas))
+            self.scaled[workload_id] = replicas
+        except MooringError:
+            # It has ended meanwhile.
+            pass
+
+    async def drain(self, name: str) -> None:
+        await self._ask(lambda api: api.nodes.drain(self._principal, name))
+
+    async def resume(self, name: str) -> None:
+        await self._ask(lambda api: api.nodes.resume(self._principal, name))
+
+    async def _ask(self, what: Callable[[Api], Awaitable[R]]) -> R:
+        while True:
+            try:
+                return await self._ask_once(self._choose(), what)
+            except (ConnectionError, TimeoutError):
+                await asyncio.sleep(self._random.uniform(0.1, 1.0))
+
+    async def _ask_once(self, api: Api, what: Callable[[Api], Awaitable[R]]) -> R:
+        answered: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+
+        async def serve() -> None:
+            try:
+                found = await what(api)
+            except Exception as error:
+                answer: tuple[Callable[..., None], object] = answered.set_exception, error
+            else:
+                answer = answered.set_result, found
+            await asyncio.sleep(self._random.uniform(0, _LONGEST_WAY_SECONDS))
+            if not answered.done():
+                answer[0](answer[1])
+
+        api.process.start(serve())
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            return await answered

@@ -1,0 +1,265 @@
+"""One database for all simulated processes: real SQLite in memory, behind a gate that lets one call in at a time.
+
+The schedule says when a call gets its turn and what becomes of it: nothing, an error before the commit, a commit whose
+answer is lost, a process that dies before or after the commit, or one that freezes in the middle and whose session is
+ended meanwhile, as PostgreSQL does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from random import Random
+from typing import Any, NamedTuple, TypeVar
+
+import aiosqlite
+from msgspec import json
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import StaticPool
+
+from mooring.coordination.leadership import Office
+from mooring.store.engine import Connection, Database, retry
+from tests.simulation.loop import Process, SimulatedLoop, running_process
+from tests.simulation.seats import TTL_SECONDS
+
+R = TypeVar("R")
+_URL = "sqlite+aiosqlite://"
+FROZEN_SECONDS = 2.5 * TTL_SECONDS
+"""At most, so that some outlive their lease and others do not."""
+_QUICKEST_SECONDS, _SLOWEST_SECONDS = 0.0005, 0.01
+
+
+class Fate(StrEnum):
+    """What becomes of a call."""
+
+    WELL = "well"
+    SLOW = "slow"
+    REFUSED = "refused"
+    LOST_ANSWER = "lost answer"
+    CRASH_BEFORE = "crash before the commit"
+    CRASH_AFTER = "crash after the commit"
+    FROZEN_BEFORE = "frozen before its transaction"
+    FROZEN_WITHIN = "frozen within its transaction"
+    FROZEN_AFTER = "frozen after the commit"
+
+
+_OF_READS = frozenset({Fate.WELL, Fate.SLOW, Fate.REFUSED, Fate.FROZEN_BEFORE})
+
+
+@dataclass
+class Trouble:
+    """How bad times are: the part of the calls that fare badly, and which ways are possible."""
+
+    part: float
+    fates: tuple[Fate, ...]
+
+
+class Store:
+    """SQLite in memory with a prepared state that it can be put back to."""
+
+    def __init__(self, template: sqlite3.Connection) -> None:
+        self._template = template
+        self.raw = sqlite3.connect(":memory:", isolation_level=None)
+        self.raw.execute("pragma foreign_keys=on")
+        self.engine: AsyncEngine = create_async_engine(
+            _URL, poolclass=StaticPool, async_creator=self._connect, json_deserializer=json.decode
+        )
+
+    async def _connect(self) -> aiosqlite.Connection:
+        return _Inline(self.raw)
+
+    def reset(self) -> None:
+        self._template.backup(self.raw)
+
+    def one(self, query: str, *parameters: object) -> Any:
+        return self.raw.execute(query, parameters).fetchone()[0]
+
+
+class _Inline(aiosqlite.Connection):
+    """Without a thread: each call is answered before anything else can happen."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(lambda: connection, iter_chunk_size=64)
+        self._connection = connection
+
+    def __await__(self) -> Generator[Any, None, aiosqlite.Connection]:
+        return self
+        yield
+
+    async def _execute(self, fn: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+        return fn(*args, **kwargs)
+
+    def __del__(self) -> None:
+        """Nothing has to be stopped."""
+
+
+class Gate:
+    def __init__(self, loop: SimulatedLoop, store: Store, random: Random) -> None:
+        self._loop = loop
+        self._store = store
+        self._random = random
+        self._inside: Process | None = None
+        self._digest = hashlib.blake2b()
+        self.trouble: Trouble | None = None
+        self.told: list[str] = []
+        """What happened, in order."""
+        self.injected: dict[Fate, int] = dict.fromkeys(Fate, 0)
+        self.violations: list[str] = []
+        """Kept here, since those who are guilty survive their own errors."""
+        self.on_commit: list[Callable[[], None]] = []
+        """Called when something was committed that others are told of."""
+
+    @property
+    def digest(self) -> str:
+        return self._digest.hexdigest()
+
+    def note(self, what: str) -> None:
+        line = f"{self._loop.time():.6f} {what}"
+        self._digest.update(line.encode())
+        self.told.append(line)
+
+    def accuse(self, what: str) -> None:
+        """Something that must never be was seen."""
+        self.note(f"VIOLATION: {what}")
+        self.violations.append(what)
+
+    async def write(self, office: Office | None, work: Callable[[Connection], Awaitable[R]]) -> R:
+        process = running_process()
+        fate = await self._turn(process, frozenset(Fate))
+        before = self._now()
+        async with self._transaction(process) as connection:
+            result = await work(connection)
+            if fate in (Fate.REFUSED, Fate.CRASH_BEFORE, Fate.FROZEN_WITHIN):
+                await connection.rollback()
+            else:
+                await connection.commit()
+                self._committed(process, office, before)
+        if fate in (Fate.CRASH_BEFORE, Fate.CRASH_AFTER):
+            process.kill()
+        elif fate in (Fate.FROZEN_WITHIN, Fate.FROZEN_AFTER):
+            self._freeze(process)
+        # A step of its own: the dead never get to it, and the frozen later.
+        await asyncio.sleep(0)
+        if fate in (Fate.REFUSED, Fate.LOST_ANSWER, Fate.FROZEN_WITHIN):
+            raise ConnectionError(f"simulated: {fate}")
+        return result
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[Connection]:
+        process = running_process()
+        if await self._turn(process, _OF_READS) is Fate.REFUSED:
+            raise ConnectionError("simulated: refused")
+        async with self._transaction(process) as connection:
+            yield connection
+            await connection.rollback()
+
+    async def _turn(self, process: Process, possible: frozenset[Fate]) -> Fate:
+        """Wait for one's turn. No two calls have theirs at the same moment of the simulation."""
+        if self._loop.ending:
+            raise asyncio.CancelledError
+        fate = self._fate(possible)
+        if fate is not Fate.WELL:
+            self.injected[fate] += 1
+            self.note(f"{process.name}: {fate}")
+        seconds = self._random.uniform(_QUICKEST_SECONDS, _SLOWEST_SECONDS)
+        if fate is Fate.SLOW:
+            seconds *= self._random.choice([10, 100, 500])
+        await asyncio.sleep(seconds)
+        if fate is Fate.FROZEN_BEFORE:
+            # At its own moment: another task of the process may be within a transaction at the present one.
+            self._freeze(process)
+            await asyncio.sleep(0)
+        return fate
+
+    def _fate(self, possible: frozenset[Fate]) -> Fate:
+        if self.trouble is None or self._random.random() >= self.trouble.part:
+            return Fate.WELL
+        fate = self._random.choice(self.trouble.fates)
+        return fate if fate in possible else Fate.WELL
+
+    def _freeze(self, process: Process) -> None:
+        process.freeze(self._random.uniform(0.1, 1.0) * FROZEN_SECONDS)
+
+    @asynccontextmanager
+    async def _transaction(self, process: Process) -> AsyncIterator[Connection]:
+        if self._inside is not None:
+            self.accuse(f"{process.name} comes in while a transaction of {self._inside.name} waits for something")
+            raise ConnectionError("simulated: the database is taken")
+        self._inside = process
+        try:
+            async with self._store.engine.connect() as connection:
+                await connection.exec_driver_sql("BEGIN")
+                yield connection
+        finally:
+            self._inside = None
+
+    def _committed(self, process: Process, office: Office | None, before: _State) -> None:
+        after = self._now()
+        self.note(f"{process.name} wrote {after.changes - before.changes}")
+        changed = after.changes > before.changes and after.term == before.term
+        if office is not None and changed and not (office.held and office.term == after.term):
+            own = f"term {office.term}" if office.held else "no office"
+            self.accuse(f"{process.name} wrote with {own} in term {after.term}")
+        if after.revision > before.revision:
+            for tell in self.on_commit:
+                tell()
+
+    def _now(self) -> _State:
+        query = "SELECT (SELECT max(term) FROM leadership), (SELECT max(revision) FROM events)"
+        term, revision = self._store.raw.execute(query).fetchone()
+        return _State(self._store.raw.total_changes, term, revision)
+
+
+class _State(NamedTuple):
+    changes: int
+    term: int
+    revision: int
+
+
+class GatedDatabase(Database):
+    """A simulated process's way to the database. `office`: whose term all that comes this way is written in."""
+
+    def __init__(self, gate: Gate, store: Store) -> None:
+        self.url = make_url(_URL)
+        self.dialect = "sqlite"
+        self.on_commit = []
+        self.engine = store.engine
+        self.office: Office | None = None
+        self._gate = gate
+
+    async def write(self, work: Callable[[Connection], Awaitable[R]]) -> R:
+        return await retry(partial(self._gate.write, self.office, work))
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[Connection]:
+        async with self._gate.read() as connection:
+            yield connection
+
+
+class DirectDatabase(GatedDatabase):
+    """Past the gate, for those who prepare and check the world: no time passes and nothing goes wrong."""
+
+    def __init__(self, store: Store) -> None:
+        self.url = make_url(_URL)
+        self.dialect = "sqlite"
+        self.on_commit = []
+        self.engine = store.engine
+
+    async def write(self, work: Callable[[Connection], Awaitable[R]]) -> R:
+        async with self.engine.connect() as connection:
+            await connection.exec_driver_sql("BEGIN")
+            result = await work(connection)
+            await connection.commit()
+        return result
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[Connection]:
+        async with self.engine.connect() as connection:
+            yield connection

@@ -1,0 +1,219 @@
+"""An event loop in which time is a number and nothing runs beside it: the same program takes the same steps each time.
+
+Time jumps to the next timer when nothing else is left to do. What runs belongs to a simulated process, which can be
+frozen (its steps wait) or dead (its steps never come).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from contextvars import Context, ContextVar, copy_context
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any, TypeVar, TypeVarTuple
+
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+_BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+_MOST_STEPS_AT_ONE_TIME = 200_000
+_process: ContextVar[Process | None] = ContextVar("process", default=None)
+
+
+class Process:
+    """What a machine would run as one process, with all its tasks."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.frozen_until = 0.0
+        self.on_death: list[Callable[[], None]] = []
+        self._context = copy_context()
+        self._context.run(_process.set, self)
+
+    def start(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
+        """A task of this process."""
+        task = asyncio.get_running_loop().create_task(work, context=self._context.copy())
+        task.add_done_callback(_tell_failure)
+        return task
+
+    def call_later(self, seconds: float, what: Callable[..., object], *arguments: object) -> None:
+        asyncio.get_running_loop().call_later(seconds, what, *arguments, context=self._context.copy())
+
+    def kill(self) -> None:
+        """From here on it takes no step, not even those that would tidy up."""
+        if self.alive:
+            self.alive = False
+            for tell in self.on_death:
+                tell()
+
+    def freeze(self, seconds: float) -> None:
+        """As when the machine has no time for it: it knows nothing of it afterwards but what its clock says."""
+        self.frozen_until = max(self.frozen_until, asyncio.get_running_loop().time() + seconds)
+
+
+def _tell_failure(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        task.get_loop().call_exception_handler({"message": "a process failed", "exception": error})
+
+
+def running_process() -> Process:
+    found = _process.get()
+    assert found is not None
+    return found
+
+
+class _Future(asyncio.Future[Any]):
+    """Sets of futures are gone through in the order of their numbers, not of where they happen to lie in memory."""
+
+    def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._number = number
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Task(asyncio.Task[Any]):
+    def __init__(self, number: int, work: Any, **options: Any) -> None:
+        self._number = number
+        super().__init__(work, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class SimulatedLoop(asyncio.AbstractEventLoop):
+    def __init__(self) -> None:
+        self._time = 0.0
+        self._numbers = count()
+        self._ready: deque[tuple[asyncio.Handle, Process | None]] = deque()
+        self._timers: list[tuple[float, int, asyncio.Handle, Process | None]] = []
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._never: list[asyncio.Handle] = []
+        """Steps of the dead."""
+        self.ending = False
+        """All is over, and what is left is only let go of."""
+        self.failures: list[str] = []
+        """What nobody else took notice of."""
+
+    # --- the clock of everything (`mooring.clock.Clock`) ---
+
+    def time(self) -> float:
+        return self._time
+
+    def monotonic(self) -> float:
+        return self._time
+
+    def now(self) -> datetime:
+        return _BEGINNING + timedelta(seconds=self._time)
+
+    # --- running ---
+
+    def run(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run it to its end, and end everything else that it left behind."""
+        asyncio._set_running_loop(self)
+        try:
+            main: asyncio.Task[R] = self.create_task(work)
+            try:
+                self._run_until(main.done)
+                return main.result()
+            finally:
+                self._end()
+        finally:
+            asyncio._set_running_loop(None)
+
+    def _run_until(self, done: Callable[[], bool]) -> None:
+        steps = 0
+        while not done():
+            if self._ready:
+                handle, process = self._ready.popleft()
+                self._step(handle, process)
+                steps += 1
+                assert steps < _MOST_STEPS_AT_ONE_TIME, f"something spins at {self._time:.3f}"
+            else:
+                assert self._timers, f"everything waits for something that never comes at {self._time:.3f}"
+                when, _, handle, process = heapq.heappop(self._timers)
+                if when > self._time:
+                    self._time, steps = when, 0
+                # One at a time: whatever follows from it at this moment is done before the next one.
+                self._ready.append((handle, process))
+
+    def _step(self, handle: asyncio.Handle, process: Process | None) -> None:
+        if handle.cancelled():
+            return
+        if process is not None and not self.ending:
+            if not process.alive:
+                self._never.append(handle)
+                return
+            if process.frozen_until > self._time:
+                heapq.heappush(self._timers, (process.frozen_until, next(self._numbers), handle, process))
+                return
+        handle._run()
+
+    def _end(self) -> None:
+        """Let go of all tasks, those of dead processes too: what they would do at their end changes nothing more."""
+        self.ending = True
+        self._ready.extend((handle, None) for handle in self._never)
+        for task in self._tasks:
+            task.cancel()
+        # Others may come while these end.
+        for task in self._tasks:
+            self._run_until(task.done)
+
+    # --- what asyncio asks of a loop ---
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append((handle, _of(context)))
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._time + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._numbers), handle, _of(context)))
+        return handle
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return _Future(next(self._numbers), self)
+
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        task = _Task(next(self._numbers), coro, loop=self, **options)
+        self._tasks.append(task)
+        if self.ending:
+            task.cancel()
+        return task
+
+    def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], R], *args: *Ts) -> asyncio.Future[R]:
+        """Threads would come in any order: the work is done at once."""
+        future: asyncio.Future[R] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def get_debug(self) -> bool:
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self.ending:
+            self.failures.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It is passed over when its time comes."""
+
+
+def _of(context: Context | None) -> Process | None:
+    return _process.get() if context is None else context.get(_process)

@@ -1,0 +1,259 @@
+"""Simulated machines and their agents: the agent's own rules (`reconcile`, `Outbox`) over processes that are only told
+of. What runs on a machine outlives its agent; what is started twice, or beyond the machine, is a violation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from random import Random
+from uuid import UUID
+
+from mooring.agent.outbox import Outbox
+from mooring.agent.reconcile import reconcile
+from mooring.agent.runtime import Observed
+from mooring.api.agent_session import AgentSession
+from mooring.api.hub import AgentHub
+from mooring.wire.agent import (
+    PROTOCOL,
+    Desired,
+    DesiredTask,
+    Facts,
+    FromAgent,
+    FromServer,
+    Heartbeat,
+    Hello,
+    Received,
+    Report,
+    Welcome,
+)
+from tests.simulation.loop import Process
+
+_WAY_SECONDS = 0.01
+_SCAN_SECONDS = 5.0
+_PAUSE_SECONDS = 0.2
+"""Between two looks of an agent: what happens meanwhile is one report."""
+_ENDED = Observed(status="FAILED", gone=True, code="killed", reason="the machine went down")
+
+
+def credential_of(name: str) -> str:
+    return f"credential of {name}"
+
+
+class Stream:
+    """What an agent and a server say to each other. Nobody is told at once when the other end is gone."""
+
+    def __init__(self, agent: Process, server: Process) -> None:
+        self.agent, self.server = agent, server
+        self.to_server: asyncio.Queue[FromAgent | None] = asyncio.Queue()
+        self.to_agent: asyncio.Queue[FromServer | None] = asyncio.Queue()
+        self.lost = False
+        """What is said from here on does not arrive."""
+
+    async def tell_agent(self, message: FromServer) -> None:
+        if not self.lost:
+            self.agent.call_later(_WAY_SECONDS, self.to_agent.put_nowait, message)
+
+    def tell_server(self, message: FromAgent) -> None:
+        if not self.lost:
+            self.server.call_later(_WAY_SECONDS, self.to_server.put_nowait, message)
+
+    def close(self, after_seconds: float = 0.0) -> None:
+        self.lost = True
+        self.agent.call_later(after_seconds, self.to_agent.put_nowait, None)
+        self.server.call_later(after_seconds, self.to_server.put_nowait, None)
+
+
+async def serve(hub: AgentHub, stream: Stream, node_id: UUID, pool_id: UUID, name: str) -> None:
+    """A server's end of a stream, as the API's route does it."""
+    session = AgentSession(node_id, name, pool_id, credential_of(name), stream.tell_agent)
+    sender: asyncio.Task[None] | None = None
+    try:
+        while (message := await stream.to_server.get()) is not None:
+            match message:
+                case Hello():
+                    await hub.enter(session, message)
+                    sender = sender or asyncio.create_task(hub.keep_informed(session))
+                case Heartbeat():
+                    hub.beat(session, message)
+                case Report():
+                    await hub.report(session, message)
+                    await stream.tell_agent(Received(number=message.number))
+            if sender is not None and sender.done():
+                await sender
+    except ConnectionError:
+        pass
+    finally:
+        if sender is not None:
+            sender.cancel()
+        hub.leave(session)
+        stream.close(_WAY_SECONDS)
+
+
+@dataclass
+class _Running:
+    order: DesiredTask
+    seen: Observed
+
+
+class Machine:
+    """What is really there: it is lost by nothing but a restart of the machine."""
+
+    def __init__(
+        self,
+        name: str,
+        node_id: UUID,
+        capacity: dict[str, int],
+        random: Random,
+        started: dict[UUID, str],
+        accuse: Callable[[str], None],
+    ) -> None:
+        """`started`: all tasks that were ever started, and where; shared by all machines."""
+        self.name, self.node_id, self.capacity = name, node_id, capacity
+        self.term = 0
+        self.changed: Callable[[], None] = lambda: None
+        self._random = random
+        self._started = started
+        self._accuse = accuse
+        self._tasks: dict[UUID, _Running] = {}
+        self._process = Process(f"machine {name}")
+
+    @property
+    def observed(self) -> dict[UUID, Observed]:
+        return {task_id: task.seen for task_id, task in self._tasks.items()}
+
+    def start(self, order: DesiredTask) -> None:
+        if order.task_id in self._started:
+            self._accuse(f"task {order.task_id} is started on {self.name} after {self._started[order.task_id]}")
+        self._started[order.task_id] = self.name
+        self._tasks[order.task_id] = _Running(order, Observed(status="PREPARING"))
+        for slot, most in self.capacity.items():
+            taken = sum(_asked(task.order, slot) for task in self._tasks.values() if not task.seen.gone)
+            if taken > most:
+                self._accuse(f"{taken} of {most} {slot} are taken on {self.name}")
+        self._process.call_later(self._random.uniform(0.05, 1.5), self._run, order)
+
+    def stop(self, task_id: UUID, grace_seconds: int | None) -> None:
+        self._see(task_id, stop_grace_seconds=grace_seconds or 0)
+        self._process.call_later(self._random.uniform(0.05, 1.0), self._end, task_id, "CANCELLED", 143, "stopped")
+
+    def acknowledge(self, task_id: UUID) -> None:
+        self._see(task_id, acknowledged=True)
+
+    def restart(self) -> None:
+        """All that ran is gone."""
+        for task in self._tasks.values():
+            if not task.seen.ended:
+                task.seen = replace(_ENDED, ran=task.seen.ran)
+
+    def _run(self, order: DesiredTask) -> None:
+        """Its command says how many seconds it takes and how it ends."""
+        if self._tasks[order.task_id].seen.ended:
+            return
+        self._see(order.task_id, status="RUNNING", ran=True)
+        seconds, code = order.containers[0].command
+        if seconds != "for ever":
+            status = "SUCCEEDED" if code == "0" else "FAILED"
+            self._process.call_later(float(seconds), self._end, order.task_id, status, int(code), "")
+
+    def _end(self, task_id: UUID, status: str, exit_code: int, code: str) -> None:
+        if not self._tasks[task_id].seen.ended:
+            self._see(task_id, status=status, exit_code=exit_code, code=code, gone=True)
+
+    def _see(self, task_id: UUID, **changes: object) -> None:
+        task = self._tasks[task_id]
+        task.seen = replace(task.seen, **changes)  # type: ignore[arg-type]
+        self.changed()
+
+
+def _asked(order: DesiredTask, slot: str) -> int:
+    return sum(container.slots.get(slot, 0) for container in order.containers)
+
+
+class SimulatedAgent:
+    """One process on a machine. It forgets everything but what the machine itself knows."""
+
+    def __init__(
+        self, machine: Machine, process: Process, connect: Callable[[SimulatedAgent], Stream], random: Random
+    ) -> None:
+        self.machine, self.process = machine, process
+        self.stream: Stream | None = None
+        self._connect = connect
+        self._random = random
+        self._outbox = Outbox()
+        self._desired: list[DesiredTask] | None = None
+        self._prepared: set[UUID] = set()
+        self._beat_seconds = 1.0
+        self._wake = asyncio.Event()
+
+    async def run(self) -> None:
+        self.machine.changed = self._wake.set
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_reconciled())
+            group.create_task(self._keep_beating())
+            while True:
+                await self._converse()
+                await asyncio.sleep(self._random.uniform(0.1, 1.0))
+
+    async def _converse(self) -> None:
+        stream = self._connect(self)
+        self._outbox.connected()
+        facts = Facts(
+            hostname=self.machine.name,
+            architecture="x86_64",
+            capacity=self.machine.capacity,
+            runtimes=["process"],
+            boot_id="boot",
+            agent_version="1",
+            multi_tenant=True,
+        )
+        stream.tell_server(Hello(protocol=PROTOCOL, facts=facts))
+        heard = False
+        while (message := await stream.to_agent.get()) is not None:
+            if isinstance(message, Desired) and message.term >= self.machine.term:
+                self.machine.term, self._desired = message.term, message.tasks
+                heard = True
+            elif isinstance(message, Welcome):
+                self._beat_seconds = message.heartbeat_seconds
+            elif isinstance(message, Received):
+                for task_id in self._outbox.received(message.number):
+                    if task_id in self.machine.observed:
+                        self.machine.acknowledge(task_id)
+            self.stream = stream if heard else None
+            self._wake.set()
+        self.stream = None
+
+    async def _keep_beating(self) -> None:
+        while True:
+            if self.stream is not None:
+                self.stream.tell_server(Heartbeat(cpu_percent=1, memory_percent=1, disk_percent=1))
+            await asyncio.sleep(self._beat_seconds)
+
+    async def _keep_reconciled(self) -> None:
+        while True:
+            self._wake.clear()
+            if self._desired is not None:
+                self._reconcile(self._desired)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SCAN_SECONDS):
+                    await self._wake.wait()
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _reconcile(self, desired: list[DesiredTask]) -> None:
+        self._prepared &= {order.task_id for order in desired}
+        plan = reconcile(desired, self.machine.observed, prepared=self._prepared)
+        if self.stream is not None:
+            report = self._outbox.offer(plan.findings)
+            if report is not None:
+                self.stream.tell_server(report)
+                if self._random.random() < 0.2:
+                    # Whatever is said may be said twice.
+                    self.stream.tell_server(report)
+        for stop in plan.stop:
+            self.machine.stop(stop.task_id, stop.grace_seconds)
+        for order in plan.prepare:
+            self._prepared.add(order.task_id)
+            self._wake.set()
+        for order in plan.start:
+            self.machine.start(order)

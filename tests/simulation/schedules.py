@@ -1,0 +1,92 @@
+"""One schedule after the other: a seed in, what was seen out."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from uuid import UUID
+
+from mooring.model.slots import parse_amounts
+from mooring.store import nodes
+from mooring.store.engine import Connection
+from tests.simulation import checks
+from tests.simulation.gate import DirectDatabase, Fate, Store
+from tests.simulation.machines import credential_of
+from tests.simulation.world import Prepared, World, simulated
+from tests.store.harbour import Harbour
+
+MACHINES = 3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    seed: int
+    violations: list[str]
+    digest: str
+    told: list[str]
+    injected: dict[Fate, int]
+    faults: int
+    seconds: float
+    terms: int
+    started: int
+
+
+def prepare(migrated: Path) -> Prepared:
+    """Tenants, a pool and machines in a database that all schedules begin with."""
+    template = sqlite3.connect(":memory:", isolation_level=None)
+    with sqlite3.connect(migrated) as source:
+        source.backup(template)
+    source.close()
+    store = Store(template)
+    store.reset()
+    capacity = parse_amounts({"cpu": 4, "memory": "16Gi"})
+
+    async def seed() -> Prepared:
+        harbour = await Harbour.open(DirectDatabase(store))
+        names = [f"machine-{number}" for number in range(MACHINES)]
+        machines = {name: await harbour.node(name, cpu=4) for name in names}
+        for name, node_id in machines.items():
+            await harbour.database.write(partial(_renew, node_id, credential_of(name)))
+        return Prepared(store, harbour, machines, capacity)
+
+    failures: list[str] = []
+    with simulated(failures.append) as loop:
+        prepared = loop.run(seed())
+    assert not failures
+    store.raw.backup(template)
+    return prepared
+
+
+async def _renew(node_id: UUID, credential: str, connection: Connection) -> None:
+    await nodes.renew_credential(connection, node_id, credential)
+
+
+def run(prepared: Prepared, seed: int, harms: Sequence[str] = (), fates: Sequence[Fate] = ()) -> Outcome:
+    """Same seed, same outcome. `harms` and `fates`: nothing else goes wrong."""
+    prepared.store.reset()
+    failures: list[str] = []
+    with simulated(failures.append, seed) as loop:
+        world = World(loop, prepared, seed, harms, fates)
+
+        async def story() -> None:
+            await world.run()
+            await checks.check_end(world)
+
+        try:
+            loop.run(story())
+        except AssertionError as error:
+            failures.append(f"{type(error).__name__}: {error}")
+    return Outcome(
+        seed=seed,
+        violations=[*world.gate.violations, *failures, *loop.failures],
+        digest=world.gate.digest,
+        told=world.gate.told,
+        injected=world.gate.injected,
+        faults=world.faults,
+        seconds=loop.time(),
+        terms=prepared.store.one("SELECT term FROM leadership"),
+        started=len(world.started),
+    )

@@ -1,0 +1,361 @@
+"""A whole installation in one thread: servers with all their loops, agents on machines, clients, and a seed that says
+what happens to them and when."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from itertools import count
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+import structlog
+import structlog.testing
+
+from mooring import clock
+from mooring.api.hub import AgentHub
+from mooring.controllers.leader import Leader
+from mooring.controllers.retention import Retention
+from mooring.coordination.signals import Signal
+from mooring.intake.hooks import Hooks
+from mooring.intake.intake import Intake
+from mooring.intake.nodes import NodeAdmin
+from mooring.model.errors import LeadershipLost
+from mooring.model.heartbeats import Pace
+from mooring.scheduling import compilation, profiles
+from mooring.scheduling.admission import validators
+from mooring.store import ids
+from tests.simulation import checks
+from tests.simulation.clients import SimulatedClient
+from tests.simulation.gate import Fate, Gate, GatedDatabase, Store, Trouble
+from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.machines import Machine, SimulatedAgent, Stream, serve
+from tests.simulation.seats import TTL_SECONDS, Seats, SimulatedElection
+from tests.store.harbour import Harbour
+
+SERVERS = 2
+FAULTS_UNTIL_SECONDS = 12.0
+REST_WITHIN_SECONDS = 90
+PACE = Pace(least_seconds=1.5, grace_seconds=0.5, timeout_seconds=5.0)
+RECONCILE_SECONDS = 15.0
+_BAD_FATES = tuple(fate for fate in Fate if fate is not Fate.WELL)
+_SIGNAL_SECONDS = 1.2
+_EXPECTED = (ConnectionError, LeadershipLost, TimeoutError)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What every world begins with."""
+
+    store: Store
+    harbour: Harbour
+    machines: dict[str, UUID]
+    capacity: dict[str, int]
+
+
+class Server:
+    """One process with a leader (or one that waits to be it), the agents' hub and the way in."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.process = Process(name)
+        self.signal = Signal()
+        self.streams: list[Stream] = []
+        self._signalled = False
+        api = GatedDatabase(world.gate, world.store)
+        leaders = GatedDatabase(world.gate, world.store)
+        self.leader = Leader(
+            leaders,
+            self.signal,
+            name,
+            SimulatedElection(world.seats, self.process),
+            reconcile_interval=RECONCILE_SECONDS,
+            pace=PACE,
+            retention=Retention(),
+        )
+        leaders.office = self.leader.office
+        self.hub = AgentHub(api, self.signal, PACE)
+        self.intake = Intake(api, Hooks())
+        self.nodes = NodeAdmin(api, simulation_allowed=False)
+        for work in (self.leader.run(), self.hub.follow(), self.hub.write_heartbeats()):
+            self.process.start(work)
+
+    def tell(self, after_seconds: float) -> None:
+        """Something was committed. One signal on its way speaks for all that came before it."""
+        if not self._signalled:
+            self._signalled = True
+            self.process.call_later(after_seconds, self._signal)
+
+    def _signal(self) -> None:
+        self._signalled = False
+        self.signal.send()
+
+
+class World:
+    def __init__(
+        self, loop: SimulatedLoop, prepared: Prepared, seed: int, harms: Sequence[str] = (), fates: Sequence[Fate] = ()
+    ) -> None:
+        """`harms` and `fates`: the only ones that there are; by default each world knows some of all."""
+        self._harms, self._fates = harms, tuple(fates)
+        self.random = Random(seed)
+        self._nature = Process("nature")
+        self.store = prepared.store
+        self.harbour = prepared.harbour
+        self.gate = Gate(loop, self.store, self.random)
+        self.seats = Seats(self.random)
+        self.servers: list[Server] = []
+        self.started: dict[UUID, str] = {}
+        self.machines = [
+            Machine(name, node_id, prepared.capacity, self.random, self.started, self.gate.accuse)
+            for name, node_id in prepared.machines.items()
+        ]
+        self.agents: dict[str, SimulatedAgent] = {}
+        self.client = SimulatedClient(self.harbour.principal, self._any_server, self.random)
+        self.faults = 0
+        self._lost_signals = self.random.choice([0.0, 0.0, 0.3])
+        self._workloads = 0
+        self._over = False
+        self.gate.on_commit.append(self._tell_servers)
+
+    # --- the story ---
+
+    async def run(self) -> None:
+        await self._set_up()
+        for number in range(SERVERS):
+            self._start_server(f"server {number}")
+        for machine in self.machines:
+            self._start_agent(machine)
+        process = Process("client")
+        asked = process.start(self._ask_for_things())
+        await self._do_harm()
+        await checks.check_books(self)
+        self._heal()
+        await asked
+        for machine in self.machines:
+            await process.start(self.client.resume(machine.name))
+        await self._come_to_rest()
+
+    async def _set_up(self) -> None:
+        """Ways of binding and preemption differ from world to world."""
+        binding = self.random.choice(["optimistic", "optimistic", "pessimistic", "two_phase"])
+        options: dict[str, Any] = {"binding": binding, "hold_seconds": 10}
+        if self.random.random() < 0.4:
+            options["preemption"] = {"mode": self.random.choice(["requeue", "terminate"])}
+        await self.harbour.set_options(**options)
+
+    async def _ask_for_things(self) -> None:
+        chance = self.random
+        for _ in range(2):
+            await self.client.submit([self._request() for _ in range(chance.randint(1, 3))])
+            await asyncio.sleep(chance.uniform(0, FAULTS_UNTIL_SECONDS / 3))
+            await self._change_something()
+
+    async def _change_something(self) -> None:
+        what = self.random.choice(["cancel", "scale", "drain", "resume", "nothing"])
+        machine = self.random.choice(self.machines).name
+        if what == "drain":
+            await self.client.drain(machine)
+        elif what == "resume":
+            await self.client.resume(machine)
+        elif what in ("cancel", "scale") and self.client.accepted:
+            name = self.random.choice(sorted(self.client.accepted))
+            workload_id = self.client.accepted[name]
+            if what == "cancel":
+                await self.client.cancel(workload_id)
+            elif name.startswith("service"):
+                await self.client.scale(workload_id, self.random.randint(1, 3))
+
+    def _request(self) -> dict[str, Any]:
+        chance = self.random
+        self._workloads += 1
+        service = chance.random() < 0.3
+        cpu = chance.choice(["500m", "1", "2"])
+        request: dict[str, Any] = {
+            "name": f"{'service' if service else 'job'}-{self._workloads}",
+            "kind": "deployment" if service else "session",
+            "replicas": chance.randint(1, 2),
+            "priority": chance.choice([10, 50]),
+            "stop_grace_seconds": 1,
+        }
+        seconds = "for ever" if service else f"{chance.uniform(0.1, 6):.3f}"
+        code = "0" if service or chance.random() < 0.8 else "1"
+        request["containers"] = [{"command": [seconds, code], "resources": {"cpu": cpu, "memory": "1Gi"}}]
+        if not service:
+            request["gang"] = chance.random() < 0.3
+            request["retries"] = chance.choice([0, 0, 2])
+        return request
+
+    # --- harm ---
+
+    async def _do_harm(self) -> None:
+        """Each world knows some kinds of faults only, so that rare ones are not drowned by others."""
+        chance = self.random
+        harms = [self._kill_server, self._freeze_server, self._cut_off, self._forget_seat]
+        harms += [self._kill_agent, self._freeze_agent, self._restart_machine, self._cut_stream]
+        kinds = chance.sample(harms, chance.randint(1, 4))
+        if self._harms:
+            kinds = [harm for harm in harms if harm.__name__.removeprefix("_") in self._harms]
+        fates = self._fates or tuple(chance.sample(_BAD_FATES, chance.randint(1, 4)))
+        part = 0.15 if self._fates else chance.choice([0.0, 0.02, 0.05, 0.15])
+        trouble = Trouble(part, fates)
+        end = asyncio.get_running_loop().time() + FAULTS_UNTIL_SECONDS
+        while asyncio.get_running_loop().time() < end:
+            self.gate.trouble = trouble if chance.random() < 0.7 else None
+            await asyncio.sleep(chance.uniform(0.5, FAULTS_UNTIL_SECONDS / 2))
+            harm = chance.choice(kinds)
+            self.faults += 1
+            self.gate.note(f"fault: {harm.__name__}")
+            harm()
+
+    def _heal(self) -> None:
+        """No more faults: what is dead comes back, what is frozen goes on, all can reach each other."""
+        self._over = True
+        self.gate.trouble = None
+        self._lost_signals = 0.0
+        self.seats.cut_off.clear()
+        self.gate.note("all is well again")
+
+    def _kill_server(self) -> None:
+        self.random.choice(self.servers).process.kill()
+
+    def _freeze_server(self) -> None:
+        self.random.choice(self.servers).process.freeze(self.random.uniform(0.2, 2.5) * TTL_SECONDS)
+
+    def _cut_off(self) -> None:
+        name = self.random.choice(self.servers).process.name
+        self.seats.cut_off.add(name)
+        self._nature.call_later(self.random.uniform(0.2, 2.5) * TTL_SECONDS, self.seats.cut_off.discard, name)
+
+    def _forget_seat(self) -> None:
+        self.seats.forget()
+
+    def _kill_agent(self) -> None:
+        self._any_agent().process.kill()
+
+    def _freeze_agent(self) -> None:
+        self._any_agent().process.freeze(self.random.uniform(0.2, 2.0) * PACE.timeout_seconds)
+
+    def _restart_machine(self) -> None:
+        agent = self._any_agent()
+        agent.process.kill()
+        agent.machine.restart()
+
+    def _cut_stream(self) -> None:
+        stream = self._any_agent().stream
+        if stream is not None:
+            stream.close(self.random.uniform(0.1, 1.5) * PACE.timeout_seconds)
+
+    # --- who is there ---
+
+    def _start_server(self, name: str) -> None:
+        server = Server(self, name)
+        self.servers = sorted([*(s for s in self.servers if s.process.alive), server], key=lambda s: s.process.name)
+        server.process.on_death.append(lambda: self._after_death_of_server(server))
+
+    def _after_death_of_server(self, server: Server) -> None:
+        self.gate.note(f"{server.process.name} died")
+        for stream in server.streams:
+            stream.close(self.random.uniform(0.01, 2.0))
+        self._nature.call_later(self._away_seconds(), self._start_server, server.process.name)
+
+    def _start_agent(self, machine: Machine) -> None:
+        process = Process(f"agent {machine.name}")
+        agent = SimulatedAgent(machine, process, self._connect, self.random)
+        self.agents[machine.name] = agent
+        process.on_death.append(lambda: self._after_death_of_agent(agent))
+        process.start(agent.run())
+
+    def _after_death_of_agent(self, agent: SimulatedAgent) -> None:
+        if agent.stream is not None:
+            agent.stream.close(self.random.uniform(0.01, 2.0))
+        self._nature.call_later(self._away_seconds(), self._start_agent, agent.machine)
+
+    def _away_seconds(self) -> float:
+        return 0.1 if self._over else self.random.choice([0.1, 1.0, 1.5 * PACE.timeout_seconds])
+
+    def _connect(self, agent: SimulatedAgent) -> Stream:
+        server = self._any_server()
+        stream = Stream(agent.process, server.process)
+        if not server.process.alive:
+            stream.close()
+            return stream
+        server.streams.append(stream)
+        machine = agent.machine
+        server.process.start(serve(server.hub, stream, machine.node_id, self.harbour.pool.id, machine.name))
+        return stream
+
+    def _any_server(self) -> Server:
+        """None that is known to be dead: where there is none at all, whoever asks finds out by itself."""
+        return self.random.choice([s for s in self.servers if s.process.alive] or self.servers)
+
+    def _any_agent(self) -> SimulatedAgent:
+        return self.agents[self.random.choice(self.machines).name]
+
+    def _tell_servers(self) -> None:
+        for server in self.servers:
+            if self.random.random() >= self._lost_signals:
+                server.tell(self.random.uniform(0.01, _SIGNAL_SECONDS))
+
+    # --- rest ---
+
+    async def _come_to_rest(self) -> None:
+        """Until nothing is on its way any more. What still waits then is looked at by those who check."""
+        for _ in range(REST_WITHIN_SECONDS):
+            if not self._restless:
+                return
+            await asyncio.sleep(1.0)
+
+    @property
+    def _restless(self) -> int:
+        return int(
+            self.store.one(
+                "SELECT count(*) FROM tasks JOIN workloads ON workloads.id = tasks.workload_id"
+                " WHERE tasks.status IN ('PENDING', 'RESERVED', 'SCHEDULED', 'PREPARING', 'TERMINATING')"
+                " OR (tasks.status = 'RUNNING' AND workloads.kind = 'session')"
+                " OR (tasks.node_id IS NOT NULL AND tasks.freed_at IS NULL AND tasks.status <> 'RUNNING')"
+                " OR (tasks.current AND workloads.kind = 'deployment' AND workloads.ended_at IS NULL"
+                " AND tasks.status <> 'RUNNING')"
+            )
+        )
+
+
+# To look through all installed packages takes longer than most schedules.
+_installed = cache(entry_points)
+
+
+@contextmanager
+def simulated(accuse: Callable[[str], None], seed: int = 0) -> Iterator[SimulatedLoop]:
+    """Time, ids and chance are the simulation's; errors that loops survive are told, unless they were injected."""
+    # Sockets, signals and subprocesses are not of this world.
+    loop = SimulatedLoop()  # type: ignore[abstract]
+    numbers = count()
+
+    def uuid7() -> UUID:
+        """In the order in which they are made, as the real ones."""
+        milliseconds = int(loop.now().timestamp() * 1000)
+        return UUID(int=milliseconds << 80 | 7 << 76 | 2 << 62 | next(numbers))
+
+    def survived(_logger: Any, method: str, event: MutableMapping[str, Any]) -> Any:
+        error = sys.exc_info()[1]
+        if method == "error" and error is not None and not isinstance(error, _EXPECTED):
+            accuse(f"{event.get('event')}: {type(error).__name__}: {error}")
+        raise structlog.DropEvent
+
+    processors = structlog.get_config()["processors"]
+    with pytest.MonkeyPatch.context() as patch, structlog.testing.capture_logs():
+        # In place of the one that would keep everything.
+        processors[:] = [survived]
+        patch.setattr(clock, "source", loop)
+        for module in (profiles, validators):
+            patch.setattr(module, "entry_points", _installed)
+        patch.setattr(ids, "uuid7", uuid7)
+        patch.setattr(compilation, "start", lambda **_: None)
+        patch.setattr(random, "uniform", Random(seed).uniform)
+        yield loop
