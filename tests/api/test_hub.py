@@ -163,6 +163,16 @@ async def test_a_task_that_was_moved_elsewhere_is_ended_at_once(harbour: Harbour
 
 
 @on_sqlite
+async def test_strays_of_a_node_that_was_removed_are_not_kept(harbour: Harbour):
+    async with connected(harbour) as agent:
+        node_id = agent.session.node_id
+        await harbour.database.write(lambda c: nodes.remove(c, node_id, force=False, actor="test", now=now()))
+        await agent.hub.strays(agent.session, Strays(tasks=[LivingTask(task_id=new_id())]))
+        async with harbour.database.read() as connection:
+            assert await quarantine.all_tasks(connection) == []
+
+
+@on_sqlite
 async def test_when_all_agents_come_at_once_a_few_at_a_time_come_in(harbour: Harbour, monkeypatch: pytest.MonkeyPatch):
     hub = AgentHub(harbour.database, Signal())
     inside, most = 0, 0

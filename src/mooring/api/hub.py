@@ -20,6 +20,7 @@ from mooring.clock import now
 from mooring.coordination.signals import Signal
 from mooring.model import lifecycle
 from mooring.model.devices import Device
+from mooring.model.errors import NotFound
 from mooring.model.heartbeats import Pace
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
@@ -209,7 +210,11 @@ class AgentHub:
 
     async def strays(self, session: AgentSession, message: Strays) -> None:
         """Take in which tasks live on a node that was not told to run them."""
-        new = await self._database.write(lambda connection: self._quarantine(connection, session, message.tasks))
+        try:
+            new = await self._database.write(lambda connection: self._quarantine(connection, session, message.tasks))
+        except NotFound:
+            # The node was removed: its agent is dismissed at its next heartbeat.
+            return
         _tell_of(new, session)
         session.strays = frozenset(task.task_id for task in message.tasks)
         session.wake()
