@@ -16,7 +16,7 @@ from mooring.clock import now
 from mooring.coordination.signals import Signal
 from mooring.model.heartbeats import Pace
 from mooring.model.pools import HealthProgram, PoolPolicy
-from mooring.store import pools, quarantine
+from mooring.store import nodes, pools, quarantine
 from mooring.store.ids import new_id
 from mooring.store.tables import nodes as node_rows
 from mooring.wire import agent as wire

@@ -12,6 +12,7 @@ from mooring.intake.intake import Intake
 from mooring.intake.nodes import NodeAdmin
 from mooring.model.errors import MooringError
 from mooring.model.tenants import Principal
+from mooring.wire.api import DrainRequest
 from tests.simulation.loop import Process
 
 R = TypeVar("R")
@@ -70,7 +71,7 @@ class SimulatedClient:
             pass
 
     async def drain(self, name: str) -> None:
-        await self._ask(lambda api: api.nodes.drain(self._principal, name))
+        await self._ask(lambda api: api.nodes.drain(self._principal, name, DrainRequest()))
 
     async def resume(self, name: str) -> None:
         await self._ask(lambda api: api.nodes.resume(self._principal, name))

@@ -234,7 +234,7 @@ class GatedDatabase(Database):
         self.office: Office | None = None
         self._gate = gate
 
-    async def write(self, work: Callable[[Connection], Awaitable[R]]) -> R:
+    async def write(self, work: Callable[[Connection], Awaitable[R]], *, wakes: bool = True) -> R:
         return await retry(partial(self._gate.write, self.office, work))
 
     @asynccontextmanager
@@ -252,7 +252,7 @@ class DirectDatabase(GatedDatabase):
         self.on_commit = []
         self.engine = store.engine
 
-    async def write(self, work: Callable[[Connection], Awaitable[R]]) -> R:
+    async def write(self, work: Callable[[Connection], Awaitable[R]], *, wakes: bool = True) -> R:
         async with self.engine.connect() as connection:
             await connection.exec_driver_sql("BEGIN")
             result = await work(connection)
