@@ -127,6 +127,31 @@ async def test_no_heartbeat_spoils_those_that_are_written_with_it(harbour: Harbo
 
 
 @on_sqlite
+async def test_a_heartbeat_wakes_the_loops_only_where_its_node_may_take_other_tasks(
+    harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(hub_module, "_BEAT_SECONDS", 0.01)
+    hub, signal = AgentHub(harbour.database, Signal()), Signal()
+    agent = Connected(hub, harbour, await harbour.node("n1"))
+    await harbour.database.write(lambda c: c.execute(update(node_rows).values(credential_hash="")))
+    harbour.database.on_commit.append(signal.send)
+    writing = asyncio.create_task(hub.write_heartbeats())
+
+    async def beat(cpu_percent: float, problem: str | None = None) -> None:
+        hub.beat(agent.session, Heartbeat(cpu_percent=cpu_percent, memory_percent=2, disk_percent=3, problem=problem))
+        async with asyncio.timeout(30):
+            while (await harbour.node_row(agent.session.node_id)).cpu_percent != cpu_percent:
+                await asyncio.sleep(0.01)
+
+    try:
+        for number, problem in enumerate([None, None, "no disk", "no disk", "no disk", None, None], start=1):
+            await beat(number, problem)
+        assert signal.count == 2
+    finally:
+        writing.cancel()
+
+
+@on_sqlite
 async def test_a_task_that_the_database_does_not_know_closes_its_node_and_is_ended_when_an_admin_says_so(
     harbour: Harbour,
 ):

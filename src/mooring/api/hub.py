@@ -102,15 +102,17 @@ class AgentHub:
             seen = await self._signal.wait(_HELD_BACK_SECONDS if held_back else _FOLLOW_SECONDS, seen)
 
     async def write_heartbeats(self) -> None:
-        """Write the heartbeats of all agents together, once a second."""
+        """Write the heartbeats of all agents together, once a second; as a rule there is nothing in them to wake for."""
         while True:
             await asyncio.sleep(_BEAT_SECONDS)
             beats, self._beats = list(self._beats.values()), {}
             if not beats:
                 continue
             try:
-                over = await self._database.write(partial(_write_beats, beats))
-                for node_id in over:
+                taken = await self._database.write(partial(_write_beats, beats), wakes=False)
+                if taken.changed:
+                    self._database.wake()
+                for node_id in taken.over:
                     await self._dismiss(node_id)
             except Exception:
                 _log.exception("Cannot write heartbeats; trying again with the next ones")
@@ -292,7 +294,7 @@ def _tell_of(quarantined: Iterable[UUID], session: AgentSession) -> None:
         _log.warning(f"Task {task_id} runs on node {session.node_name}, and the database does not know it")
 
 
-async def _write_beats(beats: list[heartbeats.Beat], connection: Connection) -> set[UUID]:
+async def _write_beats(beats: list[heartbeats.Beat], connection: Connection) -> heartbeats.Taken:
     return await heartbeats.take(connection, beats, now())
 
 

@@ -129,9 +129,13 @@ class Database:
         if self._copying is not None:
             self._copying.start_if_due()
         if wakes:
-            for committed in self.on_commit:
-                committed()
+            self.wake()
         return result
+
+    def wake(self) -> None:
+        """Tell those who wait for what others commit."""
+        for committed in self.on_commit:
+            committed()
 
     async def reach(self) -> None:
         """Return if the database answers, be it with a refusal.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import bindparam, or_, select, update
@@ -30,11 +30,15 @@ class Beat:
     problem: str | None
 
 
-async def take(connection: AsyncConnection, beats: Sequence[Beat], now: datetime) -> set[UUID]:
-    """Measured load of many nodes. A problem that came or went changes what the node may take.
+class Taken(NamedTuple):
+    over: set[UUID]
+    """Nodes that are gone or have joined again since: who beats for them does so no longer."""
+    changed: bool = False
+    """Some node may take other tasks than before."""
 
-    Returns the nodes that are gone or have joined again since: who beats for them does so no longer.
-    """
+
+async def take(connection: AsyncConnection, beats: Sequence[Beat], now: datetime) -> Taken:
+    """Measured load of many nodes. A problem that came or went changes what the node may take."""
     found = await connection.execute(
         select(nodes.c.id, nodes.c.credential_hash).where(
             sets.among(connection, nodes.c.id, [beat.node_id for beat in beats])
@@ -44,7 +48,7 @@ async def take(connection: AsyncConnection, beats: Sequence[Beat], now: datetime
     over = {beat.node_id for beat in beats if (beat.node_id, beat.credential_hash) not in known}
     beats = [beat for beat in beats if beat.node_id not in over]
     if not beats:
-        return over
+        return Taken(over)
     await connection.execute(
         update(nodes)
         .where(nodes.c.id == bindparam("node"))
@@ -59,12 +63,11 @@ async def take(connection: AsyncConnection, beats: Sequence[Beat], now: datetime
             for b in sorted(beats, key=lambda beat: beat.node_id)
         ],
     )
-    await _note_changes(connection, {beat.node_id: beat.problem for beat in beats}, now)
-    return over
+    return Taken(over, await _note_changes(connection, {beat.node_id: beat.problem for beat in beats}, now))
 
 
-async def _note_changes(connection: AsyncConnection, problems: dict[UUID, str | None], now: datetime) -> None:
-    """Of nodes that were silent, and of those whose problem came or went."""
+async def _note_changes(connection: AsyncConnection, problems: dict[UUID, str | None], now: datetime) -> bool:
+    """Of nodes that were silent, and of those whose problem came or went; False if there are none."""
     rows = await connection.execute(
         select(
             nodes.c.id, nodes.c.status, nodes.c.draining, nodes.c.schedulable, nodes.c.reason, nodes.c.generation
@@ -83,7 +86,7 @@ async def _note_changes(connection: AsyncConnection, problems: dict[UUID, str | 
             journal.note("node", row.id, None, row.status, status, "Agent answers again")
         journal.tell(NewEvent("node", row.id, row.generation + 1, "health", row.id))
     if not changed:
-        return
+        return False
     await connection.execute(
         update(nodes)
         .where(nodes.c.id == bindparam("node"))
@@ -96,6 +99,7 @@ async def _note_changes(connection: AsyncConnection, problems: dict[UUID, str | 
         changed,
     )
     await _write(connection, journal)
+    return True
 
 
 def awake(row: AnyRow) -> NodeStatus:
