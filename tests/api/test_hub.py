@@ -140,7 +140,7 @@ async def test_a_heartbeat_wakes_the_loops_only_where_its_node_may_take_other_ta
     async def beat(cpu_percent: float, problem: str | None = None) -> None:
         hub.beat(agent.session, Heartbeat(cpu_percent=cpu_percent, memory_percent=2, disk_percent=3, problem=problem))
         async with asyncio.timeout(30):
-            while (await harbour.node_row(agent.session.node_id)).cpu_percent != cpu_percent:
+            while (await harbour.node_row(agent.session.node_id)).cpu_percent != cpu_percent:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     try:
@@ -215,3 +215,26 @@ async def test_when_all_agents_come_at_once_a_few_at_a_time_come_in(harbour: Har
     await asyncio.gather(*(hub.enter(agent.session, Hello(protocol=wire.PROTOCOL, facts=FACTS)) for agent in agents))
     assert most == 8
     assert all(agent.session.changed.is_set() for agent in agents)
+
+
+@on_sqlite
+async def test_a_stray_that_a_restored_database_takes_for_waiting_is_ended_as_soon_as_it_is_cancelled(
+    harbour: Harbour,
+):
+    async with connected(harbour) as agent:
+        await agent.orders()
+        over, waits = await harbour.submit("over"), await harbour.submit("waits")
+        await harbour.stop(over)
+        ids = [(await harbour.tasks(each))[0].id for each in (over, waits)]
+        await agent.hub.strays(agent.session, Strays(tasks=[LivingTask(task_id=task_id) for task_id in ids]))
+        assert (await agent.orders()).end == ids[:1]
+        await harbour.stop(waits)
+        assert (await agent.orders()).end == sorted(ids)
+
+
+async def test_the_name_of_a_stray_has_no_signs_that_a_database_refuses_or_a_terminal_obeys(harbour: Harbour):
+    stray = LivingTask(task_id=new_id(), workload_name="we\x00b\x1b[2J")
+    async with connected(harbour, tasks=[stray]):
+        async with harbour.database.read() as connection:
+            (kept,) = await quarantine.all_tasks(connection)
+        assert kept.workload_name == "web[2J"

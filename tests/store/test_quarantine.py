@@ -48,6 +48,23 @@ async def test_what_the_database_knows_to_be_over_or_elsewhere_is_ended_and_not_
     assert await to_end(harbour, there, task.id) == []
 
 
+async def test_what_still_waits_by_the_database_goes_on_where_it_runs_until_it_is_over(harbour: Harbour):
+    node_id = await harbour.node("n1")
+    workload_id = await harbour.submit("web")
+    (task,) = await harbour.tasks(workload_id)
+    assert await take(harbour, node_id, task.id) == []
+    assert await to_end(harbour, node_id, task.id) == []
+    await harbour.stop(workload_id)
+    assert await to_end(harbour, node_id, task.id) == [task.id]
+
+
+async def test_any_number_of_tasks_may_live_on_a_node(harbour: Harbour):
+    node_id = await harbour.node("n1")
+    (task,) = await harbour.run(await harbour.submit("web"))
+    many = [uuid4() for _ in range(40_000)]
+    assert await to_end(harbour, node_id, task.id, *many) == []
+
+
 async def test_an_admin_lets_one_or_those_of_a_node_be_ended(harbour: Harbour):
     node_id, other_id = await harbour.node("n1"), await harbour.node("n2")
     first, second, third = sorted(uuid4() for _ in range(3))

@@ -90,6 +90,9 @@ class AgentHub:
                     else:
                         news, position = await events.since(connection, position)
                         self._wake(event.node_id for event in news if event.node_id is not None)
+                        if news:
+                            # What becomes of a stray happens elsewhere.
+                            self._wake([node_id for node_id, session in self._sessions.items() if session.strays])
                         stale = stale or any(event.noun == "pool" and event.kind != events.PLACED for event in news)
                     if stale and await self._guidance.read(connection):
                         self._wake(self._sessions, orders=False)
@@ -102,7 +105,7 @@ class AgentHub:
             seen = await self._signal.wait(_HELD_BACK_SECONDS if held_back else _FOLLOW_SECONDS, seen)
 
     async def write_heartbeats(self) -> None:
-        """Write the heartbeats of all agents together, once a second; as a rule there is nothing in them to wake for."""
+        """Write the heartbeats of all agents together, once a second. Few of them are worth waking anybody."""
         while True:
             await asyncio.sleep(_BEAT_SECONDS)
             beats, self._beats = list(self._beats.values()), {}
@@ -227,7 +230,7 @@ class AgentHub:
         """Keep what the database does not know, and nothing new from the node; which of it was not kept before."""
         at = now()
         await nodes.lock(connection, session.node_id)
-        living = {task.task_id: task.workload_name for task in told}
+        living = {task.task_id: _clean(task.workload_name) for task in told}
         new = await quarantine.take(connection, session.node_id, living, grace=self._quarantine_grace, now=at)
         if await quarantine.reasons(connection, [session.node_id]):
             await nodes.close(connection, session.node_id, quarantine.REASON, now=at)
@@ -284,7 +287,7 @@ def devices_of(facts: Facts) -> dict[str, list[Device]]:
 
 
 def _clean(words: str) -> str:
-    """Written together with what others say: no sign of it may be one that the database refuses."""
+    """Written together with what others say, and shown: no sign of it may be one that the database refuses."""
     return "".join(sign for sign in words if sign.isprintable())[:_LONGEST_PROBLEM]
 
 

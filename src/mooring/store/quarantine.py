@@ -5,12 +5,12 @@ They go on until an admin confirms that they may be ended or their grace is over
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, delete, select, true, update
+from sqlalchemy import ColumnElement, delete, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.store import events, sets
@@ -41,8 +41,10 @@ async def take(
 
     Returns those that are new; what was kept before and lives no more is forgotten.
     """
-    await connection.execute(delete(quarantined_tasks).where(_own.node_id == node_id, _own.task_id.not_in(living)))
-    unknown = living.keys() - await _known(connection, living)
+    await connection.execute(
+        delete(quarantined_tasks).where(_own.node_id == node_id, ~sets.among(connection, _own.task_id, living))
+    )
+    unknown = living.keys() - await _known(connection, living.keys())
     return [
         task_id
         for task_id in sorted(unknown)
@@ -65,9 +67,12 @@ async def to_end(connection: AsyncConnection, node_id: UUID, strays: Iterable[UU
     confirmed = await connection.execute(
         select(_own.task_id).where(_own.node_id == node_id, _own.confirmed_by.is_not(None))
     )
-    belongs = and_(tasks.c.node_id == node_id, tasks.c.freed_at.is_(None))
-    elsewhere = await connection.execute(select(tasks.c.id).where(tasks.c.id.in_(list(strays)), ~belongs))
-    return sorted({*confirmed.scalars(), *elsewhere.scalars()})
+    # One that still waits, in a restored database, may yet be placed where it runs.
+    elsewhere = or_(tasks.c.node_id != node_id, tasks.c.freed_at.is_not(None))
+    astray = await connection.execute(
+        select(tasks.c.id).where(sets.among(connection, tasks.c.id, list(strays)), elsewhere)
+    )
+    return sorted({*confirmed.scalars(), *astray.scalars()})
 
 
 async def reasons(connection: AsyncConnection, node_ids: Sequence[UUID]) -> dict[UUID, str]:
@@ -134,5 +139,6 @@ async def holds(connection: AsyncConnection, *, node_id: UUID | None = None, tas
     return (await connection.execute(select(_own.task_id).where(chosen).limit(1))).first() is not None
 
 
-async def _known(connection: AsyncConnection, task_ids: Iterable[UUID]) -> set[UUID]:
-    return set((await connection.execute(select(tasks.c.id).where(tasks.c.id.in_(list(task_ids))))).scalars())
+async def _known(connection: AsyncConnection, task_ids: Collection[UUID]) -> set[UUID]:
+    known = select(tasks.c.id).where(sets.among(connection, tasks.c.id, task_ids))
+    return set((await connection.execute(known)).scalars())
