@@ -7,7 +7,8 @@ import pytest
 
 from mooring.clock import now
 from mooring.model.errors import Conflict
-from mooring.model.lifecycle import NodeStatus, TaskStatus
+from mooring.model.lifecycle import NodeStatus, TaskStatus, WorkloadStatus
+from mooring.model.preemption import Preemption
 from mooring.model.reasons import Reason
 from mooring.model.slots import parse_amounts
 from mooring.model.workloads import Kind, OnInsufficient
@@ -131,6 +132,19 @@ async def test_a_node_that_shrank_below_its_load_takes_nothing_more(harbour: Har
     [proposed] = await harbour.propose()
     result = await harbour.bind([await decision_on(harbour, workload_id, [node_id])])
     assert bool(proposed.placements) is bool(result.bound)
+
+
+async def test_a_workload_with_a_place_kept_for_one_task_is_not_as_its_waiting_tasks_tell(harbour: Harbour):
+    full, free = await harbour.node("full", cpu=1), await harbour.node("free")
+    victim = await harbour.submit("victim")
+    await harbour.bind([await decision_on(harbour, victim, [full])])
+    workload_id = await harbour.submit("w", replicas=2, max_per_node=1)
+    kept = await decision_on(harbour, workload_id, [full], victims=await harbour.tasks(victim))
+    assert len((await harbour.commit(kept, preemption=Preemption())).bound) == 1
+    assert len((await harbour.commit(await decision_on(harbour, workload_id, [free]))).bound) == 1
+    assert sorted(await harbour.statuses(workload_id)) == ["RESERVED", "SCHEDULED"]
+    assert (await harbour.workload(workload_id)).status == WorkloadStatus.RESERVED
+    assert await harbour.findings() == []
 
 
 async def test_a_cancelled_workload_is_dropped_and_its_neighbours_are_bound(harbour: Harbour):

@@ -133,10 +133,7 @@ async def draft(
 ) -> Draft | None:
     """What an optimistic `bind` of these decisions will write; None where only locks can tell."""
     named = [placement.task_id for decision in decisions for placement in decision.placements]
-    # An array that is placed in part is not as its waiting tasks tell.
-    fresh = [
-        d.workload for d in decisions if not d.workload.placed_before and len(d.placements) == len(d.workload.tasks)
-    ]
+    fresh = [decision.workload for decision in decisions if _is_placed_whole(decision)]
     loaded = await glance(connection, [decision.workload for decision in decisions], fresh=fresh, naming=named)
     guard = await Guard.glance(connection, decisions, loaded)
     tenants = tenants_charged([*loaded.workloads.values(), *loaded.unread])
@@ -146,6 +143,13 @@ async def draft(
     return await asyncio.to_thread(
         _put_together, decisions, loaded, guard, tenants, (Writes.on(connection), Writes.on(connection)), now, term
     )
+
+
+def _is_placed_whole(decision: Decision) -> bool:
+    """All its tasks waited until now, and none is left waiting: it is as these tasks tell."""
+    workload = decision.workload
+    had_a_place = workload.placed_before or workload.occupied
+    return not had_a_place and len(decision.placements) == len(workload.tasks)
 
 
 def _put_together(

@@ -188,8 +188,8 @@ async def glance(
 ) -> Loaded:
     """As `load`, without locks: a change that comes later is to be seen by the versions of the workloads.
 
-    `seen`: the workloads as placement saw them. `fresh`: those of them that never had a task on a node; where the
-    database says that nobody changed one since, nothing of it is read again.
+    `seen`: the workloads as placement saw them. `fresh`: those of them that never had a task on a node, nor a place
+    kept there; where the database says that nobody changed one since, nothing of it is read again.
     """
     changed = {row[0] for row in await _CHANGED.read(connection, [(w.id, w.version) for w in fresh])} if fresh else ()
     known = {workload.id: workload for number, workload in enumerate(fresh) if number not in changed}
