@@ -39,6 +39,18 @@ async def test_a_term_is_never_issued_twice_also_if_the_database_forgot_it(datab
     assert second > first
 
 
+async def test_terms_are_counted_on_when_a_leader_is_deposed_also_by_a_clock_that_was_put_back(database: Database):
+    noon = datetime(2030, 1, 1, 12, tzinfo=UTC)
+    first = await database.write(lambda c: leadership.take_office(c, "a", noon))
+    await database.write(leadership.depose)
+    async with database.read() as connection:
+        assert await leadership.latest(connection) is None
+    with pytest.raises(LeadershipLost, match="nobody"):
+        await database.write(lambda c: leadership.check_term(c, first))
+    second = await database.write(lambda c: leadership.take_office(c, "b", noon - timedelta(hours=1)))
+    assert second > first
+
+
 async def test_nobody_leads_an_empty_database(database: Database):
     async with database.read() as connection:
         assert await leadership.current_term(connection) == 0

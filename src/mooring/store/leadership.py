@@ -19,6 +19,7 @@ from mooring.store.tables import leadership, leadership_lease
 
 _ROW = 1
 _FROZEN_SECONDS = 1
+_NOBODY = ""
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -73,9 +74,9 @@ async def _end_predecessor(connection: AsyncConnection, holder: str) -> None:
 
 
 async def depose(connection: AsyncConnection) -> None:
-    """Nobody leads: whoever did can commit nothing more, and may take office again."""
-    for table in (leadership, leadership_lease):
-        await connection.execute(delete(table))
+    """Nobody leads: whoever did can commit nothing more, and may take office again. Terms are counted on."""
+    await connection.execute(update(leadership).values(term=leadership.c.term + 1, holder=_NOBODY))
+    await connection.execute(delete(leadership_lease))
 
 
 async def check_term(connection: AsyncConnection, term: int) -> None:
@@ -86,7 +87,7 @@ async def check_term(connection: AsyncConnection, term: int) -> None:
         )
     ).one_or_none()
     if found is None or found.term != term:
-        newer = f"term {found.term} is held by {found.holder}" if found else "nobody holds office"
+        newer = f"term {found.term} is held by {found.holder}" if found and found.holder else "nobody holds office"
         raise LeadershipLost(f"this scheduler's term {term} is over: {newer}")
 
 
@@ -96,9 +97,11 @@ async def current_term(connection: AsyncConnection) -> int:
 
 
 async def latest(connection: AsyncConnection) -> Term | None:
-    """None where nobody ever led."""
+    """None where nobody ever led, or the last one was deposed."""
     row = leadership.c
-    found = await connection.execute(select(row.term, row.holder, row.taken_at, row.kind).where(row.id == _ROW))
+    found = await connection.execute(
+        select(row.term, row.holder, row.taken_at, row.kind).where(row.id == _ROW, row.holder != _NOBODY)
+    )
     newest = found.one_or_none()
     return None if newest is None else Term(*newest)
 
