@@ -150,6 +150,16 @@ async def test_heartbeats_come_as_often_as_the_server_says(server: FakeServer, n
         await eventually(lambda: len(server.of(Heartbeat)) >= 4)
 
 
+async def test_agents_that_are_told_another_pause_do_not_all_speak_at_once(server: FakeServer, node_folder: Path):
+    server.welcome = welcome(heartbeat_seconds=3000)
+    async with running(make(server, node_folder)):
+        await eventually(lambda: server.of(Heartbeat))
+        await server.say(welcome(heartbeat_seconds=3001))
+        await server.want(task := order("true"))
+        await eventually(server.ended(task))
+        assert len(server.of(Heartbeat)) == 1
+
+
 async def test_the_verdict_of_the_health_program_is_told_at_once(server: FakeServer, node_folder: Path, tmp_path: Path):
     broken = tmp_path / "broken"
     broken.touch()

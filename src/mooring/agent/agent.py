@@ -392,9 +392,15 @@ class Agent:
                 raise AgentRefused(message.message, code=message.code)
 
     async def _be_guided(self, message: Welcome) -> None:
-        self._welcomed, self._heartbeat_seconds = True, message.heartbeat_seconds
+        first, self._welcomed = not self._welcomed, True
+        pause, self._heartbeat_seconds = self._heartbeat_seconds, message.heartbeat_seconds
+        problem = self._health.problem
         await self._health.use(message.health)
-        self._beat_now.set()
+        if first or self._health.problem != problem:
+            self._beat_now.set()
+        elif self._heartbeat_seconds != pause:
+            # All agents are told so at the same moment, and do not speak all at once.
+            asyncio.get_running_loop().call_later(self._heartbeat_seconds * random.random(), self._beat_now.set)
 
     def _take_orders(self, message: Desired) -> None:
         """Follow the newest leader only: orders of an older term are those of one that was deposed."""
