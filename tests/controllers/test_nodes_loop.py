@@ -200,6 +200,20 @@ async def test_who_could_not_listen_for_a_while_calls_nobody_silent(harbour: Har
 
 
 @on_sqlite
+async def test_silence_counts_also_after_the_clock_was_put_back(harbour: Harbour, clock: Clock):
+    loop = harbour.nodes_loop(TIMEOUT)
+    node_id = await harbour.node("n1", seen_at=clock())
+    await loop.once()
+    clock.pass_seconds(-3600)
+    await loop.once()
+    await harbour.beat(node_id, clock())
+    for _ in range(3):
+        clock.pass_seconds(TIMEOUT / 2)
+        await loop.once()
+    assert (await harbour.node_row(node_id)).status == "LOST"
+
+
+@on_sqlite
 async def test_simulated_nodes_and_nodes_that_never_came_are_not_lost(harbour: Harbour, clock: Clock):
     simulated = await harbour.node("sim", simulated=True)
     never = await harbour.node("never")

@@ -36,6 +36,7 @@ class NodesLoop:
         self._nodes = 0
         self._began_at = self._next_look_at = now()
         self._looked_at: datetime | None = None
+        """By a clock that may be put back."""
 
     async def once(self) -> bool:
         await self._look_for_silence()
@@ -43,7 +44,7 @@ class NodesLoop:
 
     async def _look_for_silence(self) -> None:
         at = now()
-        if at < self._next_look_at:
+        if self._looked_at is not None and self._looked_at <= at < self._next_look_at:
             return
         async with self._database.read() as connection:
             # A leader with nothing to write learns here that its office is over.
@@ -58,8 +59,9 @@ class NodesLoop:
         for status in NodeStatus:
             metrics.nodes.labels(status.value).set(counts.get(status, 0))
         self._next_look_at = at + min(suspect, lost) / 5
-        if self._looked_at is not None and at - self._looked_at > lost / 2:
-            # While the database or this process stood still, nobody could be heard.
+        if self._looked_at is not None and not timedelta() <= at - self._looked_at <= lost / 2:
+            # While the database or this process stood still, nobody could be heard; nor do times before and after a
+            # clock was put back tell how long anybody is silent.
             self._began_at = at
         self._looked_at = at
         if at < self._began_at + lost:
