@@ -180,7 +180,7 @@ async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent
         case wire.LogChunk():
             hub.output(session, message)
         case wire.Hello():
-            await hub.enter(session, message)
+            raise InvalidInput("an agent says hello once")
 
 
 def _check_facts(facts: wire.Facts) -> None:

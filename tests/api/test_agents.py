@@ -1,0 +1,65 @@
+"""The stream of an agent, as the server takes it."""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from msgspec.structs import replace
+from sqlalchemy import update
+
+from mooring.api import agents
+from mooring.api.hub import AgentHub
+from mooring.coordination.signals import Signal
+from mooring.store.tables import nodes
+from mooring.wire.agent import PROTOCOL, FromAgent, Hello, encode
+from tests.api.test_hub import FACTS
+from tests.store.databases import on_sqlite
+from tests.store.harbour import Harbour
+
+HELLO = Hello(protocol=PROTOCOL, facts=FACTS)
+
+
+async def hold_conversation(harbour: Harbour, *said: FromAgent) -> list[dict[str, Any]]:
+    """What the server sends to an agent of the node n1 that says this and goes."""
+    credential = hashlib.sha256(b"secret").hexdigest()
+    await harbour.database.write(lambda c: c.execute(update(nodes).values(credential_hash=credential)))
+    app = FastAPI()
+    app.include_router(agents.router(harbour.database, AgentHub(harbour.database, Signal())))
+    sent: list[dict[str, Any]] = []
+
+    def told() -> Iterator[dict[str, Any]]:
+        yield {"type": "websocket.connect"}
+        for message in said:
+            yield {"type": "websocket.receive", "text": encode(message)}
+        yield {"type": "websocket.disconnect", "code": 1000}
+
+    messages = told()
+
+    async def receive() -> dict[str, Any]:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    path = "/api/agent/stream"
+    headers = [(b"authorization", b"Bearer secret")]
+    await app({"type": "websocket", "path": path, "headers": headers, "query_string": b""}, receive, send)
+    return sent
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    "second",
+    [
+        pytest.param(replace(HELLO, protocol=PROTOCOL + 1), id="of another protocol"),
+        pytest.param(replace(HELLO, facts=replace(FACTS, capacity={"cpu": -1})), id="with less than nothing"),
+    ],
+)
+async def test_what_an_agent_says_of_its_machine_is_checked_and_then_fixed(harbour: Harbour, second: Hello):
+    node_id = await harbour.node("n1", cpu=8)
+    sent = await hold_conversation(harbour, HELLO, second)
+    assert sent[-1]["type"] == "websocket.close"
+    assert (await harbour.node_row(node_id)).agent_version == FACTS.agent_version
+    assert await harbour.findings() == []
