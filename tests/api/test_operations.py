@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 
 from mooring.api.app import OPERATIONS, create_app
+from mooring.api.pressure import Pressure
 from mooring.clock import now
 from mooring.controllers.scheduling import FullPass
 from mooring.model.loops import LoopState
@@ -25,6 +26,7 @@ class FakeLeader:
     leads: bool = True
     endless: bool = False
     resigned: int = 0
+    together: asyncio.Barrier | None = None
 
     async def resign(self) -> None:
         self.resigned += 1
@@ -33,6 +35,8 @@ class FakeLeader:
         if self.endless:
             async with asyncio.timeout(0):
                 await asyncio.Event().wait()
+        if self.together is not None:
+            await self.together.wait()
         return FullPass(placed=2, impossible=1, waiting=3, seconds=0.25)
 
 
@@ -141,3 +145,15 @@ async def test_a_pass_answers_with_what_it_found(world: World):
         assert (await client.get("/health")).status_code == 200
         assert (await client.get("/api/workloads", headers=headers)).status_code == 404
     assert await told(world) == [("pass", "leader", "first")] * 2
+
+
+@on_sqlite
+async def test_who_waits_for_a_pass_keeps_nobody_else_waiting(world: World):
+    await cluster(world)
+    headers, leader = await world.admin(), FakeLeader(together=asyncio.Barrier(2))
+    alone = replace(world, services=replace(world.services, pressure=Pressure(1, reserved=0)))
+    async with process(alone, leader) as client:
+        passes = [client.post("/api/leader/pass", headers=headers) for _ in range(2)]
+        async with asyncio.timeout(30):
+            answers = await asyncio.gather(*passes)
+        assert [answer.status_code for answer in answers] == [200, 200]

@@ -7,9 +7,10 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from mooring.api.access import Served, needs
+from mooring.api.boundary import only_waits
 from mooring.api.errors import problems
 from mooring.api.services import Leadership, Services
 from mooring.coordination.presence import is_there
@@ -52,20 +53,22 @@ async def list_loops(services: Served, _principal: Reader) -> LoopList:
 
 
 @router.post("/leader/resign", status_code=204, operation_id="resign", responses=problems(403, 409))
-async def resign(services: Served, admin: Admin) -> None:
+async def resign(services: Served, admin: Admin, request: Request) -> None:
     """Let the leader that is asked give its seat back; the answer comes when it has. Refused where nobody takes it."""
     leader, view = await _leading(services)
     if not view.standbys:
         raise Conflict("no other server stands by to lead; start one, or stop this one", code="no-standby")
     await _record(services, admin, "resign", view)
+    only_waits(request.scope)
     await leader.resign()
 
 
 @router.post("/leader/pass", operation_id="run_pass", responses=problems(403, 409))
-async def run_pass(services: Served, admin: Admin) -> PassView:
+async def run_pass(services: Served, admin: Admin, request: Request) -> PassView:
     """Let the leader that is asked try everything that waits at once; the answer says what came of it."""
     leader, view = await _leading(services)
     await _record(services, admin, "pass", view)
+    only_waits(request.scope)
     try:
         found = await leader.run_pass()
     except TimeoutError:
