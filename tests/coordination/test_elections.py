@@ -61,6 +61,17 @@ def candidate(request: pytest.FixtureRequest, postgresql: Database, etcd: EtcdCl
     return lambda name, ttl: EtcdElection(etcd, name, ttl, key=key)
 
 
+async def test_to_stand_renew_and_resign_wakes_nobody(postgresql: Database):
+    woken = Signal()
+    postgresql.on_commit.append(woken.send)
+    seat = await LeaseElection(postgresql, "first", 0.3).campaign()
+    renewed = asyncio.create_task(seat.until_lost())
+    await asyncio.sleep(0.2)
+    renewed.cancel()
+    await seat.resign()
+    assert woken.count == 0
+
+
 async def test_one_leads_and_the_next_follows_at_once_when_it_resigns(candidate: Candidates):
     first = await candidate("first", LONG).campaign()
     waiting = asyncio.create_task(candidate("second", LONG).campaign())

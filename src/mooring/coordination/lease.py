@@ -27,7 +27,7 @@ class LeaseElection:
         while True:
             asked_at = monotonic()
             try:
-                if await self._database.write(self._ask):
+                if await self._database.write(self._ask, wakes=False):
                     return Seat(
                         Claim("database"), ttl=self._ttl, renew=self._renew, release=self._release, asked_at=asked_at
                     )
@@ -42,7 +42,7 @@ class LeaseElection:
         return await leadership.lease(connection, self._candidate, self._ttl)
 
     async def _renew(self) -> bool:
-        return await self._database.write(lambda c: leadership.renew(c, self._candidate, self._ttl))
+        return await self._database.write(lambda c: leadership.renew(c, self._candidate, self._ttl), wakes=False)
 
     async def _release(self) -> None:
-        await self._database.write(lambda c: leadership.release(c, self._candidate))
+        await self._database.write(lambda c: leadership.release(c, self._candidate), wakes=False)
