@@ -174,6 +174,24 @@ async def test_a_leader_that_cannot_start_says_why_and_tries_again(tmp_path: Pat
 
 
 @on_sqlite
+async def test_a_leader_that_cannot_start_gives_the_seat_back_before_it_tries_again(
+    harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+):
+    seat = OnlySeat()
+    leader = leader_of(harbour.database, Signal(), seat)
+
+    async def take_over() -> None:
+        raise RuntimeError("no view")
+
+    monkeypatch.setattr(leader.scheduling, "take_over", take_over)
+    monkeypatch.setattr("mooring.controllers.leader._START_AGAIN_SECONDS", 3600)
+    leading = asyncio.create_task(leader.run())
+    await asyncio.wait_for(seat.returned.wait(), timeout=30)
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)
+
+
+@on_sqlite
 async def test_old_events_are_forgotten_by_the_leader_alone(harbour: Harbour):
     old = now() - timedelta(hours=25)
     await harbour.database.write(lambda c: events.append(c, [events.NewEvent("node", new_id(), 1, "old")], old))

@@ -102,6 +102,7 @@ class Leader:
         try:
             while True:
                 seat = await self._stand_by()
+                rest_seconds = 0.0
                 try:
                     await self._lead(seat)
                 except _Resigned:
@@ -116,11 +117,13 @@ class Leader:
                     self.problem = f"the scheduler failed: {type(error).__name__}: {error}"
                     _log.exception("Scheduler initialization failed")
                     _log.warning("Deployment scheduling may be unavailable")
-                    await asyncio.sleep(_START_AGAIN_SECONDS)
+                    rest_seconds = _START_AGAIN_SECONDS
                 finally:
                     self.scheduling.lose()
                     await seat.resign()
                     self._vacant.set()
+                # Whoever stands by can begin meanwhile.
+                await asyncio.sleep(rest_seconds)
         except asyncio.CancelledError:
             self.problem = "stopped"
             raise
