@@ -1,5 +1,5 @@
-"""Draining: replicas leave a draining node one after the other, sessions when its time is over, and all leave that a
-taint evicts. What can go on elsewhere does.
+"""Draining: replicas leave a draining node as soon as their workload can spare them, sessions when its time is over,
+and all leave that a taint evicts. What can go on elsewhere does.
 """
 
 from __future__ import annotations
@@ -83,6 +83,8 @@ class DrainingLoop:
 
 async def _spared(connection: Connection, leavers: Sequence[Leaver]) -> list[Leaver]:
     """Without those whose workload cannot spare them yet: a replica that runs leaves when enough others do."""
+    if not any(leaver.patient for leaver in leavers):
+        return list(leavers)
     budgets = dict((await residents.budgets(connection)).allowed)
     leaving: list[Leaver] = []
     for leaver in leavers:
