@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib.metadata import version
@@ -53,6 +51,7 @@ from mooring.intake.nodes import SIMULATED_POOL, NodeAdmin, simulated_request
 from mooring.intake.pools import PoolAdmin
 from mooring.intake.questions import Questions
 from mooring.intake.quotas import QuotaAdmin
+from mooring.listening import listening, url_for_others, url_of
 from mooring.model.errors import Conflict, InvalidInput
 from mooring.model.heartbeats import Pace
 from mooring.model.nodes import REGIONS
@@ -74,7 +73,7 @@ def up(settings: Settings) -> None:
     logs.configure(form=settings.log_format, level=settings.log_level)
     _check(settings)
     _make_data_folder(settings.data)
-    with maintenance.only_server(settings.data), _listening(settings) as listener:
+    with maintenance.only_server(settings.data), listening(settings) as listener:
         uvloop.run(_run(settings, listener))
 
 
@@ -203,7 +202,7 @@ class _Server:
 
     @classmethod
     async def build(cls, settings: Settings, database: Database, listener: socket.socket, name: str) -> _Server:
-        server = cls(settings, database, _url(settings, listener), name)
+        server = cls(settings, database, url_of(settings, listener), name)
         server.listener = listener
         await _ready_schema(database)
         await database.write(_seed)
@@ -301,8 +300,8 @@ class _Server:
         _log.info("Graceful shutdown complete")
 
     async def _attend(self) -> None:
-        role, url = self.settings.role, self.settings.public_url or _url_for_others(self.settings, self.url)
-        await attend(self.database, self.name, role=role, url=url, version=version("mooring"))
+        url = url_for_others(self.settings, self.url)
+        await attend(self.database, self.name, role=self.settings.role, url=url, version=version("mooring"))
 
 
 async def _end(task: asyncio.Task[None]) -> None:
@@ -477,40 +476,6 @@ def _make_data_folder(data: Path) -> None:
         raise InvalidInput(
             f"cannot use {data} as the data folder: {error.strerror}; choose another with --data", code="data-folder"
         ) from None
-
-
-@contextlib.contextmanager
-def _listening(settings: Settings) -> Iterator[socket.socket]:
-    """The port is taken before anything is changed, so that a busy one is told at once."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((settings.host, settings.port))
-        listener.listen(2048)
-    except OSError as error:
-        listener.close()
-        raise Conflict(
-            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; choose another port with --port",
-            code="port-in-use",
-        ) from None
-    with listener:
-        yield listener
-
-
-def _url(settings: Settings, listener: socket.socket) -> str:
-    scheme = "https" if settings.tls_cert else "http"
-    host, port = listener.getsockname()[:2]
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"{scheme}://{f'[{reachable}]' if ':' in reachable else reachable}:{port}"
-
-
-def _url_for_others(settings: Settings, url: str) -> str:
-    """One that listens everywhere is reached by the name of its machine."""
-    if settings.host not in ("0.0.0.0", "::"):
-        return url
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{socket.gethostname()}:{rest.rpartition(':')[2]}"
 
 
 def _keep_password(settings: Settings, password: str | None) -> None:

@@ -2,21 +2,24 @@
 it changes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID, uuid4
 
 import pytest
+from sqlalchemy import select, update
 
+from mooring.api import hub as hub_module
 from mooring.api.agent_session import AgentSession
 from mooring.api.hub import AgentHub
 from mooring.clock import now
 from mooring.coordination.signals import Signal
 from mooring.model.heartbeats import Pace
 from mooring.model.pools import HealthProgram, PoolPolicy
-from mooring.store import nodes, pools
+from mooring.store import pools
+from mooring.store.tables import nodes as node_rows
 from mooring.wire import agent as wire
-from mooring.wire.agent import Desired, Facts, FromServer, Hello, Welcome
+from mooring.wire.agent import Desired, Facts, FromServer, Heartbeat, Hello, Welcome
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
 
@@ -93,22 +96,37 @@ async def test_a_new_health_program_of_its_pool_is_told_at_once(harbour: Harbour
         assert welcome.health == expected
 
 
+async def test_no_heartbeat_spoils_those_that_are_written_with_it(harbour: Harbour, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hub_module, "_BEAT_SECONDS", 0.01)
+    hub, problems = AgentHub(harbour.database, Signal()), {"n1": "no\x00 \x1b[31mdisk\n", "n2": "no disk"}
+    written = asyncio.Event()
+    for name, problem in problems.items():
+        agent = Connected(harbour, await harbour.node(name))
+        hub.beat(agent.session, Heartbeat(cpu_percent=1, memory_percent=2, disk_percent=3, problem=problem))
+    await harbour.database.write(lambda c: c.execute(update(node_rows).values(credential_hash="")))
+    harbour.database.on_commit.append(written.set)
+    writing = asyncio.create_task(hub.write_heartbeats())
+    await asyncio.wait_for(written.wait(), timeout=30)
+    writing.cancel()
+    assert [row.reason for row in await harbour.rows(select(node_rows).order_by(node_rows.c.name))] == [
+        "no [31mdisk",
+        "no disk",
+    ]
+
+
 @on_sqlite
 async def test_when_all_agents_come_at_once_a_few_at_a_time_come_in(harbour: Harbour, monkeypatch: pytest.MonkeyPatch):
     hub = AgentHub(harbour.database, Signal())
     inside, most = 0, 0
 
-    async def connect(*_: object, **__: object) -> None:
+    async def write(_: object) -> list[UUID]:
         nonlocal inside, most
         inside += 1
         most = max(most, inside)
         await asyncio.sleep(0)
         inside -= 1
+        return []
 
-    async def write(work: Callable[[object], Awaitable[None]]) -> None:
-        await work(None)
-
-    monkeypatch.setattr(nodes, "connected", connect)
     monkeypatch.setattr(harbour.database, "write", write)
     agents = [Connected(harbour, uuid4()) for _ in range(200)]
     await asyncio.gather(*(hub.enter(agent.session, Hello(protocol=wire.PROTOCOL, facts=FACTS)) for agent in agents))

@@ -44,16 +44,17 @@ async def process(world: World, leader: FakeLeader | None) -> AsyncIterator[http
         yield client
 
 
-async def cluster(world: World, *silent: str) -> None:
-    """The server `first` leads, `second` stands by, and `web` serves the API alone."""
+async def cluster(world: World, *silent: str) -> int:
+    """The server `first` leads, `second` stands by, and `web` serves the API alone; the term of the first."""
 
-    async def write(connection: Connection) -> None:
-        await leadership.take_office(connection, "first", now(), kind="database")
+    async def write(connection: Connection) -> int:
+        term = await leadership.take_office(connection, "first", now(), kind="database")
         for name, role in (("first", "all"), ("second", "scheduler"), ("web", "api")):
             seen_at = now() - timedelta(minutes=10 if name in silent else 0)
             await servers.note(connection, ServerRecord(name, role, f"http://{name}:8000", "1.2", now(), seen_at))
+        return term
 
-    await world.services.database.write(write)
+    return await world.services.database.write(write)
 
 
 async def told(world: World) -> list[tuple[str, str, str]]:
@@ -68,9 +69,9 @@ async def get(world: World, path: str, user: str = "admin") -> Any:
 async def test_who_leads_and_who_stands_by_is_told_by_every_server(world: World):
     found = await get(world, "/api/leader")
     assert (found["name"], found["term"], found["silent"], found["standbys"]) == (None, 0, True, [])
-    await cluster(world)
+    term = await cluster(world)
     found = await get(world, "/api/leader")
-    assert (found["name"], found["term"], found["coordination"]) == ("first", 1, "database")
+    assert (found["name"], found["term"], found["coordination"]) == ("first", term, "database")
     assert (found["url"], found["silent"]) == ("http://first:8000", False)
     assert [standby["name"] for standby in found["standbys"]] == ["second"]
     standings = {server["name"]: server["standing"] for server in (await get(world, "/api/servers"))["servers"]}
@@ -103,13 +104,13 @@ async def test_a_server_that_does_not_lead_says_who_does_and_where(world: World)
         async with process(world, leader) as client:
             answer = await client.post("/api/leader/resign", headers=headers)
             assert (answer.status_code, answer.json()["code"]) == (409, "not-leader")
-    await cluster(world)
+    term = await cluster(world)
     for path in ("/api/leader/resign", "/api/leader/pass"):
         answer = await world.client.post(path, headers=headers)
         body = answer.json()
         assert (answer.status_code, body["code"]) == (409, "not-leader")
         assert "first at http://first:8000" in body["message"]
-        assert body["details"] == {"leader": "first", "url": "http://first:8000", "term": 1}
+        assert body["details"] == {"leader": "first", "url": "http://first:8000", "term": term}
     assert await told(world) == []
 
 

@@ -173,6 +173,18 @@ async def test_a_waiter_is_woken_by_the_change_it_waits_for(world: World):
     assert 0 < world.changes.timeouts[1] <= world.changes.timeouts[0] <= 60
 
 
+@on_sqlite
+async def test_a_waiter_is_answered_when_the_server_stops(world: World):
+    headers = await world.user("ada")
+    await world.submit(headers, name="train")
+    waiting = asyncio.create_task(world.client.get("/api/workloads/train/wait?timeout=60", headers=headers))
+    await world.changes.waiting.wait()
+    world.services.feed.close()
+    async with asyncio.timeout(30):
+        answer = await waiting
+    assert (answer.status_code, answer.json()["status"]) == (200, "PENDING")
+
+
 async def test_a_change_while_a_waiter_looks_is_not_slept_through(world: World, monkeypatch: pytest.MonkeyPatch):
     headers = await world.user("ada")
     await world.add_node("n1")

@@ -14,8 +14,7 @@ from mooring.model.constraints import Constraints, Effect, Taint, Toleration
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.workloads import Kind
-from mooring.store import agents, drains, taints
-from mooring.store.taints import Standing
+from mooring.store import agents, drains
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
 
@@ -51,12 +50,6 @@ async def session(harbour: Harbour, name: str, **more: object) -> UUID:
     workload_id = await harbour.submit(name, kind=Kind.SESSION, **more)  # type: ignore[arg-type]
     await harbour.run(workload_id)
     return workload_id
-
-
-async def taint(harbour: Harbour, node_id: UUID, *new: Taint, at: datetime | None = None) -> None:
-    since = at or really_now()
-    added = [Standing(each, since) for each in new]
-    await harbour.database.write(lambda c: taints.change(c, node_id, add=added, now=since))
 
 
 async def test_draining_moves_replicas_and_leaves_sessions(harbour: Harbour, loop: DrainingLoop):
@@ -210,7 +203,7 @@ async def test_a_taint_evicts_what_does_not_tolerate_it(harbour: Harbour, clock:
     [replica] = await harbour.run(service)
     tolerant = await session(harbour, "tolerant", constraints=Constraints(tolerations=(Toleration("spot", True),)))
     batch = await session(harbour, "batch")
-    await taint(harbour, node, SPOT)
+    await harbour.taint(node, SPOT)
     clock.at = really_now()
     await loop.once()
     assert (await harbour.task(replica.id)).reason["message"] == "Node n1 has the taint spot:NoExecute"
@@ -242,10 +235,10 @@ async def test_a_toleration_with_seconds_keeps_a_task_for_so_long(
     node = await harbour.node("n1")
     job = await session(harbour, "job", constraints=Constraints(tolerations=tuple(tolerations)))
     clock.at = really_now()
-    await taint(harbour, node, SPOT, at=clock())
+    await harbour.taint(node, SPOT, at=clock())
     # A change of another taint does not start the time anew.
     clock.at = clock.after(seconds - 1)
-    await taint(harbour, node, Taint("old"), SPOT, at=clock())
+    await harbour.taint(node, Taint("old"), SPOT, at=clock())
     await loop.once()
     assert await harbour.statuses(job) == ["RUNNING"]
     assert loop.wait_seconds(600) <= 1
@@ -258,6 +251,6 @@ async def test_a_toleration_with_seconds_keeps_a_task_for_so_long(
 async def test_other_taints_evict_nothing(harbour: Harbour, loop: DrainingLoop):
     node = await harbour.node("n1")
     job = await session(harbour, "job")
-    await taint(harbour, node, Taint("NoExecute"), Taint("b", effect=Effect.PREFER_NO_SCHEDULE))
+    await harbour.taint(node, Taint("NoExecute"), Taint("b", effect=Effect.PREFER_NO_SCHEDULE))
     await loop.once()
     assert await harbour.statuses(job) == ["RUNNING"]

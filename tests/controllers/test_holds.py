@@ -225,7 +225,7 @@ async def test_a_node_that_goes_takes_the_places_of_the_whole_gang_with_it(leade
     gang = await leader.hold()
     [one, _] = await harbour.tasks(gang)
     await harbour.drain(one.node_id)
-    await harbour.nodes_loop().once()
+    await harbour.draining_loop().once()
     assert await harbour.statuses(gang) == ["PENDING", "PENDING"]
     assert [await harbour.counters(node) for node in leader.nodes] == [(0, 0, 0), (0, 0, 0)]
     assert await harbour.findings() == []

@@ -276,4 +276,4 @@ async def test_a_leader_that_resigns_lets_the_others_go_first_and_may_lead_again
         with pytest.raises(LeadershipLost):
             await waiting
         await until(signal, leads)
-        assert leader.office.term == term + 1
+        assert leader.office.term > term

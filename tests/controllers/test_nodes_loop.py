@@ -185,6 +185,21 @@ async def test_after_a_start_agents_get_the_time_to_come_back(harbour: Harbour, 
 
 
 @on_sqlite
+async def test_who_could_not_listen_for_a_while_calls_nobody_silent(harbour: Harbour, clock: Clock):
+    loop = harbour.nodes_loop(TIMEOUT)
+    node_id = await harbour.node("n1", seen_at=clock.pass_seconds(TIMEOUT))
+    await loop.once()
+    # The database was away, so neither heartbeats nor this loop came to it.
+    clock.pass_seconds(TIMEOUT * 4)
+    await loop.once()
+    assert (await harbour.node_row(node_id)).status == "READY"
+    for _ in range(2):
+        clock.pass_seconds(TIMEOUT / 2)
+        await loop.once()
+    assert (await harbour.node_row(node_id)).status == "LOST"
+
+
+@on_sqlite
 async def test_simulated_nodes_and_nodes_that_never_came_are_not_lost(harbour: Harbour, clock: Clock):
     simulated = await harbour.node("sim", simulated=True)
     never = await harbour.node("never")
@@ -204,7 +219,7 @@ async def test_a_task_that_was_bound_while_its_node_was_lost_is_lost_as_well(har
     await loop.once()
     [task] = await harbour.tasks(job)
     await harbour.apply(Change(task.id, T.SCHEDULED, node_id=node_id, node_name="n1"))
-    clock.pass_seconds(TIMEOUT)
+    clock.pass_seconds(TIMEOUT / 2)
     await loop.once()
     assert await harbour.statuses(job) == ["LOST"]
     assert await harbour.findings() == []

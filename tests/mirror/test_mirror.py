@@ -71,7 +71,7 @@ async def test_every_kind_of_change_reaches_the_mirror(harbour: Harbour, mirror:
     await harbour.replace_ended()
     await followed()
     await harbour.drain(second)
-    await harbour.nodes_loop().once()
+    await harbour.draining_loop().once()
     await followed()
     await harbour.connect(first, parse_amounts({"cpu": 6, "memory": "8Gi"}), now())
     await followed()

@@ -24,6 +24,7 @@ from mooring.controllers.scheduling import SchedulingLoop
 from mooring.intake.nodes import NodeAdmin
 from mooring.mirror import mirror as mirror_module
 from mooring.mirror.mirror import Mirror
+from mooring.model.constraints import Effect, Taint
 from mooring.model.errors import Conflict
 from mooring.model.lifecycle import AGENT_REPORTS, TaskStatus, is_end
 from mooring.model.workloads import Kind
@@ -64,7 +65,8 @@ SORTS: dict[str, dict[str, Any]] = {
     "limited": {"time_limit_seconds": 60},
 }
 HEALTH = ["well", "ill", "silent"]
-ADMIN = ["drain", "resume", "remove", "remove by force"]
+ADMIN = ["drain", "drain at once", "evict", "resume", "remove", "remove by force"]
+EVICTING = Taint("spot", effect=Effect.NO_EXECUTE)
 ANYTHING = st.lists(st.tuples(st.sampled_from(sorted(AGENT_REPORTS)), st.booleans()), min_size=1, max_size=3)
 
 
@@ -146,8 +148,15 @@ class Machine(RuleBasedStateMachine):
         if not self.node_ids:
             return
         node_id = self.node_ids[pick % len(self.node_ids)]
-        if what in ("drain", "resume"):
-            self.do(self.harbour.drain(node_id, what == "drain"))
+        if what in ("drain", "drain at once", "resume"):
+            until = LONG_AGO if what == "drain at once" else None
+            self.do(self.harbour.drain(node_id, what != "resume", until=until))
+            if what == "resume":
+                self.do(self.harbour.taint(node_id, remove=EVICTING.key))
+            self._look_at_nodes()
+            return
+        if what == "evict":
+            self.do(self.harbour.taint(node_id, EVICTING))
             self._look_at_nodes()
             return
         name = self.do(self.harbour.node_row(node_id)).name
@@ -163,6 +172,7 @@ class Machine(RuleBasedStateMachine):
         loop = self.harbour.nodes_loop(3600)
         loop._next_look_at = LONG_AGO
         self.do(loop.once())
+        self.do(self.harbour.draining_loop().once())
 
     async def charged(self) -> list[UUID]:
         query = select(tasks.c.id).where(tasks.c.node_id.is_not(None), tasks.c.freed_at.is_(None))

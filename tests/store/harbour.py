@@ -12,6 +12,7 @@ from sqlalchemy import select, update
 
 from mooring.binding.binder import Binder
 from mooring.clock import now
+from mooring.controllers.draining import DrainingLoop
 from mooring.controllers.lifecycle import LifecycleLoop
 from mooring.controllers.nodes import NodesLoop
 from mooring.coordination.leadership import Office
@@ -36,6 +37,7 @@ from mooring.store import (
     nodes,
     pools,
     slot_types,
+    taints,
     tenants,
     transitions,
     users,
@@ -52,6 +54,7 @@ from mooring.store.tables import pools as pools_table
 from mooring.store.tables import resource_allocations as ledger_table
 from mooring.store.tables import tasks as tasks_table
 from mooring.store.tables import workloads as workloads_table
+from mooring.store.taints import Standing
 from mooring.store.types import AnyRow
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
@@ -272,6 +275,13 @@ class Harbour:
 
     def nodes_loop(self, timeout_seconds: float = 30) -> NodesLoop:
         return NodesLoop(self.database, self.office, Pace(timeout_seconds=timeout_seconds))
+
+    def draining_loop(self) -> DrainingLoop:
+        return DrainingLoop(self.database, self.office)
+
+    async def taint(self, node_id: UUID, *new: Taint, remove: str | None = None, at: datetime | None = None) -> None:
+        added, removed = [Standing(each, at or now()) for each in new], [] if remove is None else [(remove, None)]
+        await self.database.write(lambda c: taints.change(c, node_id, add=added, remove=removed, now=now()))
 
     async def take_office(self, holder: str) -> int:
         return await self.database.write(lambda c: leadership.take_office(c, holder, now()))

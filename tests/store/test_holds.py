@@ -163,14 +163,14 @@ async def test_a_task_whose_place_was_only_kept_waits_again_when_the_node_goes(h
     workload_id = await harbour.submit("w")
     await harbour.commit(await decision_on(harbour, workload_id, [node_id]), mode=Binding.TWO_PHASE)
     [task] = await harbour.tasks(workload_id)
-    loop = harbour.nodes_loop()
     if end == "removed":
         await NodeAdmin(harbour.database, simulation_allowed=False).remove(harbour.principal, "n1", True)
+    elif end == "drained":
+        await harbour.drain(node_id)
+        await harbour.draining_loop().once()
     else:
-        if end == "drained":
-            await harbour.drain(node_id)
-        else:
-            loop._began_at = LONG_AGO
+        loop = harbour.nodes_loop()
+        loop._began_at = LONG_AGO
         await loop.once()
     [again] = await harbour.tasks(workload_id)
     assert (again.id, again.status, again.node_id) == (task.id, "PENDING", None)

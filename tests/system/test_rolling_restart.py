@@ -12,13 +12,14 @@ from itertools import count
 import pytest
 
 from mooring.client import Client
+from mooring.model.errors import Conflict
 from mooring.wire.api import WorkloadRequest
 from tests.servers import free_port
 from tests.system.balancer import balancer
 from tests.system.conftest import Servers
 from tests.system.servers import Server, eventually
 
-SHARED = {"MOORING_SIGNING_KEY": "one key that all of the servers share", "LEADER_LEASE_TTL": "4"}
+SHARED = {"MOORING_SIGNING_KEY": "one key that all of the servers share", "MOORING_HEARTBEAT_SECONDS": "0.5"}
 LAST = "last"
 
 
@@ -35,6 +36,18 @@ def _process(name: str) -> WorkloadRequest:
 def _leads(server: Server) -> bool:
     with server.client() as client:
         return client.health().role == "leader"
+
+
+def _hand_over(leader: Server, standby: Server) -> None:
+    with leader.client() as client, standby.client() as other:
+        with pytest.raises(Conflict, match=leader.url) as refused:
+            other.resign()
+        assert refused.value.code == "not-leader"
+        term = client.leader().term
+        client.resign()
+        eventually(lambda: other.health().role == "leader")
+        assert other.leader().term > term
+        assert [server.url for server in other.leader().standbys] == [leader.url]
 
 
 @dataclass
@@ -104,7 +117,7 @@ def test_every_part_is_restarted_without_anybody_noticing(servers: Servers, post
     )
     with balancer(ports) as url:
         entrance = replace(first, url=url)
-        agent = servers.node(entrance, "node", "--heartbeat-seconds", "0.5")
+        agent = servers.node(entrance, "node")
         with entrance.client() as client:
             client.submit(_process("long"))
             eventually(lambda: client.workload("long").status == "RUNNING")
@@ -117,6 +130,7 @@ def test_every_part_is_restarted_without_anybody_noticing(servers: Servers, post
                     assert leader.stop() == 0
                     eventually(partial(_leads, standby))
                     leader.start()
+                _hand_over(first, second)
                 assert agent.stop() == 0
                 agent.token = None
                 heard = client.node("node").last_seen_at

@@ -46,6 +46,7 @@ _log = structlog.get_logger(__name__)
 _FOLLOW_SECONDS = 30.0
 _HELD_BACK_SECONDS = 0.05
 _BEAT_SECONDS = 1.0
+_LONGEST_PROBLEM = 500
 _HELLOS_AT_ONCE = 8
 """When all agents come at once, the others wait: the rest of the server needs the database as well."""
 
@@ -88,7 +89,7 @@ class AgentHub:
                     else:
                         news, position = await events.since(connection, position)
                         self._wake(event.node_id for event in news if event.node_id is not None)
-                        stale = stale or any(event.noun == "pool" for event in news)
+                        stale = stale or any(event.noun == "pool" and event.kind != events.PLACED for event in news)
                     if stale and await self._guidance.read(connection):
                         self._wake(self._sessions, orders=False)
                     held_back = position is not None and await events.held_back(connection, position)
@@ -203,7 +204,7 @@ class AgentHub:
             message.cpu_percent,
             message.memory_percent,
             message.disk_percent,
-            message.problem[:500] if message.problem else None,
+            _clean(message.problem) if message.problem else None,
         )
 
     async def strays(self, session: AgentSession, message: Strays) -> None:
@@ -273,6 +274,11 @@ def devices_of(facts: Facts) -> dict[str, list[Device]]:
         slot: [Device(device.index, device.capacity, device.model, device.memory) for device in named]
         for slot, named in facts.devices.items()
     }
+
+
+def _clean(words: str) -> str:
+    """Written together with what others say: no sign of it may be one that the database refuses."""
+    return "".join(sign for sign in words if sign.isprintable())[:_LONGEST_PROBLEM]
 
 
 def _tell_of(quarantined: Iterable[UUID], session: AgentSession) -> None:

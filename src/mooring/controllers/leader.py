@@ -3,45 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import structlog
 
 from mooring import metrics
-from mooring.binding.binder import Binder
-from mooring.controllers.accounting import AccountingLoop
-from mooring.controllers.audit import AuditLoop
-from mooring.controllers.draining import DrainingLoop
-from mooring.controllers.holds import HoldsLoop
-from mooring.controllers.lifecycle import LifecycleLoop
-from mooring.controllers.limits import LimitsLoop
-from mooring.controllers.loops import Work, keep_running
-from mooring.controllers.nodes import NodesLoop
-from mooring.controllers.quarantine import QuarantineLoop
-from mooring.controllers.reports import ReportLoop
-from mooring.controllers.retention import Retention, RetentionLoop
-from mooring.controllers.scheduling import FullPass, SchedulingLoop
-from mooring.controllers.simulation import SimulationLoop
-from mooring.controllers.suspicion import SuspicionLoop
+from mooring.controllers.duties import Duties
+from mooring.controllers.retention import Retention
+from mooring.controllers.scheduling import FullPass
 from mooring.coordination.election import Election, Seat
 from mooring.coordination.leadership import Office
 from mooring.coordination.signals import Signal
-from mooring.mirror.mirror import Mirror
 from mooring.model.errors import LeadershipLost
 from mooring.model.heartbeats import Pace
-from mooring.model.loops import LoopState
 from mooring.model.suspicion import USUAL, Suspicion
 from mooring.store.engine import Database
 
 _log = structlog.get_logger(__name__)
 _BURST_SECONDS = 0.02
-_RETENTION_SECONDS = 3600.0
-_REPORT_SECONDS = 5.0
-_SUSPICION_SECONDS = 10.0
 _START_AGAIN_SECONDS = 5.0
 _REACH_AGAIN_SECONDS = 1.0
-_LATER_SECONDS = 10.0
-"""What goes through whole tables begins when the work that was left lying is placed."""
 _FAIR_CHANCE_SECONDS = 3.0
 """The head start of the others for a seat that was given back: they look for it twice a second."""
 _PASS_SECONDS = 20.0
@@ -66,34 +46,24 @@ class Leader:
         audit_interval_seconds: float = 0,
         suspicion: Suspicion = USUAL,
     ) -> None:
-        self._database = database
         self._signal = signal
         self._election = election
         self._reconcile_interval = reconcile_interval
-        self._pace = pace
-        self._node_check_seconds = min(reconcile_interval, max(0.2, pace.timeout_seconds / 5))
         self.office = Office(database, holder)
-        self.scheduling = SchedulingLoop(
-            Mirror(database, accounting_interval_seconds),
-            Binder(database),
+        self._duties = Duties(
+            database,
+            signal,
             self.office,
             reconcile_interval=reconcile_interval,
+            pace=pace,
+            retention=retention,
+            accounting_interval_seconds=accounting_interval_seconds,
+            audit_interval_seconds=audit_interval_seconds,
+            suspicion=suspicion,
         )
-        self._lifecycle = LifecycleLoop(database, self.office)
-        self._limits = LimitsLoop(database, self.office)
-        self._draining = DrainingLoop(database, self.office)
-        self._suspicion = SuspicionLoop(database, self.office, suspicion)
-        self._holds = HoldsLoop(database, self.office)
-        self._quarantine = QuarantineLoop(database, self.office)
-        self._simulation = SimulationLoop(database, self.office)
-        self._retention = RetentionLoop(database, self.office, retention)
-        self._accounting_seconds = accounting_interval_seconds
-        self._accounting = AccountingLoop(database, self.office)
-        self._audit = AuditLoop(database)
-        self._audit_seconds = audit_interval_seconds
+        self.scheduling = self._duties.scheduling
+        self.loops = self._duties.states
         self._warming: asyncio.Task[None] | None = None
-        self.loops: list[LoopState] = []
-        self._reports = ReportLoop(database, self.office, self.loops)
         self._resigning = asyncio.Event()
         self._vacant = asyncio.Event()
         """The seat that was held last is given back, or lost."""
@@ -215,7 +185,7 @@ class Leader:
                 self.problem = None
                 metrics.leading.set(1)
                 _log.info(f"Deployment scheduler started successfully (term {term})")
-                self._start_loops(group)
+                self._duties.start(group)
         except BaseExceptionGroup as failed:
             lost = failed.subgroup(LeadershipLost)
             raise (lost or failed).exceptions[0] from None
@@ -231,50 +201,3 @@ class Leader:
         """Renew the seat, and end the loops before anybody else can have it."""
         await seat.until_lost(self.office.reach)
         raise LeadershipLost("the lease of leadership could not be renewed in time, or the database did not answer")
-
-    def _start_loops(self, group: asyncio.TaskGroup) -> None:
-        longest = self._reconcile_interval
-        wait = self.scheduling.wait_seconds
-        self._start(group, "scheduling", self.scheduling.once, lambda: wait(longest))
-        until_held = self._holds.wait_seconds
-        self._start(group, "holds", self._holds.once, lambda: until_held(longest), _BURST_SECONDS)
-        self._start(group, "lifecycle", self._lifecycle.once, lambda: longest, _BURST_SECONDS)
-        until_due = self._limits.wait_seconds
-        self._start(group, "limits", self._limits.once, lambda: until_due(longest), _BURST_SECONDS)
-        until_over = self._quarantine.wait_seconds
-        self._start(group, "quarantine", self._quarantine.once, lambda: until_over(longest), _BURST_SECONDS)
-        self._start(group, "simulation", self._simulation.once, lambda: longest, _BURST_SECONDS)
-        nodes = NodesLoop(self._database, self.office, self._pace)
-        self._start(group, "nodes", nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
-        until_left = self._draining.wait_seconds
-        self._start(group, "draining", self._draining.once, lambda: until_left(longest), _BURST_SECONDS)
-        suspecting = min(longest, _SUSPICION_SECONDS)
-        self._start(group, "suspicion", self._suspicion.once, lambda: suspecting, by_time=True)
-        counting = self._accounting_seconds
-        self._start(group, "accounting", self._accounting.once, lambda: counting, by_time=True)
-        self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS, by_time=True)
-        if self._audit_seconds:
-            self._start(group, "audit", self._audit.once, lambda: self._audit_seconds, by_time=True)
-        self._start(group, "reports", self._reports.once, lambda: _REPORT_SECONDS, by_time=True)
-
-    def _start(
-        self,
-        group: asyncio.TaskGroup,
-        name: str,
-        work: Work,
-        interval: Callable[[], float],
-        pause_seconds: float = 0.0,
-        *,
-        by_time: bool = False,
-    ) -> None:
-        """`by_time`: no signal announces its work, and there is no hurry with it."""
-        state = LoopState(name)
-        self.loops.append(state)
-        signal = Signal() if by_time else self._signal
-        first_seconds = min(_LATER_SECONDS, interval()) if by_time else 0.0
-
-        async def turn() -> None:
-            await asyncio.sleep(first_seconds)
-            await keep_running(work, signal, interval=interval, state=state, pause_seconds=pause_seconds)
-
-        group.create_task(turn(), name=name)

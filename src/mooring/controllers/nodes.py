@@ -35,6 +35,7 @@ class NodesLoop:
         self._pace = pace
         self._nodes = 0
         self._began_at = self._next_look_at = now()
+        self._looked_at: datetime | None = None
 
     async def once(self) -> bool:
         await self._look_for_silence()
@@ -57,6 +58,10 @@ class NodesLoop:
         for status in NodeStatus:
             metrics.nodes.labels(status.value).set(counts.get(status, 0))
         self._next_look_at = at + min(suspect, lost) / 5
+        if self._looked_at is not None and at - self._looked_at > lost / 2:
+            # While the database or this process stood still, nobody could be heard.
+            self._began_at = at
+        self._looked_at = at
         if at < self._began_at + lost:
             return
         gone = [node for node in silent if node.last_seen_at < at - lost]

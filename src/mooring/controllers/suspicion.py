@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
@@ -90,20 +90,19 @@ def _to_drain(
     known: Sequence[Suspect], bad: Mapping[UUID, Mapping[Hashable, str]], rules: Suspicion
 ) -> list[tuple[Suspect, str]]:
     """Those that failed twice as much as the first time, as far as their pools can do without them."""
-    by_pool: dict[object, list[Suspect]] = defaultdict(list)
-    for node in known:
-        by_pool[node.pool_id].append(node)
+    sizes = Counter(node.pool_id for node in known)
+    drained = Counter(node.pool_id for node in known if node.draining and node.avoided_since)
+    served = {node.pool_id for node in known if node.id not in bad and _takes_work(node)}
+    worst_first = sorted(
+        (node for node in known if len(bad.get(node.id, ())) >= 2 * rules.failures), key=lambda node: -len(bad[node.id])
+    )
     chosen: list[tuple[Suspect, str]] = []
-    drained: Counter[object] = Counter(node.pool_id for node in known if node.draining and node.avoided_since)
-    worst_first = sorted(known, key=lambda node: -len(bad.get(node.id, ())))
     for node in worst_first:
-        failed = bad.get(node.id, {})
-        pool = by_pool[node.pool_id]
-        others = any(each.id != node.id and each.id not in bad and _takes_work(each) for each in pool)
-        allowed = drained[node.pool_id] < most_drained(len(pool))
-        if len(failed) >= 2 * rules.failures and node.avoided_since and not node.draining and others and allowed:
-            drained[node.pool_id] += 1
-            chosen.append((node, described(failed.values(), rules.window)))
+        pool = node.pool_id
+        if node.draining or not node.avoided_since or pool not in served or drained[pool] >= most_drained(sizes[pool]):
+            continue
+        drained[pool] += 1
+        chosen.append((node, described(bad[node.id].values(), rules.window)))
     return chosen
 
 
