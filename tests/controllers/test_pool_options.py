@@ -50,7 +50,7 @@ EVERYTHING: dict[str, Any] = {
     "deprioritise": 15,
     "validators": {"concurrency": ["enqueue"], "dependencies": []},
     "public": False,
-    "health": {"command": ["true"], "interval_seconds": 16, "timeout_seconds": 17},
+    "health": {"command": ["true"], "interval_seconds": 17, "timeout_seconds": 16},
 }
 
 
@@ -96,7 +96,7 @@ async def test_every_option_is_kept_and_the_others_stay(harbour: Harbour):
         15,
         (("concurrency", (Moment.ENQUEUE,)), ("dependencies", ())),
         False,
-        health=HealthProgram(("true",), 16, 17),
+        health=HealthProgram(("true",), 17, 16),
     )
     await change(harbour, max_tasks_per_node=0, factors={}, weights={}, preemption={"enabled": False})
     changed = await policy(harbour)
