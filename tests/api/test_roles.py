@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from mooring.api.app import create_app
+from mooring.api.pressure import Pressure
 from mooring.api.services import Services
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.tenants import Role
@@ -286,7 +287,7 @@ async def test_each_role_gets_what_the_table_says_and_what_is_refused_changes_no
 
 
 def test_every_operation_of_the_description_has_a_row():
-    described = create_app(cast(Services, SimpleNamespace(version="0"))).openapi()["paths"]
+    described = create_app(cast(Services, SimpleNamespace(version="0", pressure=Pressure()))).openapi()["paths"]
     operations = {f"{method.upper()} {path}" for path, methods in described.items() for method in methods}
     assert operations >= APART
     assert {_operation(row, operations) for row in rows()} == operations - APART

@@ -20,6 +20,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from mooring.api.app import create_app
+from mooring.api.pressure import Pressure
 from mooring.api.services import Services
 from mooring.store.engine import Database
 from tests.api.world import World, prepare
@@ -84,7 +85,9 @@ EXISTING = {
     "access_key": "MK" + "A" * 18,
 }
 # The description depends on no service but the version.
-schema = schemathesis.openapi.from_dict(create_app(cast(Services, SimpleNamespace(version="0"))).openapi())
+schema = schemathesis.openapi.from_dict(
+    create_app(cast(Services, SimpleNamespace(version="0", pressure=Pressure()))).openapi()
+)
 schema.app = late
 # Both are made of what a submission takes, which takes longest of all to make up.
 operations = schema.exclude(path="/api/workloads/batch").exclude(path="/api/workloads/dry-run")

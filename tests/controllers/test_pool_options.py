@@ -16,7 +16,7 @@ from mooring.mirror.mirror import Mirror
 from mooring.model.errors import Conflict, InvalidInput, NotFound
 from mooring.model.fair_share import Factors
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.pools import Binding, FairShare, HeadOfLine, Moment, PoolPolicy
+from mooring.model.pools import Binding, FairShare, HeadOfLine, HealthProgram, Moment, PoolPolicy
 from mooring.model.preemption import Preemption, PreemptionMode, VictimScope
 from mooring.model.quotas import Scope
 from mooring.model.workloads import OnInsufficient
@@ -50,6 +50,7 @@ EVERYTHING: dict[str, Any] = {
     "deprioritise": 15,
     "validators": {"concurrency": ["enqueue"], "dependencies": []},
     "public": False,
+    "health": {"command": ["true"], "interval_seconds": 17, "timeout_seconds": 16},
 }
 
 
@@ -95,6 +96,7 @@ async def test_every_option_is_kept_and_the_others_stay(harbour: Harbour):
         15,
         (("concurrency", (Moment.ENQUEUE,)), ("dependencies", ())),
         False,
+        health=HealthProgram(("true",), 17, 16),
     )
     await change(harbour, max_tasks_per_node=0, factors={}, weights={}, preemption={"enabled": False})
     changed = await policy(harbour)
