@@ -237,6 +237,10 @@ class GatedDatabase(Database):
     async def write(self, work: Callable[[Connection], Awaitable[R]], *, wakes: bool = True) -> R:
         return await retry(partial(self._gate.write, self.office, work))
 
+    async def reach(self) -> None:
+        async with self._gate.read():
+            pass
+
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Connection]:
         async with self._gate.read() as connection:
