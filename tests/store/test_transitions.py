@@ -161,6 +161,7 @@ async def test_a_task_may_take_several_steps_in_one_report(harbour: Harbour):
         await case.bring_to(T.SCHEDULED)
         await harbour.apply(*(case.change(step) for step in steps))
         assert (await harbour.task(case.task_id)).status == steps[-1]
+        assert (await harbour.workload(case.workload_id)).started_at is not None
         passed = [row.new_status for row in await harbour.history(case.task_id)]
         assert passed == [T.SCHEDULED, *dict.fromkeys(steps)]
         assert await harbour.counters(case.node_id) == ((0, 0, 0) if is_end(steps[-1]) else (0, 0, CPU))

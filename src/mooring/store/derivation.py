@@ -97,7 +97,9 @@ def derive_workloads(
         reason = ended[workload_id][1] if workload_id in ended else _explain(new, own, workload, count)
         kept = None if reason is None or new in _GOES_WELL else reason.as_dict()
         explained = reason is not None or placed or new in _GOES_WELL
-        starts, ends = new is WorkloadStatus.RUNNING, lifecycle.is_workload_end(new)
+        ends = lifecycle.is_workload_end(new)
+        # What is over quickly starts and ends in one report.
+        starts = new is WorkloadStatus.RUNNING or (ends and any(change.new is TaskStatus.RUNNING for change in own))
         workload.version += 1
         workload.status = new
         lower = (workload_id in lowered, workload.priority)
