@@ -49,7 +49,7 @@ async def leading(leader: Leader) -> AsyncIterator[None]:
 async def until(signal: Signal, condition: Callable[[], Awaitable[bool]]) -> None:
     seen = signal.count
     while not await condition():
-        seen = await signal.wait(30, seen)
+        seen = await signal.wait(0.05, seen)
 
 
 async def test_a_leader_brings_work_from_its_submission_to_running(harbour: Harbour):
