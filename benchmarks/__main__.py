@@ -9,7 +9,18 @@ import os
 import platform
 import sys
 
-NAMES = ("placement", "growth", "startup", "submission", "binding", "admission", "accounting", "service")
+NAMES = (
+    "placement",
+    "growth",
+    "startup",
+    "submission",
+    "binding",
+    "admission",
+    "accounting",
+    "service",
+    "bookings",
+    "backfill",
+)
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from mooring.scheduling.trial import Trial
 from tests.scheduling.builders import id_of, node
 from tests.scheduling.timeline_reference import SECONDS, SLOTS, Kept, Reference
 
-ROWS = 3
+ROWS = 6
 TIMES = st.integers(0, SECONDS - 20)
 AMOUNTS = st.dictionaries(st.sampled_from(SLOTS), st.integers(0, 5), max_size=2)
 SEEN = st.integers(1, 18)
@@ -103,10 +103,15 @@ def ask(data: st.DataObject, cluster: Cluster, reference: Reference) -> None:
     if cluster.fits(demand, rows).all():
         always = [reference.fits(number, request, reference.now, None) for number in numbers]
         assert (demand.amounts <= timeline.free_always(rows, demand)).all(axis=0).tolist() == always
-        now = [
-            reference.fits(number, request, reference.now, reference.now + (length or SECONDS)) for number in numbers
+        touching = [
+            int(row)
+            for row, number in zip(rows, numbers, strict=True)
+            if not reference.fits(number, request, reference.now, reference.now + (length or SECONDS))
         ]
-        assert timeline.allows(demand, length)[rows].tolist() == now
+        assert timeline.conflicts(rows, demand, length).tolist() == touching
+    for number in numbers:
+        alone = timeline.fits(rows[number : number + 1], demand, start, end)
+        assert alone.tolist() == [reference.fits(number, request, start, end)]
 
 
 def test_a_booking_counts_in_its_window_and_neither_before_nor_after_it():
@@ -120,10 +125,10 @@ def test_what_fits_free_always_needs_no_look_at_time():
     timeline, core, rows = one_node()
     timeline.add("lab", int(rows[0]), 100, 200, {"cpu": 5000})
     assert timeline.free_always(rows, core).tolist() == [[3000]]
-    assert timeline.allows(core.times(3), None)[rows].all()
-    assert not timeline.allows(core.times(4), None)[rows].any()
-    assert timeline.allows(core.times(4), 100)[rows].all()
-    assert not timeline.allows(core.times(4), 101)[rows].any()
+    assert not len(timeline.conflicts(rows, core.times(3), None))
+    assert len(timeline.conflicts(rows, core.times(4), None))
+    assert not len(timeline.conflicts(rows, core.times(4), 100))
+    assert len(timeline.conflicts(rows, core.times(4), 101))
 
 
 def test_refused_bookings_are_told_when_all_would_fit_and_how_many_fit_as_asked():

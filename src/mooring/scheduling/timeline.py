@@ -10,7 +10,8 @@ when they are asked about. A question costs the logarithm of a row's breakpoints
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -31,6 +32,8 @@ NEVER = 1 << 62
 _BEGINNING = -NEVER
 _LOWEST = -(1 << 62)
 """Below every step."""
+_FEW = 4
+"""So few rows are looked at one by one: what all rows do at once has its price."""
 
 
 def seconds_of(time: datetime) -> int:
@@ -54,7 +57,7 @@ class Alternatives(NamedTuple):
 
     start: int | None
     """From when on all of them fit for as long; None: not before the horizon."""
-    count: int
+    tasks: int
     """How many fit in the window that was asked for."""
 
 
@@ -71,6 +74,8 @@ class Timeline:
         """Per row how many promises are not taken yet."""
         self._ahead: list[tuple[int, int, Hashable]] = []
         """When promises begin and end, the next first. The number keeps keys from being compared."""
+        self._plans: dict[str, dict[UUID, list[Hashable]]] = {}
+        """Per pool under which keys the planned starts of waiting work are promised."""
         self._numbers = count()
         self._stale = np.zeros(cluster.capacity, dtype=np.bool_)
         self._booked: Rows | None = None
@@ -144,6 +149,36 @@ class Timeline:
         if promise is not None:
             self._enter(key, promise)
 
+    def plan(
+        self, pool: str, owner: UUID, place: Hashable, row: int, start: int, end: int | None, amounts: Amounts
+    ) -> None:
+        """Promise amounts for the planned start of waiting work in a pool, until that is planned anew."""
+        key = (owner, place)
+        self._plans.setdefault(pool, {}).setdefault(owner, []).append(key)
+        self.add(key, row, start, end, amounts)
+
+    def drop_plans(self, pools: Collection[str]) -> None:
+        """Forget the planned starts of these pools."""
+        for pool in pools if self._plans else ():
+            for keys in self._plans.pop(pool, {}).values():
+                for key in keys:
+                    self.remove(key)
+
+    def next_plan(self, pool: str) -> int | None:
+        """When the next planned start of a pool is; None: there is none."""
+        plans = [self._promises.get(key) for keys in self._plans.get(pool, {}).values() for key in keys]
+        return min((each.start for each in plans if each is not None and each.start is not None), default=None)
+
+    @contextmanager
+    def without_plan(self, owner: UUID) -> Iterator[None]:
+        """As it is without what was planned for some work, so that it is not in its own way."""
+        kept = [(key, self.remove(key)) for plans in self._plans.values() for key in plans.get(owner, ())]
+        try:
+            yield
+        finally:
+            for key, promise in kept:
+                self.put_back(key, promise)
+
     def clear(self, row: int) -> None:
         """The row holds no node any more."""
         for key in list(self._of_row.get(row, ())):
@@ -174,10 +209,12 @@ class Timeline:
         """By how much more (or less) than now is promised at most at one moment of a window, as [slot, row]."""
         start, end = max(start, self.now), NEVER if end is None else end
         self._build(rows)
+        slots = demand.slots[:, 0]
+        if len(rows) <= _FEW:
+            return np.array([self._peak_of(row, start, end)[slots] for row in rows.tolist()], dtype=np.int64).T
         size, base = self._size[rows], 2 * self._offset[rows]
         low = self._steps_until(rows, start, including=True) - 1 + size
         high = np.maximum(self._steps_until(rows, end, including=False) + size, low + 1)
-        slots = demand.slots[:, 0]
         result = np.full((len(rows), len(slots)), _LOWEST, dtype=np.int64)
         while (low < high).any():
             for at, edge in ((low & 1 == 1, low), (high & 1 == 1, high - 1)):
@@ -209,19 +246,15 @@ class Timeline:
         """What is left of the requested slots now and at every later time, as [slot, row]."""
         return self._free(rows, demand) - self._most_ever(rows, demand)
 
-    def allows(self, demand: Demand, seconds: int | None) -> Mask:
-        """Per row of the cluster: a task that starts now, for so long (None: open), touches no booking that it cannot
-        be beside. Whether it fits now is not asked here.
+    def conflicts(self, rows: Rows, demand: Demand, seconds: int | None) -> Rows:
+        """The rows where a task that starts now, for so long (None: open), touches a booking that it cannot be beside.
+
+        Whether it fits now is not asked here.
         """
-        mask = np.ones(self._cluster.capacity, dtype=np.bool_)
-        rows = self.booked_rows
-        crowded = self._crowds(rows, demand, self._most_ever(rows, demand))
-        rows = rows[crowded]
+        rows = rows[self._crowds(rows, demand, self._most_ever(rows, demand))]
         if len(rows) and seconds is not None:
-            until_end = np.maximum(self.surplus(rows, demand, self.now, self.now + max(seconds, 1)), 0)
-            rows = rows[self._crowds(rows, demand, until_end)]
-        mask[rows] = False
-        return mask
+            rows = rows[self._crowds(rows, demand, self.surplus(rows, demand, self.now, self.now + max(seconds, 1)))]
+        return rows
 
     def earliest(
         self, rows: Rows, demand: Demand, seconds: int | None, not_before: int, horizon: int = NEVER
@@ -265,11 +298,11 @@ class Timeline:
         *,
         horizon: int = NEVER,
         most_per_row: int = NEVER,
-        looks: int = 1024,
+        looks: int = 256,
     ) -> int:
         """The first time from which so many tasks fit at once for so long; NEVER if not by the horizon.
 
-        It goes from one time at which some row can take one more to the next, and gives up after so many looks.
+        It goes from one time at which enough rows may have room to the next, and gives up after so many looks.
         """
         if count == 1:
             return int(self.earliest(rows, demand, seconds, not_before, horizon).min(initial=NEVER))
@@ -279,7 +312,7 @@ class Timeline:
             room = np.minimum(self.room(rows, demand, start, end), most)
             if int(room.sum()) >= count:
                 return start
-            start = self._next_gain(rows[room < most], demand, seconds, room[room < most], start)
+            start = self._next_chance(rows, demand, seconds, room, most, count, start)
             if start == NEVER or start > horizon:
                 break
         return NEVER
@@ -320,7 +353,8 @@ class Timeline:
             if self._bookings[row] <= (1 if sign > 0 else 0):
                 self._booked = None
                 self._bookings += Counter()
-        self._cluster.changes.note((row,))
+        if row in self._bookings or promise.start is not None:
+            self._cluster.changes.note((row,))
 
     def _known(self, key: Hashable) -> Promise:
         promise = self._promises.get(key)
@@ -342,8 +376,9 @@ class Timeline:
 
     def _crowds(self, rows: Rows, demand: Demand, surplus: Amount) -> Mask:
         """Where a request is too much beside what is promised beyond what is taken now."""
-        crowds = (surplus > 0) & (demand.amounts > self._free(rows, demand) - surplus)
-        any_slot: Mask = crowds.any(axis=0)
+        any_slot: Mask = np.logical_or.reduce(
+            (surplus > 0) & (demand.amounts > self._free(rows, demand) - surplus), axis=0
+        )
         return any_slot
 
     def _most_ever(self, rows: Rows, demand: Demand) -> Amount:
@@ -351,14 +386,30 @@ class Timeline:
         self._build(rows)
         return self._always[demand.slots, rows]
 
-    def _next_gain(self, rows: Rows, demand: Demand, seconds: int | None, room: Amount, start: int) -> int:
-        """The first time after `start` at which some row can take more tasks than its room is then."""
-        soonest = NEVER
-        for taken in np.unique(room).tolist():
-            one_more = demand.times(taken + 1)
-            times = self.earliest(rows[room == taken], one_more, seconds, start + 1, soonest)
-            soonest = min(soonest, int(times.min(initial=NEVER)))
-        return soonest
+    def _next_chance(
+        self, rows: Rows, demand: Demand, seconds: int | None, room: Amount, most: int, count: int, start: int
+    ) -> int:
+        """The first time after `start` before which too few rows can take more than their room then for `count`."""
+        wanted = demand.amounts[:, 0] > 0
+        whole = self._cluster.allocatable[demand.slots[wanted], rows] // demand.amounts[wanted]
+        more = np.maximum(np.minimum(whole.min(axis=0, initial=NEVER), most) - room, 0)
+        times = np.full(len(rows), NEVER, dtype=np.int64)
+        if int(more.sum()) >= count - int(room.sum()):
+            for taken in np.unique(room[more > 0]).tolist():
+                at = np.flatnonzero((room == taken) & (more > 0))
+                times[at] = self.earliest(rows[at], demand.times(taken + 1), seconds, start + 1)
+        order = np.argsort(times, kind="stable")
+        enough = int(np.searchsorted(np.cumsum(more[order]), count - int(room.sum())))
+        return int(times[order[enough]]) if enough < len(order) else NEVER
+
+    def _peak_of(self, row: int, start: int, end: int) -> Amount:
+        """The highest of the steps of one row in a window, looked at one after the other."""
+        offset, leaves = int(self._offset[row]), int(2 * self._offset[row] + self._size[row])
+        times = self._times[offset : offset + int(self._used[row])]
+        low = int(times.searchsorted(start, side="right")) - 1
+        high = max(int(times.searchsorted(end)), low + 1)
+        highest: Amount = self._tree[leaves + low : leaves + high].max(axis=0)
+        return highest
 
     def _steps_until(self, rows: Rows, time: int, *, including: bool) -> Amount:
         """How many breakpoints of each row come before a time, or at it; all rows take a step of the search at once."""
@@ -411,10 +462,10 @@ class Timeline:
                     changes.append((start, slot, amount))
                 if end is not None:
                     changes.append((end, slot, -amount))
-        moments, slots, amount = np.array(changes, dtype=np.int64).reshape(-1, 3).T
+        moments, slots, added = np.array(changes, dtype=np.int64).reshape(-1, 3).T
         times, numbers = np.unique(moments, return_inverse=True)
         steps = np.zeros((len(times) + 1, self._tree.shape[1]), dtype=np.int64)
-        np.add.at(steps, (numbers.reshape(-1) + 1, slots), amount)
+        np.add.at(steps, (numbers.reshape(-1) + 1, slots), added)
         np.cumsum(steps, axis=0, out=steps)
         return np.concatenate(([_BEGINNING], times)), steps
 
