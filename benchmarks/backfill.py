@@ -139,9 +139,9 @@ class Machine:
             cluster.shift([self.row], [{"cpu": self._jobs[number].processors * CORE}], -1)
             cluster.timeline.remove(UUID(int=number + 1))
 
-    def started(self, waiting: Sequence[Workload], time: int) -> list[int]:
-        """One pass; the numbers of the jobs that start."""
-        result = self.scheduler.place(waiting, LONG_AGO + timedelta(seconds=time))
+    def started(self, waiting: Sequence[Workload], time: int, scheduler: Scheduler | None = None) -> list[int]:
+        """One pass of the machine's scheduler or of another; the numbers of the jobs that start."""
+        result = (scheduler or self.scheduler).place(waiting, LONG_AGO + timedelta(seconds=time))
         numbers = [decision.workload.id.int - 1 for decision in result.decisions if decision.placements]
         for number in numbers:
             self.starts[number] = time
@@ -152,6 +152,7 @@ class Machine:
 def lublin(jobs: Sequence[Job], policy: str, backfilling: bool) -> Result:
     """A sequence by the study's rules: a head stays the head, and others only start if they end before its start."""
     machine = Machine(256, Scheduler(head_of_line=HeadOfLine.BACKFILL, compiled=False))
+    others = Scheduler(cluster=machine.scheduler.cluster, head_of_line=HeadOfLine.SKIP, compiled=False)
     timeline, score = machine.scheduler.cluster.timeline, SCORES[policy]
     arrivals = sorted(jobs, key=lambda job: job.number)
     waiting: dict[int, Workload] = {}
@@ -183,8 +184,8 @@ def lublin(jobs: Sequence[Job], policy: str, backfilling: bool) -> Result:
             # A job may start if it ends before the second of the head's start, whatever else is free then.
             if planned - 1 > time:
                 timeline.add("head", machine.row, planned - 1, None, machine.node.allocatable)
-                others = [workload for number, workload in waiting.items() if number != head]
-                for number in machine.started(others, time):
+                behind = [workload for number, workload in waiting.items() if number != head]
+                for number in machine.started(behind, time, others):
                     del waiting[number]
             break
     return Result(jobs, machine.starts, 256)

@@ -57,7 +57,7 @@ def _decide_all(
     code_of, takes = engine.code_of, engine.takes
     append = batch.entries.append
     synced = engine.sync()
-    booked = engine.cluster.booked_pools()
+    booked = engine.cluster.timeline.booked
     for workload in ordered:
         tasks = workload.tasks
         single = workload.single_node
@@ -66,7 +66,8 @@ def _decide_all(
                 code = None
                 break
         else:
-            code = code_of(workload) if synced and tasks and workload.pool not in booked else None
+            timed = booked and synced and engine.may_touch_bookings(workload)
+            code = code_of(workload) if synced and tasks and not timed else None
         if code == TOO_FEW_SLOTS:
             _decide_batch(engine, batch, decisions, short, stop)
             if stop and short:

@@ -178,12 +178,6 @@ class Cluster:
     def nodes_of(self, pool: str) -> list[Node]:
         return [self.node(row) for row in self.rows_of_pool(pool).tolist()]
 
-    def booked_pools(self) -> set[str]:
-        """The pools in which something is promised that is not taken yet."""
-        if not self.timeline.booked:
-            return set()
-        return {self.pools.values[code] for code in np.unique(self.pool[self.timeline.booked_rows]).tolist()}
-
     def capacity_of(self, pool: str) -> dict[str, int]:
         """What all nodes of a pool have together."""
         totals = self.allocatable[:, self.rows_of_pool(pool)].sum(axis=1).tolist()
