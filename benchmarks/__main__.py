@@ -20,6 +20,8 @@ NAMES = (
     "service",
     "takeover",
     "overload",
+    "bookings",
+    "backfill",
 )
 
 

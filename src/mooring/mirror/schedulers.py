@@ -44,6 +44,7 @@ class Schedulers:
             profile=profile,
             sequencer=self._registry.sequencer(policy),
             head_of_line=policy.head_of_line,
+            backfill=policy.backfill,
             ageing_seconds=policy.ageing_seconds,
             compiled=self._compiled,
             preemption=policy.preemption,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
@@ -52,3 +53,5 @@ class Decision(NamedTuple):
     """The tasks that have to leave before it can start; outcome `reserved`."""
     checked: Checked | None = None
     """How admission looked at it, to be stored with it."""
+    planned_start: datetime | None = None
+    """When what found no node will start at the latest, where its pool plans that."""

@@ -18,10 +18,21 @@ class Binding(StrEnum):
 
 
 class HeadOfLine(StrEnum):
-    """What a workload that finds too little room does to those behind it: it stops them, or is passed over."""
+    """What a workload that finds too little room does to those behind it.
+
+    It stops them, is passed over, or gets a planned start which those behind it may not delay.
+    """
 
     STRICT = "strict"
     SKIP = "skip"
+    BACKFILL = "backfill"
+
+
+class BackfillOrder(StrEnum):
+    """In which order those behind a planned start are tried: as they are queued, or the shortest first."""
+
+    QUEUE = "queue"
+    SHORTEST = "shortest"
 
 
 class Moment(StrEnum):
@@ -51,6 +62,17 @@ class HealthProgram:
     command: tuple[str, ...]
     interval_seconds: int = 60
     timeout_seconds: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """How work may go before other work that lacks room."""
+
+    depth: int = 1
+    """So many of those that lack room have a planned start; one without a limit makes it the plan of all."""
+    order: BackfillOrder = BackfillOrder.QUEUE
+    max_bypass_seconds: int = 3600
+    """Work whose start cannot be planned is passed by others for so long; then it stops them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +112,4 @@ class PoolPolicy:
     paused: bool = False
     """Nothing of it is placed until it is resumed; what runs goes on."""
     paused_reason: str | None = None
+    backfill: Backfill = Backfill()

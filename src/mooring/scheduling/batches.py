@@ -57,6 +57,7 @@ def _decide_all(
     code_of, takes = engine.code_of, engine.takes
     append = batch.entries.append
     synced = engine.sync()
+    booked = engine.cluster.timeline.booked
     for workload in ordered:
         tasks = workload.tasks
         single = workload.single_node
@@ -65,7 +66,8 @@ def _decide_all(
                 code = None
                 break
         else:
-            code = code_of(workload) if synced and tasks else None
+            timed = booked and synced and engine.may_touch_bookings(workload)
+            code = code_of(workload) if synced and tasks and not timed else None
         if code == TOO_FEW_SLOTS:
             _decide_batch(engine, batch, decisions, short, stop)
             if stop and short:
@@ -123,7 +125,7 @@ def _decide_batch(engine: Engine, batch: Batch, decisions: list[Decision], short
             placement = new(
                 Placement, (task.id, node.id, node.name, node.generation, scores[start], (), devices[start])
             )
-            decisions.append(new(Decision, (workload, placed, (placement,), None, feasible, (), None)))
+            decisions.append(new(Decision, (workload, placed, (placement,), None, feasible, (), None, None)))
         else:
             at = range(start, start + found)
             placements = tuple(
@@ -136,7 +138,7 @@ def _decide_batch(engine: Engine, batch: Batch, decisions: list[Decision], short
                     if (node := nodes[rows[place]]) is not None
                 ]
             )
-            decisions.append(new(Decision, (workload, placed, placements, None, feasible, (), None)))
+            decisions.append(new(Decision, (workload, placed, placements, None, feasible, (), None, None)))
     for index in lacking:
         workload, _, count, least = batch.entries[index]
         start, found = answers.start[index], answers.found[index]

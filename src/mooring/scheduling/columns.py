@@ -28,6 +28,7 @@ from mooring.scheduling.codes import Codes, LabelColumn
 from mooring.scheduling.device_columns import Devices, kinds_of_devices
 from mooring.scheduling.journal import Journal
 from mooring.scheduling.placed import Placed
+from mooring.scheduling.timeline import Timeline
 from mooring.scheduling.typical import Typical
 
 Rows: TypeAlias = NDArray[np.intp]
@@ -58,6 +59,10 @@ class Demand:
     cpu_and_memory: Amount
     uncounted: Amount
     """What scoring adds to processor and memory for containers that ask for none."""
+
+    def times(self, count: int) -> Demand:
+        """So many of it at once."""
+        return replace(self, amounts=self.amounts * count, cpu_and_memory=self.cpu_and_memory * count)
 
 
 class Cluster:
@@ -120,6 +125,8 @@ class Cluster:
         """The tasks on the nodes, as far as other tasks may ask about them."""
         self.devices = Devices(capacity)
         """The single devices behind slots, and how they are given out."""
+        self.timeline = Timeline(self)
+        """How what is taken changes in the time ahead."""
         self._label_columns: dict[str, LabelColumn] = {}
         self._images: dict[str, dict[int, int]] = {}
         self._slot_of: dict[str, int] = {"cpu": CPU, "memory": MEMORY}
@@ -177,13 +184,17 @@ class Cluster:
         return dict(zip(self.slot_names, totals, strict=False))
 
     def upsert(self, node: Node) -> None:
-        """Take over a node as the store has it; counters that a pass assumed on it are overwritten."""
+        """Take over a node as the store has it; counters that a pass assumed on it are overwritten.
+
+        When what runs there is expected to end is told anew after that (`tell_ends`).
+        """
         allocatable, taken = self._amounts(node)
         row = self._row_of.get(node.id)
         before = self.nodes[row] if row is not None else None
         if row is None:
             row = self._take_row(node.id)
         counters_moved = self._write_counters(row, node, allocatable, taken)
+        self.timeline.tell(row, {})
         counters_moved |= self.devices.write(row, node, partial(self._offered_and_taken, row))
         if before is None or _static(before) != _static(node):
             self._write_static(row, node)
@@ -211,6 +222,7 @@ class Cluster:
         self.cordoned[row] = False
         self.placed.clear(row)
         self.devices.clear(row)
+        self.timeline.clear(row)
         for column in self._label_columns.values():
             column.write(row, None)
         for rows in self._images.values():
@@ -246,6 +258,12 @@ class Cluster:
         for constraints, count in leaving:
             self.placed.add(row, constraints, count, leaving=True)
         self.changes.note((row,))
+
+    def tell_ends(self, node_id: UUID, ends: Mapping[UUID, tuple[int, Amounts]]) -> None:
+        """When tasks on a node are expected to end, in seconds, and what they occupy; others have an open end."""
+        row = self._row_of.get(node_id)
+        if row is not None:
+            self.timeline.tell(row, ends)
 
     def label_project(self, project: str, labels: Mapping[str, str]) -> None:
         """The labels of a project, by which affinity terms may select it."""
@@ -293,7 +311,7 @@ class Cluster:
         """A request in the terms of these columns; a slot that no node offers gets its place here."""
         demand = self._demands.get((request, uncounted))
         if demand is None:
-            slots = [self._slot(name) for name, _ in request]
+            slots = [self.slot(name) for name, _ in request]
             amounts = [amount for _, amount in request]
             by_name = dict(request)
             demand = Demand(
@@ -378,7 +396,7 @@ class Cluster:
     def shift(self, rows: Sequence[int], requests: Sequence[Amounts], sign: int) -> None:
         """Count (1) or forget (-1) what tasks occupy, one on each of the rows, which may repeat."""
         entries = [
-            (self._slot(name), row, amount)
+            (self.slot(name), row, amount)
             for row, request in zip(rows, requests, strict=True)
             for name, amount in request.items()
         ]
@@ -432,7 +450,7 @@ class Cluster:
 
     def _amounts(self, node: Node) -> tuple[Amount, Amount]:
         """What a node offers and what is taken of it, along the slot axis."""
-        slots = {name: self._slot(name) for name in {*node.allocatable, *node.held, *node.reserved, *node.used}}
+        slots = {name: self.slot(name) for name in {*node.allocatable, *node.held, *node.reserved, *node.used}}
         allocatable = np.zeros(len(self.allocatable), dtype=np.int64)
         taken = np.zeros(len(self.taken), dtype=np.int64)
         offered = node.allocatable
@@ -445,7 +463,7 @@ class Cluster:
         return allocatable, taken
 
     def _offered_and_taken(self, row: int, name: str) -> tuple[int, int]:
-        slot = self._slot(name)
+        slot = self.slot(name)
         return int(self.allocatable[slot, row]), int(self.taken[slot, row])
 
     def _write_counters(self, row: int, node: Node, allocatable: Amount, taken: Amount) -> bool:
@@ -490,12 +508,14 @@ class Cluster:
         self.nodes.extend([None] * before)
         self.placed.grow(2 * before)
         self.devices.grow(2 * before)
+        self.timeline.grow(2 * before)
         for column in self._label_columns.values():
             column.grow(2 * before)
         self._unused = list(range(2 * before - 1, before - 1, -1))
         self._forget_order()
 
-    def _slot(self, name: str) -> int:
+    def slot(self, name: str) -> int:
+        """The place of a slot on the slot axis, a new one if it has none."""
         slot = self._slot_of.get(name)
         if slot is None:
             slot = self._slot_of[name] = len(self._slot_of)

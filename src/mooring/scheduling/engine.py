@@ -172,6 +172,18 @@ class Engine:
         wants_devices = bool(fields[kernels.WHOLES] or fields[kernels.SHARE])
         return not wants_devices and not np.isin(kinds, (kernels.SPREAD, kernels.AFFINITY, kernels.APART)).any()
 
+    def may_touch_bookings(self, workload: Workload) -> bool:
+        """Whether a row of which more is promised later has room for a task of the workload now.
+
+        The kernels do not look at time. What they place meanwhile only takes room away.
+        """
+        rows = self.cluster.timeline.booked_rows
+        rows = rows[self.cluster.pool[rows] == self.cluster.pools.code(workload.pool)]
+        demand = self.cluster.demand(shape_of(workload, self.cluster).request)
+        assert self.lowered is not None
+        fits = self.cluster.fits(demand, rows).all(axis=0) | (ResourcesFilter not in self.lowered.filters)
+        return bool(fits.any())
+
     def make_room(self, workload: Workload) -> None:
         """Make the columns larger for what a workload asks for."""
         self.cluster.demand(shape_of(workload, self.cluster).request)

@@ -18,6 +18,7 @@ from mooring.model.quotas import Tenant
 from mooring.model.reasons import Reason
 from mooring.model.workloads import Workload
 from mooring.scheduling.admission import Admission, Rejection
+from mooring.scheduling.backfill import Planner
 from mooring.scheduling.plugins import Offer
 from mooring.scheduling.shortage import Shortage
 from mooring.scheduling.usage import tenants_of
@@ -50,9 +51,12 @@ class Round:
         one_plan_at_a_time: bool = False,
         admission: Admission | None = None,
         stops: LacksRoom | None = None,
+        planner: Planner | None = None,
         pieces_of: Mapping[UUID, Workload] | None = None,
     ) -> None:
         """With `stops`, a workload of which it is true stops all that come behind it in its pool.
+
+        With a `planner` it does not, if its start can be planned: those behind it are placed so that it stays possible.
 
         With `pieces_of`, offers may bring workloads in pieces; what is decided is put together for the whole.
         `one_plan_at_a_time`: a plan asks what its project uses, so that none is charged before its turn.
@@ -66,6 +70,7 @@ class Round:
         self._one_plan_at_a_time = one_plan_at_a_time
         self._admission = admission
         self._stops = stops
+        self._planner = planner
         self._pieces_of = pieces_of
         self._at: dict[UUID, int] = {}
         """Where the decision stands on a workload that came in pieces."""
@@ -82,6 +87,8 @@ class Round:
         size = _FEWEST
         while len(decided) < len(offer.workloads):
             portion = offer.workloads[len(decided) : len(decided) + size]
+            if self._is_planned(portion):
+                return [*decided, *self._fill_gaps(offer.workloads[len(decided) :])]
             new = self._try(portion, stop=True)
             decided += new
             size = min(size * 2, _MOST) if len(new) == len(portion) else max(size // 2, _FEWEST)
@@ -101,7 +108,7 @@ class Round:
             self.refused = [_again_soon(each, self._now) if each.workload.id in left else each for each in self.refused]
         if self._pieces_of is not None:
             self._say_why_rest_waits()
-        if self._plan is not None and self._stops is None:
+        if self._plan is not None and (self._stops is None or self._planner is not None):
             self._make_room([(at, shortage) for at, shortage in self.short if not self.decisions[at].placements])
 
     def _try(self, workloads: Sequence[Workload], *, stop: bool) -> Sequence[Decision]:
@@ -135,7 +142,7 @@ class Round:
     def _settle(self, asked: Sequence[Workload], admitted: Sequence[Workload], stop: bool) -> Sequence[Decision]:
         """Place what was admitted; what found no place, or was not decided on, is refunded."""
         decisions, short = self._decide(admitted, stop)
-        if self._stops is not None and short:
+        if self._stops is not None and short and stop:
             self._stop_or_make_room(decisions, short)
         if self._admission is not None:
             for workload in admitted[len(decisions) :]:
@@ -153,7 +160,12 @@ class Round:
         assert self._stops is not None
         at, shortage = short[-1]
         decision = decisions[at]
-        if decision.outcome not in (Outcome.WAITING, Outcome.PLACED) or not self._stops(decision, shortage):
+        if decision.outcome not in (Outcome.WAITING, Outcome.PLACED):
+            return
+        if self._planner is not None:
+            decisions[at] = self._plan_start(self._planner, decision, shortage)
+            return
+        if not self._stops(decision, shortage):
             return
         planned = None
         if self._plan is not None and not decision.placements:
@@ -163,6 +175,34 @@ class Round:
         else:
             decisions[at] = planned
             short.pop()
+
+    def _is_planned(self, workloads: Sequence[Workload]) -> bool:
+        """Whether all planned starts that their pools may have are there."""
+        planner = self._planner
+        return planner is not None and all(planner.is_spent(workload.pool) for workload in workloads)
+
+    def _fill_gaps(self, workloads: Sequence[Workload]) -> Sequence[Decision]:
+        """Decide on all that come behind those with a planned start."""
+        assert self._planner is not None
+        left, decided = list(self._planner.in_turn(workloads)), list[Decision]()
+        while left:
+            new = self._try(left, stop=False)
+            decided += new
+            del left[: len(new)]
+        return decided
+
+    def _plan_start(self, planner: Planner, decision: Decision, shortage: Shortage) -> Decision:
+        """The decision with its planned start; work that has none is passed over, for as long as the pool allows."""
+        workload = decision.workload
+        if planner.is_spent(workload.pool):
+            return decision
+        start = planner.plan(workload, shortage)
+        if start is None and self._stops is not None and not self._stops(decision, shortage):
+            return decision
+        planner.count(workload)
+        if start is None and planner.has_waited_too_long(workload):
+            self._blockers[workload.pool] = workload
+        return decision._replace(planned_start=start)
 
     def _make_room(self, nowhere: Short) -> None:
         """Reserve places for workloads that found none, in their turn, if they are let in once more."""

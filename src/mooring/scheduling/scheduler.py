@@ -23,11 +23,12 @@ from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.devices import DeviceShare
 from mooring.model.fair_share import Factors
 from mooring.model.nodes import Node
-from mooring.model.pools import HeadOfLine
+from mooring.model.pools import Backfill, HeadOfLine
 from mooring.model.preemption import Budgets, Preemption, Resident, VictimScope
 from mooring.model.workloads import Task, Workload
 from mooring.scheduling import compilation
 from mooring.scheduling.admission import Admission, Rejection
+from mooring.scheduling.backfill import Planner
 from mooring.scheduling.columns import Cluster
 from mooring.scheduling.evaluation import Evaluations
 from mooring.scheduling.explanation import Explanation, explain, explain_placed, forget
@@ -53,6 +54,7 @@ from mooring.scheduling.residents import Residents, told_residents
 from mooring.scheduling.rounds import Round, kept_out
 from mooring.scheduling.selection import Selection, select
 from mooring.scheduling.shortage import Shortage, Shortages, backing_off, behind_gates
+from mooring.scheduling.timeline import seconds_of
 from mooring.scheduling.together import fails_at_once, least_together
 from mooring.scheduling.trial import Trial
 
@@ -104,12 +106,13 @@ class Scheduler:
         residents: Residents | Iterable[Resident] = (),
         budgets: Budgets | None = None,
         head_of_line: HeadOfLine = HeadOfLine.SKIP,
+        backfill: Backfill | None = None,
         ageing_seconds: int = 0,
     ) -> None:
         """Everything has a default: `filters`, `scorers` (with weights) and `selector` replace those of the profile.
 
-        `head_of_line` says whether a workload that lacks room stops those behind it, and `ageing_seconds` how long it
-        takes to wait oneself one priority higher (0: for ever).
+        `head_of_line` says whether a workload that lacks room stops those behind it, `backfill` how these may go before
+        it where it does not, and `ageing_seconds` how long it takes to wait oneself one priority higher (0: for ever).
 
         A `binder` makes placements so as they are decided; without one that is the caller's. The kernels are compiled
         in the background and used from when they are ready; `compiled` True waits for them, False does without.
@@ -122,6 +125,7 @@ class Scheduler:
             self.cluster.upsert(node)
         self.sequencer: Sequencer = FifoSequencer() if sequencer is None else sequencer
         self.head_of_line = head_of_line
+        self.backfill = Backfill() if backfill is None else backfill
         self.ageing_seconds = ageing_seconds
         given = Registry().profile() if profile is None else profile
         self.profile = Profile(
@@ -159,14 +163,23 @@ class Scheduler:
         *,
         admission: Admission | None = None,
         factors: Factors = NO_FACTORS,
+        aside: bool = False,
     ) -> Pass:
         """A pass that leaves the reasons of shortages to `explained`: a caller may bind what was placed before that.
 
-        `admission` says who may be placed at all and counts who is; `factors` say who used how little lately.
+        `admission` says who may be placed at all and counts who is; `factors` say who used how little lately. `aside`
+        it is a question, for which the starts that the last pass planned stand as they are.
         """
         waiting = [workload for workload in workloads if not workload.gates]
         if self.preemptor is not None:
             self.preemptor.used_in = None if admission is None else admission.context.usage.used_in
+        if now != END_OF_TIME:
+            self.cluster.timeline.advance(seconds_of(now))
+        if not aside:
+            self.cluster.timeline.drop_plans({workload.pool for workload in workloads})
+        planner: Planner | None = None
+        if self.head_of_line is HeadOfLine.BACKFILL and now != END_OF_TIME:
+            planner = Planner(self.cluster, self._evaluations, self.backfill, now)
         current = Round(
             lambda ordered, stop: self._decide_all(ordered, now, stop),
             now,
@@ -174,7 +187,8 @@ class Scheduler:
             one_plan_at_a_time=self.preemptor is not None and self.preemptor.rules.scope is VictimScope.RECLAIM,
             admission=admission,
             pieces_of={each.id: each for each in waiting} if isinstance(self.sequencer, FollowsPlacements) else None,
-            stops=self._lacks_room if self.head_of_line is HeadOfLine.STRICT else None,
+            stops=self._lacks_room if planner is not None or self.head_of_line is HeadOfLine.STRICT else None,
+            planner=planner,
         )
         bands = in_bands(waiting, now, self.ageing_seconds)
         for offer in self.sequencer.offers(bands, self.situation(now, admission, factors)):
@@ -265,8 +279,10 @@ class Scheduler:
             if admission is not None:
                 admission.refund(answer)
             apart = Scheduler(cluster=self.cluster, profile=self._copied_profile(), compiled=False)
-            decision = apart.decide(answer, now)
-            forget(self.cluster, decision)
+            with self.cluster.timeline.without_plan(answer.id):
+                decision = apart.explained(apart.place([answer], now, aside=True)).decisions[0]
+                forget(self.cluster, decision)
+                return explain(self.cluster, self._copied_profile(), decision, nearest=nearest)
         return explain(self.cluster, self._copied_profile(), decision, nearest=nearest)
 
     def explain_placed(
@@ -299,7 +315,9 @@ class Scheduler:
         # Imported here, since the kernels may not be compiled when this module is.
         from mooring.scheduling.batches import decide_in_batches
 
-        return decide_in_batches(self._ready_engine(), ordered, now, one_by_one=self._decide, stop=stop)
+        decisions, short = decide_in_batches(self._ready_engine(), ordered, now, one_by_one=self._decide, stop=stop)
+        self._expect_ends(decisions, now)
+        return decisions, short
 
     def _ready_engine(self) -> Engine:
         from mooring.scheduling.engine import Engine
@@ -361,9 +379,23 @@ class Scheduler:
         if later and len(due) < max(least, 1):
             return Decision(workload, Outcome.WAITING, reason=backing_off(workload, later, least - len(due))), None
         decision, shortage = self._place(workload, due, least)
+        self._expect_ends([decision], now)
         if later and decision.outcome is Outcome.PLACED and shortage is None:
             return decision._replace(reason=backing_off(workload, later, 1)), None
         return decision, shortage
+
+    def _expect_ends(self, decisions: Iterable[Decision], now: datetime) -> None:
+        """Tell the timeline when what was placed will end, where somebody asks for that in this pass."""
+        timeline = self.cluster.timeline
+        if now == END_OF_TIME or not (timeline.booked or self.head_of_line is HeadOfLine.BACKFILL):
+            return
+        for workload, _, placements, *_ in decisions:
+            if workload.time_limit_seconds is not None:
+                end = timeline.now + workload.time_limit_seconds
+                for placement in placements:
+                    row = self.cluster.row_of(placement.node_id)
+                    assert row is not None
+                    timeline.expect(placement.task_id, row, end, workload.request)
 
     def _place(self, workload: Workload, tasks: Sequence[Task], least: int) -> tuple[Decision, Shortage | None]:
         """Choose nodes for the tasks; where fewer than `least` find one, they are undone."""

@@ -105,7 +105,7 @@ def _one_by_one(
     ports: list[tuple[int, ...]] = []
     devices: list[tuple[DeviceShare, ...]] = []
     feasible_nodes = _feasible(evaluation, workload, own)
-    for _ in range(count):
+    for _ in range(count if feasible_nodes else 0):
         evaluation.refresh()
         keys = open_keys(evaluation, workload, own, among)
         if workload.spread:
@@ -224,8 +224,17 @@ def own_tasks(workload: Workload, cluster: Cluster) -> Amount:
 
 
 def open_keys(evaluation: Evaluation, workload: Workload, own: Amount, among: Mask | None = None) -> Scores:
-    """The keys with what the workload's own tasks rule out: its limit per node, and the node that it has to stay on."""
-    keys = evaluation.keys
+    """The keys with what the workload's own tasks rule out: its limit per node, and the node that it has to stay on.
+
+    Neither may it touch what is promised to others before it ends.
+    """
+    keys, timeline = evaluation.keys, evaluation.cluster.timeline
+    if timeline.booked:
+        booked = timeline.booked_rows
+        booked = booked[keys[booked] != INFEASIBLE]
+        if len(booked):
+            keys = keys.copy()
+            keys[timeline.conflicts(booked, evaluation.demand, workload.time_limit_seconds)] = INFEASIBLE
     if workload.max_per_node is not None:
         keys = np.where(own + evaluation.shape.tasks <= workload.max_per_node, keys, INFEASIBLE)
     if workload.single_node and workload.occupied:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Amount, Mask, Rows
 from mooring.scheduling.evaluation import Evaluation
@@ -86,6 +88,21 @@ def with_own_limit(survey: Survey, workload: Workload, own: Amount) -> Survey:
         words = f"{int(away.sum()):,} away from the node that its other tasks are on"
         survey = _without(survey, away, "single_node", Rejection("single-node", words, "release"))
     return survey
+
+
+def with_time(survey: Survey, evaluation: Evaluation, workload: Workload) -> Survey:
+    """The survey with what is promised to others before the workload would end as a further filter, the last."""
+    timeline = evaluation.cluster.timeline
+    if not timeline.booked:
+        return survey
+    conflicts = timeline.conflicts(survey.feasible, evaluation.demand, workload.time_limit_seconds)
+    refused = np.isin(survey.feasible, conflicts)
+    count = int(refused.sum())
+    verb = "is" if count == 1 else "are"
+    end = "at some time, and it has no time limit" if workload.time_limit_seconds is None else "before it would end"
+    return _without(
+        survey, refused, "timeline", Rejection("booked", f"{count:,} {verb} promised to others {end}", "release")
+    )
 
 
 def _without(survey: Survey, refused: Mask, by: str, why: Rejection) -> Survey:

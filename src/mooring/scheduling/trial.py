@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
 from mooring.model.constraints import Constraints
@@ -47,6 +47,18 @@ class Trial:
         """Count (1) or forget (-1) what tasks occupy, one on each of the rows, without what others may ask about."""
         self._cluster.shift(rows, requests, sign)
         self._undo.append(partial(self._cluster.shift, rows, requests, -sign))
+
+    def promise(self, key: Hashable, row: int, start: int, end: int | None, amounts: Amounts) -> None:
+        """Promise amounts of a row for a window."""
+        timeline = self._cluster.timeline
+        before = timeline.get(key)
+        timeline.add(key, row, start, end, amounts)
+        self._undo.append(partial(timeline.put_back, key, before))
+
+    def withdraw(self, key: Hashable) -> None:
+        """Take a promise back."""
+        timeline = self._cluster.timeline
+        self._undo.append(partial(timeline.put_back, key, timeline.remove(key)))
 
     def revert(self) -> None:
         while self._undo:

@@ -1,0 +1,242 @@
+"""Backfill on published job logs, against the published average bounded slowdowns.
+
+The machine is one node, a processor of the log is a core, and every event of the log is a pass of the scheduler. The
+logs and their protocol are not part of the project: MOORING_TRACES names the folder that holds them.
+
+KTH-SP2: all jobs with a run time and a requested time. Lublin: ten sequences of jobs on an empty machine; the study's
+own rules differ from EASY's, so its head and its reservation are told to the scheduler from outside.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from heapq import heappop, heappush
+from math import log10
+from pathlib import Path
+from statistics import mean
+from time import process_time
+from uuid import UUID
+
+from mooring.model.nodes import Node
+from mooring.model.pools import Backfill, BackfillOrder, HeadOfLine
+from mooring.model.workloads import LONG_AGO, Task, Workload
+from mooring.scheduling import Scheduler
+from mooring.scheduling.timeline import NEVER
+
+CORE = 1000
+EVERYTHING = 1 << 30
+"""More than any queue: every waiting job has a planned start."""
+FOLDER = Path(os.environ.get("MOORING_TRACES") or Path(__file__).resolve().parent.parent.parent / "shared" / "traces")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    number: int
+    submitted: int
+    runs: int
+    requested: int
+    processors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Start times by the number of the job, and what comes of them."""
+
+    jobs: Sequence[Job]
+    starts: dict[int, int]
+    processors: int
+
+    @property
+    def slowdown(self) -> float:
+        """The average bounded slowdown."""
+        return mean(
+            max(1.0, (self.starts[job.number] - job.submitted + job.runs) / max(job.runs, 10)) for job in self.jobs
+        )
+
+    @property
+    def utilisation(self) -> float:
+        used = sum(job.processors * job.runs for job in self.jobs)
+        return used / (self.processors * (max(self.starts.values()) - min(job.submitted for job in self.jobs)))
+
+
+def run() -> dict[str, float]:
+    figures: dict[str, float] = {}
+    jobs = kth_jobs()
+    for name, rules in (
+        ("easy", Backfill()),
+        ("easy_shortest_first", Backfill(order=BackfillOrder.SHORTEST)),
+        ("conservative", Backfill(depth=EVERYTHING)),
+    ):
+        used = process_time()
+        figures[f"kth_{name}"] = simulated(jobs, 100, rules).slowdown
+        figures[f"kth_{name}_processor_seconds"] = process_time() - used
+    for backfilling in (False, True):
+        for policy in SCORES:
+            results = [lublin(sequence, policy, backfilling) for sequence in lublin_sequences()]
+            words = f"lublin_{policy.lower()}{'_backfill' if backfilling else ''}"
+            figures[words] = mean(result.slowdown for result in results)
+            figures[f"{words}_published"] = published_lublin(policy, backfilling)
+    return figures
+
+
+def simulated(jobs: Sequence[Job], processors: int, rules: Backfill) -> Result:
+    """The whole log under a pool that backfills."""
+    machine = Machine(processors, Scheduler(head_of_line=HeadOfLine.BACKFILL, backfill=rules, compiled=False))
+    arrivals = sorted(jobs, key=lambda job: (job.submitted, job.number))
+    waiting: dict[int, Workload] = {}
+    position = 0
+    while position < len(arrivals) or waiting or machine.ends:
+        time = min(
+            arrivals[position].submitted if position < len(arrivals) else NEVER,
+            machine.ends[0][0] if machine.ends else NEVER,
+        )
+        while position < len(arrivals) and arrivals[position].submitted == time:
+            waiting[arrivals[position].number] = machine.workload(arrivals[position])
+            position += 1
+        machine.end_jobs(time)
+        for number in machine.started(list(waiting.values()), time):
+            del waiting[number]
+    return Result(jobs, machine.starts, processors)
+
+
+class Machine:
+    """One node, the jobs on it, and the scheduler that says which start."""
+
+    def __init__(self, processors: int, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.ends: list[tuple[int, int]] = []
+        self.starts: dict[int, int] = {}
+        self.node = Node(name="machine", allocatable={"cpu": processors * CORE})
+        self._jobs: dict[int, Job] = {}
+        scheduler.cluster.upsert(self.node)
+        row = scheduler.cluster.row_of(self.node.id)
+        assert row is not None
+        self.row = row
+
+    def workload(self, job: Job) -> Workload:
+        self._jobs[job.number] = job
+        number = UUID(int=job.number + 1)
+        return Workload(
+            id=number,
+            name=f"job-{job.number}",
+            request={"cpu": job.processors * CORE},
+            tasks=(Task(number, 0),),
+            created_at=LONG_AGO + timedelta(seconds=job.submitted),
+            time_limit_seconds=job.requested,
+        )
+
+    def end_jobs(self, time: int, most: int = EVERYTHING) -> None:
+        """Jobs end by themselves, mostly long before their limit."""
+        cluster = self.scheduler.cluster
+        for _ in range(min(most, len(self.ends))):
+            if self.ends[0][0] > time:
+                break
+            _, number = heappop(self.ends)
+            cluster.shift([self.row], [{"cpu": self._jobs[number].processors * CORE}], -1)
+            cluster.timeline.remove(UUID(int=number + 1))
+
+    def started(self, waiting: Sequence[Workload], time: int, scheduler: Scheduler | None = None) -> list[int]:
+        """One pass of the machine's scheduler or of another; the numbers of the jobs that start."""
+        result = (scheduler or self.scheduler).place(waiting, LONG_AGO + timedelta(seconds=time))
+        numbers = [decision.workload.id.int - 1 for decision in result.decisions if decision.placements]
+        for number in numbers:
+            self.starts[number] = time
+            heappush(self.ends, (time + self._jobs[number].runs, number))
+        return numbers
+
+
+def lublin(jobs: Sequence[Job], policy: str, backfilling: bool) -> Result:
+    """A sequence by the study's rules: a head stays the head, and others only start if they end before its start."""
+    machine = Machine(256, Scheduler(head_of_line=HeadOfLine.BACKFILL, compiled=False))
+    others = Scheduler(cluster=machine.scheduler.cluster, head_of_line=HeadOfLine.SKIP, compiled=False)
+    timeline, score = machine.scheduler.cluster.timeline, SCORES[policy]
+    arrivals = sorted(jobs, key=lambda job: job.number)
+    waiting: dict[int, Workload] = {}
+    by_number = {job.number: job for job in jobs}
+    position, head = 0, -1
+    while position < len(arrivals) or waiting:
+        time = min(
+            arrivals[position].submitted if position < len(arrivals) else NEVER,
+            machine.ends[0][0] if machine.ends else NEVER,
+        )
+        # While a head waits, the study looks at the queue after every single event, arrivals first.
+        most = 1 if head in waiting else EVERYTHING
+        came = position
+        while position < min(len(arrivals), came + most) and arrivals[position].submitted <= time:
+            waiting[arrivals[position].number] = machine.workload(arrivals[position])
+            position += 1
+        machine.end_jobs(time, most if most > 1 or position == came else 0)
+        while waiting:
+            if head not in waiting:
+                head = min(waiting, key=lambda number: score(by_number[number]))
+                planned = None
+            timeline.remove("head")
+            if machine.started([waiting[head]], time):
+                del waiting[head]
+                continue
+            if not backfilling:
+                break
+            if planned is None:
+                planned = timeline.next_plan("default")
+                assert planned is not None
+            timeline.drop_plans({"default"})
+            # A job may start if it ends before the second of the head's start, whatever else is free then.
+            if planned - 1 > time:
+                timeline.add("head", machine.row, planned - 1, None, machine.node.allocatable)
+                behind = [workload for number, workload in waiting.items() if number != head]
+                for number in machine.started(behind, time, others):
+                    del waiting[number]
+            break
+    return Result(jobs, machine.starts, 256)
+
+
+SCORES: dict[str, Callable[[Job], tuple[float, ...]]] = {
+    "FCFS": lambda job: (job.submitted, job.number),
+    "SJF": lambda job: (job.requested, job.submitted, job.number),
+    "F1": lambda job: (log10(max(job.requested, 1)) * job.processors + 870 * log10(max(job.submitted, 1)), job.number),
+}
+
+
+def kth_jobs() -> list[Job]:
+    jobs = [job for job in _log("KTH-SP2-1996-2.swf.gz") if job.runs > 0 and job.requested > 0]
+    return [replace(job, runs=min(job.runs, job.requested)) for job in jobs]
+
+
+def lublin_sequences() -> list[list[Job]]:
+    jobs = [replace(job, requested=job.runs) for job in _log("lublin_256.swf.gz")]
+    starts = json.loads(_file("starts_lublin-1.json").read_bytes())
+    return [jobs[first : first + starts["sequence_length"]] for first in starts["start_rows"]]
+
+
+def published_lublin(policy: str, backfilling: bool) -> float:
+    with _file("published_lublin-1.csv").open() as lines:
+        for row in csv.DictReader(lines):
+            if row["policy"] == policy and row["backfill"] == ("yes" if backfilling else "no"):
+                return float(row["published_avg_bsld"])
+    raise LookupError(policy)
+
+
+def _log(name: str) -> list[Job]:
+    """The jobs of a log in the Standard Workload Format, as they stand there."""
+    jobs: list[Job] = []
+    with gzip.open(_file(name), "rt") as lines:
+        for line in lines:
+            fields = line.split()
+            if fields and not fields[0].startswith(";"):
+                submitted, runs, used, asked, requested = (int(float(fields[at])) for at in (1, 3, 4, 7, 8))
+                processors = asked if asked > 0 else used
+                jobs.append(Job(len(jobs), submitted, runs, requested, processors))
+    return jobs
+
+
+def _file(name: str) -> Path:
+    path = FOLDER / "swf" / name
+    if not path.exists():
+        raise SystemExit(f"no {name} in {path.parent}; set MOORING_TRACES to the folder that holds the job logs")
+    return path
