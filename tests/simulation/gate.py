@@ -113,6 +113,8 @@ class Gate:
         self.injected: dict[Fate, int] = dict.fromkeys(Fate, 0)
         self.violations: list[str] = []
         """Kept here, since those who are guilty survive their own errors."""
+        self.terms = 0
+        """So many were begun."""
         self.on_commit: list[Callable[[], None]] = []
         """Called when something was committed that others are told of."""
 
@@ -203,6 +205,7 @@ class Gate:
     def _committed(self, process: Process, office: Office | None, before: _State) -> None:
         after = self._now()
         self.note(f"{process.name} wrote {after.changes - before.changes}")
+        self.terms += after.term != before.term
         changed = after.changes > before.changes and after.term == before.term
         if office is not None and changed and not (office.held and office.term == after.term):
             own = f"term {office.term}" if office.held else "no office"
@@ -212,14 +215,15 @@ class Gate:
                 tell()
 
     def _now(self) -> _State:
-        query = "SELECT (SELECT max(term) FROM leadership), (SELECT max(revision) FROM events)"
+        query = "SELECT (SELECT max(term) FROM leadership), (SELECT coalesce(max(revision), 0) FROM events)"
         term, revision = self._store.raw.execute(query).fetchone()
         return _State(self._store.raw.total_changes, term, revision)
 
 
 class _State(NamedTuple):
     changes: int
-    term: int
+    term: int | None
+    """None before anybody led."""
     revision: int
 
 
@@ -236,6 +240,10 @@ class GatedDatabase(Database):
 
     async def write(self, work: Callable[[Connection], Awaitable[R]], *, wakes: bool = True) -> R:
         return await retry(partial(self._gate.write, self.office, work))
+
+    async def reach(self) -> None:
+        async with self.read():
+            pass
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Connection]:

@@ -87,6 +87,6 @@ def run(prepared: Prepared, seed: int, harms: Sequence[str] = (), fates: Sequenc
         injected=world.gate.injected,
         faults=world.faults,
         seconds=loop.time(),
-        terms=prepared.store.one("SELECT term FROM leadership"),
+        terms=world.gate.terms,
         started=len(world.started),
     )
