@@ -249,9 +249,7 @@ class SimulatedAgent:
 
     def _reconcile(self, orders: Desired) -> None:
         self._prepared &= {order.task_id for order in orders.tasks}
-        plan = reconcile(
-            orders.tasks, self.machine.observed, prepared=self._prepared, end=frozenset(orders.end)
-        )
+        plan = reconcile(orders.tasks, self.machine.observed, prepared=self._prepared, end=frozenset(orders.end))
         if self.stream is not None:
             self._tell(self.stream, plan)
         for stop in plan.stop:

@@ -241,9 +241,9 @@ async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -
         .group_by(tasks.c.node_id)
     )
     if ids is not None:
-        query = query.where(sets.among(connection, nodes.c.id, ids))
-        counters = counters.where(sets.among(connection, node_resources.c.node_id, ids))
-        counts = counts.where(sets.among(connection, tasks.c.node_id, ids))
+        query = query.where(sets.among(nodes.c.id, ids))
+        counters = counters.where(sets.among(node_resources.c.node_id, ids))
+        counts = counts.where(sets.among(tasks.c.node_id, ids))
     slots: dict[UUID, list[AnyRow]] = defaultdict(list)
     for counter in await connection.execute(counters):
         slots[counter.node_id].append(counter)
@@ -298,7 +298,7 @@ async def tasks_on(connection: AsyncConnection, ids: Sequence[UUID]) -> list[Any
         .where(
             tasks.c.status.in_([*OCCUPYING, TaskStatus.LOST]),
             or_(~lost, listens),
-            sets.among(connection, tasks.c.node_id, ids),
+            sets.among(tasks.c.node_id, ids),
         )
         .group_by(tasks.c.node_id, tasks.c.workload_id, leaving, lost, tasks.c.ports)
     )

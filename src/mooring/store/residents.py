@@ -49,7 +49,7 @@ async def on_nodes(
             whole.label("whole"),
         )
         .join(workloads, workloads.c.id == tasks.c.workload_id)
-        .where(among(connection, tasks.c.node_id, ids), or_(tasks.c.status.in_(_STAYING), leaving))
+        .where(among(tasks.c.node_id, ids), or_(tasks.c.status.in_(_STAYING), leaving))
         .order_by(tasks.c.id)
     )
     found: dict[UUID, list[Resident]] = {node_id: [] for node_id in ids}
