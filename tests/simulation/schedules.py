@@ -18,7 +18,7 @@ from tests.simulation.machines import credential_of
 from tests.simulation.world import Prepared, World, simulated
 from tests.store.harbour import Harbour
 
-MACHINES = 3
+MACHINES = 2
 
 
 @dataclass(frozen=True)
