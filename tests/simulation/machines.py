@@ -189,6 +189,7 @@ class SimulatedAgent:
         self._orders: Desired | None = None
         self._told_strays: tuple[LivingTask, ...] = ()
         self._prepared: set[UUID] = set()
+        self._welcomed: Stream | None = None
         self._beat_seconds = 1.0
         self._wake = asyncio.Event()
 
@@ -222,19 +223,19 @@ class SimulatedAgent:
                 self.machine.term, self._orders = message.term, message
                 heard = True
             elif isinstance(message, Welcome):
-                self._beat_seconds = message.heartbeat_seconds
+                self._welcomed, self._beat_seconds = stream, message.heartbeat_seconds
             elif isinstance(message, Received):
                 for task_id in self._outbox.received(message.number):
                     if task_id in self.machine.observed:
                         self.machine.acknowledge(task_id)
             self.stream = stream if heard else None
             self._wake.set()
-        self.stream = None
+        self.stream = self._welcomed = None
 
     async def _keep_beating(self) -> None:
         while True:
-            if self.stream is not None:
-                self.stream.tell_server(Heartbeat(cpu_percent=1, memory_percent=1, disk_percent=1))
+            if self._welcomed is not None:
+                self._welcomed.tell_server(Heartbeat(cpu_percent=1, memory_percent=1, disk_percent=1))
             await asyncio.sleep(self._beat_seconds)
 
     async def _keep_reconciled(self) -> None:
