@@ -41,6 +41,8 @@ class SimulatedClient:
         self.scaled: dict[UUID, int] = {}
         """To how many replicas, at last."""
         self.cancelled: set[UUID] = set()
+        self.drained: set[str] = set()
+        """Names of nodes; some may have been resumed."""
 
     async def submit(self, requests: list[dict[str, Any]]) -> None:
         self._keys += 1
@@ -71,6 +73,7 @@ class SimulatedClient:
             pass
 
     async def drain(self, name: str) -> None:
+        self.drained.add(name)
         await self._ask(lambda api: api.nodes.drain(self._principal, name, DrainRequest()))
 
     async def resume(self, name: str) -> None:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import aiosqlite
 from msgspec import json
 from sqlalchemy.engine import make_url
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import StaticPool
 
 from mooring.coordination.leadership import Office
@@ -66,6 +66,7 @@ class Store:
 
     def __init__(self, template: sqlite3.Connection) -> None:
         self._template = template
+        self._connection: AsyncConnection | None = None
         self.raw = sqlite3.connect(":memory:", isolation_level=None)
         self.raw.execute("pragma foreign_keys=on")
         self.engine: AsyncEngine = create_async_engine(
@@ -74,6 +75,17 @@ class Store:
 
     async def _connect(self) -> aiosqlite.Connection:
         return _Inline(self.raw)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """All share one connection: to open one takes longer than most of what is asked. Rolled back if left open."""
+        self._connection = self._connection or await self.engine.connect()
+        await self._connection.begin()
+        self.raw.execute("BEGIN")
+        try:
+            yield self._connection
+        finally:
+            await self._connection.rollback()
 
     def reset(self) -> None:
         self._template.backup(self.raw)
@@ -113,6 +125,8 @@ class Gate:
         self.injected: dict[Fate, int] = dict.fromkeys(Fate, 0)
         self.violations: list[str] = []
         """Kept here, since those who are guilty survive their own errors."""
+        self.terms = 0
+        """So many were begun."""
         self.on_commit: list[Callable[[], None]] = []
         """Called when something was committed that others are told of."""
 
@@ -158,7 +172,6 @@ class Gate:
             raise ConnectionError("simulated: refused")
         async with self._transaction(process) as connection:
             yield connection
-            await connection.rollback()
 
     async def _turn(self, process: Process, possible: frozenset[Fate]) -> Fate:
         """Wait for one's turn. No two calls have theirs at the same moment of the simulation."""
@@ -194,8 +207,7 @@ class Gate:
             raise ConnectionError("simulated: the database is taken")
         self._inside = process
         try:
-            async with self._store.engine.connect() as connection:
-                await connection.exec_driver_sql("BEGIN")
+            async with self._store.transaction() as connection:
                 yield connection
         finally:
             self._inside = None
@@ -203,6 +215,7 @@ class Gate:
     def _committed(self, process: Process, office: Office | None, before: _State) -> None:
         after = self._now()
         self.note(f"{process.name} wrote {after.changes - before.changes}")
+        self.terms += after.term != before.term
         changed = after.changes > before.changes and after.term == before.term
         if office is not None and changed and not (office.held and office.term == after.term):
             own = f"term {office.term}" if office.held else "no office"
@@ -212,14 +225,15 @@ class Gate:
                 tell()
 
     def _now(self) -> _State:
-        query = "SELECT (SELECT max(term) FROM leadership), (SELECT max(revision) FROM events)"
+        query = "SELECT (SELECT max(term) FROM leadership), (SELECT coalesce(max(revision), 0) FROM events)"
         term, revision = self._store.raw.execute(query).fetchone()
         return _State(self._store.raw.total_changes, term, revision)
 
 
 class _State(NamedTuple):
     changes: int
-    term: int
+    term: int | None
+    """None before anybody led."""
     revision: int
 
 
@@ -238,7 +252,7 @@ class GatedDatabase(Database):
         return await retry(partial(self._gate.write, self.office, work))
 
     async def reach(self) -> None:
-        async with self._gate.read():
+        async with self.read():
             pass
 
     @asynccontextmanager
@@ -255,15 +269,15 @@ class DirectDatabase(GatedDatabase):
         self.dialect = "sqlite"
         self.on_commit = []
         self.engine = store.engine
+        self._store = store
 
     async def write(self, work: Callable[[Connection], Awaitable[R]], *, wakes: bool = True) -> R:
-        async with self.engine.connect() as connection:
-            await connection.exec_driver_sql("BEGIN")
+        async with self._store.transaction() as connection:
             result = await work(connection)
             await connection.commit()
         return result
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Connection]:
-        async with self.engine.connect() as connection:
+        async with self._store.transaction() as connection:
             yield connection

@@ -11,7 +11,7 @@ from random import Random
 from uuid import UUID
 
 from mooring.agent.outbox import Outbox
-from mooring.agent.reconcile import reconcile
+from mooring.agent.reconcile import Plan, living, reconcile
 from mooring.agent.runtime import Observed
 from mooring.api.agent_session import AgentSession
 from mooring.api.hub import AgentHub
@@ -24,8 +24,10 @@ from mooring.wire.agent import (
     FromServer,
     Heartbeat,
     Hello,
+    LivingTask,
     Received,
     Report,
+    Strays,
     Welcome,
 )
 from tests.simulation.loop import Process
@@ -80,6 +82,8 @@ async def serve(hub: AgentHub, stream: Stream, node_id: UUID, pool_id: UUID, nam
                 case Report():
                     await hub.report(session, message)
                     await stream.tell_agent(Received(number=message.number))
+                case Strays():
+                    await hub.strays(session, message)
             if sender is not None and sender.done():
                 await sender
     except ConnectionError:
@@ -182,8 +186,10 @@ class SimulatedAgent:
         self._connect = connect
         self._random = random
         self._outbox = Outbox()
-        self._desired: list[DesiredTask] | None = None
+        self._orders: Desired | None = None
+        self._told_strays: tuple[LivingTask, ...] = ()
         self._prepared: set[UUID] = set()
+        self._welcomed: Stream | None = None
         self._beat_seconds = 1.0
         self._wake = asyncio.Event()
 
@@ -208,48 +214,45 @@ class SimulatedAgent:
             agent_version="1",
             multi_tenant=True,
         )
-        stream.tell_server(Hello(protocol=PROTOCOL, facts=facts))
+        alive = living(self.machine.observed)
+        stream.tell_server(Hello(protocol=PROTOCOL, facts=facts, tasks=list(alive)))
+        self._told_strays = ()
         heard = False
         while (message := await stream.to_agent.get()) is not None:
             if isinstance(message, Desired) and message.term >= self.machine.term:
-                self.machine.term, self._desired = message.term, message.tasks
+                self.machine.term, self._orders = message.term, message
                 heard = True
             elif isinstance(message, Welcome):
-                self._beat_seconds = message.heartbeat_seconds
+                self._welcomed, self._beat_seconds = stream, message.heartbeat_seconds
             elif isinstance(message, Received):
                 for task_id in self._outbox.received(message.number):
                     if task_id in self.machine.observed:
                         self.machine.acknowledge(task_id)
             self.stream = stream if heard else None
             self._wake.set()
-        self.stream = None
+        self.stream = self._welcomed = None
 
     async def _keep_beating(self) -> None:
         while True:
-            if self.stream is not None:
-                self.stream.tell_server(Heartbeat(cpu_percent=1, memory_percent=1, disk_percent=1))
+            if self._welcomed is not None:
+                self._welcomed.tell_server(Heartbeat(cpu_percent=1, memory_percent=1, disk_percent=1))
             await asyncio.sleep(self._beat_seconds)
 
     async def _keep_reconciled(self) -> None:
         while True:
             self._wake.clear()
-            if self._desired is not None:
-                self._reconcile(self._desired)
+            if self._orders is not None:
+                self._reconcile(self._orders)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SCAN_SECONDS):
                     await self._wake.wait()
             await asyncio.sleep(_PAUSE_SECONDS)
 
-    def _reconcile(self, desired: list[DesiredTask]) -> None:
-        self._prepared &= {order.task_id for order in desired}
-        plan = reconcile(desired, self.machine.observed, prepared=self._prepared)
+    def _reconcile(self, orders: Desired) -> None:
+        self._prepared &= {order.task_id for order in orders.tasks}
+        plan = reconcile(orders.tasks, self.machine.observed, prepared=self._prepared, end=frozenset(orders.end))
         if self.stream is not None:
-            report = self._outbox.offer(plan.findings)
-            if report is not None:
-                self.stream.tell_server(report)
-                if self._random.random() < 0.2:
-                    # Whatever is said may be said twice.
-                    self.stream.tell_server(report)
+            self._tell(self.stream, plan)
         for stop in plan.stop:
             self.machine.stop(stop.task_id, stop.grace_seconds)
         for order in plan.prepare:
@@ -257,3 +260,14 @@ class SimulatedAgent:
             self._wake.set()
         for order in plan.start:
             self.machine.start(order)
+
+    def _tell(self, stream: Stream, plan: Plan) -> None:
+        report = self._outbox.offer(plan.findings)
+        if report is not None:
+            stream.tell_server(report)
+            if self._random.random() < 0.2:
+                # Whatever is said may be said twice.
+                stream.tell_server(report)
+        if plan.strays != self._told_strays:
+            stream.tell_server(Strays(tasks=list(plan.strays)))
+            self._told_strays = plan.strays

@@ -18,7 +18,7 @@ from tests.simulation.machines import credential_of
 from tests.simulation.world import Prepared, World, simulated
 from tests.store.harbour import Harbour
 
-MACHINES = 3
+MACHINES = 2
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,6 @@ def run(prepared: Prepared, seed: int, harms: Sequence[str] = (), fates: Sequenc
         injected=world.gate.injected,
         faults=world.faults,
         seconds=loop.time(),
-        terms=prepared.store.one("SELECT term FROM leadership"),
+        terms=world.gate.terms,
         started=len(world.started),
     )

@@ -9,7 +9,7 @@ from mooring.clock import monotonic
 from mooring.coordination.election import Claim, Seat
 from tests.simulation.loop import Process
 
-TTL_SECONDS = 3.0
+TTL_SECONDS = 2.0
 _LOOK_SECONDS = 0.5
 _LONGEST_WAY_SECONDS = 0.05
 

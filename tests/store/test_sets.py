@@ -83,7 +83,7 @@ async def test_any_number_of_ids_can_be_asked_for_at_once(database: Database):
         sets.insert(writes, domains, added)
         await writes.make(connection)
         asked = [*(new_id() for _ in range(40_000)), added[0]["id"], added[2]["id"]]
-        query = select(domains.c.id).where(among(connection, domains.c.id, asked)).order_by(domains.c.id)
+        query = select(domains.c.id).where(among(domains.c.id, asked)).order_by(domains.c.id)
         return list((await connection.execute(query)).scalars())
 
     assert await database.write(work) == [added[0]["id"], added[2]["id"]]

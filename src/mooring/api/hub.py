@@ -156,6 +156,10 @@ class AgentHub:
 
         async with self.door:
             new = await self._database.write(work)
+            # Here, where a failure ends the stream: an agent that is not welcomed says nothing and waits.
+            if not self._guidance.known:
+                async with self._database.read() as connection:
+                    await self._guidance.read(connection)
         session.protocol = hello.protocol
         _tell_of(new, session)
         self._sessions[session.node_id] = session
@@ -185,9 +189,6 @@ class AgentHub:
     async def _send_welcome(self, session: AgentSession) -> None:
         if session.protocol < WELCOMED_SINCE:
             return
-        if not self._guidance.known:
-            async with self._database.read() as connection:
-                await self._guidance.read(connection)
         welcome = self._guidance.welcome(session.pool_id)
         if welcome != session.last_welcome:
             await session.send(welcome)

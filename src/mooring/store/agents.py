@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import and_, case, or_, select
+from sqlalchemy import Select, and_, bindparam, case, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING
@@ -14,11 +16,16 @@ from mooring.store.types import AnyRow
 
 async def desired(connection: AsyncConnection, node_id: UUID) -> list[AnyRow]:
     """Tasks that occupy the node: those to run, those to stop, and ended ones of which something may be left."""
+    return list(await connection.execute(_desired(), {"node": node_id}))
+
+
+@cache
+def _desired() -> Select[Any]:
     # Who asked for a warning before its time is over gets it before the drain of its node ends it.
     sooner = or_(tasks.c.deadline_at.is_(None), nodes.c.drain_until < tasks.c.deadline_at)
     drained_first = and_(nodes.c.draining, nodes.c.drain_until.is_not(None), sooner)
     ends_at = case((drained_first, nodes.c.drain_until), else_=tasks.c.deadline_at)
-    rows = await connection.execute(
+    return (
         select(
             tasks.c.id,
             tasks.c.workload_id,
@@ -44,10 +51,9 @@ async def desired(connection: AsyncConnection, node_id: UUID) -> list[AnyRow]:
         .join(projects, projects.c.id == workloads.c.project_id)
         .join(users, users.c.id == workloads.c.user_id)
         .join(nodes, nodes.c.id == tasks.c.node_id)
-        .where(tasks.c.node_id == node_id, tasks.c.freed_at.is_(None))
+        .where(tasks.c.node_id == bindparam("node"), tasks.c.freed_at.is_(None))
         .order_by(tasks.c.created_at, tasks.c.task_index)
     )
-    return list(rows)
 
 
 async def on_nodes(connection: AsyncConnection, node_ids: list[UUID]) -> list[AnyRow]:

@@ -37,7 +37,7 @@ async def named(
         rows = await connection.execute(select(ranked.c.name, ranked.c.id).where(ranked.c.place == 1))
         found |= {row.name: row.id for row in rows}
     if ids:
-        by_id = select(own.id).where(sets.among(connection, own.id, ids))
+        by_id = select(own.id).where(sets.among(own.id, ids))
         mine = await connection.execute(by_id if anybodys else by_id.where(own.user_id == user_id))
         found |= {str(workload_id): workload_id for workload_id in mine.scalars()}
     return found
@@ -49,7 +49,7 @@ async def of(connection: AsyncConnection, ids: Collection[UUID]) -> dict[UUID, t
     rows = await connection.execute(
         select(dependencies.c.workload_id, other.c.id, other.c.name, dependencies.c.condition, other.c.status)
         .join(other, other.c.id == dependencies.c.depends_on)
-        .where(sets.among(connection, dependencies.c.workload_id, ids))
+        .where(sets.among(dependencies.c.workload_id, ids))
         .order_by(dependencies.c.workload_id, other.c.created_at, other.c.id)
     )
     found: dict[UUID, list[Dependency]] = defaultdict(list)
@@ -98,7 +98,7 @@ async def turns(connection: AsyncConnection, turns: Sequence[tuple[UUID, UUID, s
     rows = await connection.execute(
         select(lines.c.id, lines.c.before).where(
             lines.c.before.is_not(None),
-            sets.among(connection, lines.c.id, [workload_id for workload_id, _, _ in turns]),
+            sets.among(lines.c.id, [workload_id for workload_id, _, _ in turns]),
         )
     )
     return {row.id: row.before for row in rows}
@@ -111,7 +111,7 @@ async def waiting_for(connection: AsyncConnection, ids: Collection[UUID]) -> set
     dependants = await connection.execute(
         select(dependencies.c.workload_id)
         .join(workloads, workloads.c.id == dependencies.c.workload_id)
-        .where(sets.among(connection, dependencies.c.depends_on, ids), workloads.c.ended_at.is_(None))
+        .where(sets.among(dependencies.c.depends_on, ids), workloads.c.ended_at.is_(None))
     )
     ended, behind = workloads.alias(), workloads.alias()
     following = (
@@ -128,6 +128,6 @@ async def waiting_for(connection: AsyncConnection, ids: Collection[UUID]) -> set
         .scalar_subquery()
     )
     next_in_turn = await connection.execute(
-        select(following).where(sets.among(connection, ended.c.id, ids), ended.c.singleton.is_not(None))
+        select(following).where(sets.among(ended.c.id, ids), ended.c.singleton.is_not(None))
     )
     return {*dependants.scalars(), *(found for found in next_in_turn.scalars() if found is not None)}

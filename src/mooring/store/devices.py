@@ -75,7 +75,7 @@ async def by_node(
     if isinstance(node_ids, Select):
         query = query.where(_columns.node_id.in_(node_ids))
     elif node_ids is not None:
-        query = query.where(among(connection, _columns.node_id, node_ids))
+        query = query.where(among(_columns.node_id, node_ids))
     found: dict[UUID, dict[str, tuple[Device, ...]]] = defaultdict(dict)
     for row in await connection.execute(query):
         own = found[row.node_id]

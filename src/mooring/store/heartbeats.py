@@ -40,9 +40,7 @@ class Taken(NamedTuple):
 async def take(connection: AsyncConnection, beats: Sequence[Beat], now: datetime) -> Taken:
     """Measured load of many nodes. A problem that came or went changes what the node may take."""
     found = await connection.execute(
-        select(nodes.c.id, nodes.c.credential_hash).where(
-            sets.among(connection, nodes.c.id, [beat.node_id for beat in beats])
-        )
+        select(nodes.c.id, nodes.c.credential_hash).where(sets.among(nodes.c.id, [beat.node_id for beat in beats]))
     )
     known = {(row.id, row.credential_hash) for row in found}
     over = {beat.node_id for beat in beats if (beat.node_id, beat.credential_hash) not in known}
@@ -71,7 +69,7 @@ async def _note_changes(connection: AsyncConnection, problems: dict[UUID, str | 
     rows = await connection.execute(
         select(
             nodes.c.id, nodes.c.status, nodes.c.draining, nodes.c.schedulable, nodes.c.reason, nodes.c.generation
-        ).where(sets.among(connection, nodes.c.id, problems))
+        ).where(sets.among(nodes.c.id, problems))
     )
     quarantined = await quarantine.reasons(connection, list(problems))
     journal = Journal("agent", now)
@@ -139,7 +137,7 @@ async def fall_silent(
     """
     rows = await connection.execute(
         select(nodes.c.id, nodes.c.status, nodes.c.generation)
-        .where(sets.among(connection, nodes.c.id, node_ids), nodes.c.last_seen_at < seen_before)
+        .where(sets.among(nodes.c.id, node_ids), nodes.c.last_seen_at < seen_before)
         .order_by(nodes.c.id)
         .with_for_update()
     )
@@ -149,7 +147,7 @@ async def fall_silent(
     if changed:
         await connection.execute(
             update(nodes)
-            .where(sets.among(connection, nodes.c.id, [row.id for row in changed]))
+            .where(sets.among(nodes.c.id, [row.id for row in changed]))
             .values(status=status, reason=reason, generation=nodes.c.generation + 1)
         )
         journal = Journal("nodes", now, term)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import and_, case, func, or_, select
+from sqlalchemy import Select, and_, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.dependencies import Condition, OnDependencyFailure
@@ -79,13 +81,24 @@ async def expired(
 
 async def forlorn(connection: AsyncConnection) -> Ends:
     """The workloads that wait for an end that can never come any more, and are not to wait for ever."""
+    ends: dict[UUID, tuple[WorkloadStatus, Reason]] = {}
+    for row in await connection.execute(_forlorn()):
+        wanted = "succeed" if row.condition == Condition.AFTER_OK else "fail"
+        message = f"It was to run if {row.name!r} would {wanted}; that one is {row.status.lower()}"
+        reason = Reason("dependency-failed", message, "dependencies", "never")
+        ends.setdefault(row.id, (WorkloadStatus.CANCELLED, reason))
+    return ends
+
+
+@cache
+def _forlorn() -> Select[Any]:
     other = workloads.alias()
     succeeded = other.c.status == WorkloadStatus.SUCCEEDED
     broken = or_(
         and_(dependencies.c.condition == Condition.AFTER_OK, ~succeeded),
         and_(dependencies.c.condition == Condition.AFTER_FAIL, succeeded),
     )
-    rows = await connection.execute(
+    return (
         select(workloads.c.id, other.c.name, other.c.status, dependencies.c.condition)
         .join(dependencies, dependencies.c.workload_id == workloads.c.id)
         .join(other, other.c.id == dependencies.c.depends_on)
@@ -99,13 +112,6 @@ async def forlorn(connection: AsyncConnection) -> Ends:
         .order_by(workloads.c.id, other.c.id)
         .limit(_LIMIT)
     )
-    ends: dict[UUID, tuple[WorkloadStatus, Reason]] = {}
-    for row in rows:
-        wanted = "succeed" if row.condition == Condition.AFTER_OK else "fail"
-        message = f"It was to run if {row.name!r} would {wanted}; that one is {row.status.lower()}"
-        reason = Reason("dependency-failed", message, "dependencies", "never")
-        ends.setdefault(row.id, (WorkloadStatus.CANCELLED, reason))
-    return ends
 
 
 async def end_waiting(

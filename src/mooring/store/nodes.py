@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, delete, func, insert, literal_column, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, delete, func, insert, literal_column, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.constraints import Taint
@@ -232,22 +233,12 @@ async def all_ids(connection: AsyncConnection) -> set[UUID]:
 
 async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Node]:
     """Nodes with their counters as placement sees them; all of them, or those of the given ids."""
-    most_tasks: ColumnElement[int | None] = literal_column(MOST_TASKS).label("most_tasks")
-    query = select(nodes, pools.c.name.label("pool_name"), most_tasks).join(pools, pools.c.id == nodes.c.pool_id)
-    counters = select(node_resources)
-    counts = (
-        select(tasks.c.node_id, func.count().label("number"))
-        .where(tasks.c.status.in_(list(OCCUPYING)), tasks.c.node_id.is_not(None))
-        .group_by(tasks.c.node_id)
-    )
-    if ids is not None:
-        query = query.where(sets.among(connection, nodes.c.id, ids))
-        counters = counters.where(sets.among(connection, node_resources.c.node_id, ids))
-        counts = counts.where(sets.among(connection, tasks.c.node_id, ids))
+    query, counters, counts = _load(some=ids is not None)
+    those = {} if ids is None else {"ids": ids}
     slots: dict[UUID, list[AnyRow]] = defaultdict(list)
-    for counter in await connection.execute(counters):
+    for counter in await connection.execute(counters, those):
         slots[counter.node_id].append(counter)
-    occupied = {row.node_id: row.number for row in await connection.execute(counts)}
+    occupied = {row.node_id: row.number for row in await connection.execute(counts, those)}
     own_devices = await devices.by_node(connection, ids)
     return [
         Node(
@@ -275,8 +266,28 @@ async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -
             cpu_percent=row.cpu_percent,
             memory_percent=row.memory_percent,
         )
-        for row in await connection.execute(query)
+        for row in await connection.execute(query, those)
     ]
+
+
+@cache
+def _load(*, some: bool) -> tuple[Select[Any], Select[Any], Select[Any]]:
+    """Nodes, their counters and how many tasks they have; of all nodes, or of some."""
+    most_tasks: ColumnElement[int | None] = literal_column(MOST_TASKS).label("most_tasks")
+    query = select(nodes, pools.c.name.label("pool_name"), most_tasks).join(pools, pools.c.id == nodes.c.pool_id)
+    counters = select(node_resources)
+    counts = (
+        select(tasks.c.node_id, func.count().label("number"))
+        .where(tasks.c.status.in_(list(OCCUPYING)), tasks.c.node_id.is_not(None))
+        .group_by(tasks.c.node_id)
+    )
+    if not some:
+        return query, counters, counts
+    return (
+        query.where(sets.among(nodes.c.id)),
+        counters.where(sets.among(node_resources.c.node_id)),
+        counts.where(sets.among(tasks.c.node_id)),
+    )
 
 
 def _own_labels(row: AnyRow) -> dict[str, str]:
@@ -290,19 +301,23 @@ async def tasks_on(connection: AsyncConnection, ids: Sequence[UUID]) -> list[Any
 
     Lost ones count as far as they have ports: nobody knows yet that these are free.
     """
+    return list(await connection.execute(_tasks_on(), {"ids": ids}))
+
+
+@cache
+def _tasks_on() -> Select[Any]:
     leaving = (tasks.c.status == TaskStatus.TERMINATING).label("leaving")
     lost = (tasks.c.status == TaskStatus.LOST).label("lost")
     listens = and_(tasks.c.freed_at.is_(None), tasks.c.ports.is_not(None))
-    query = (
+    return (
         select(tasks.c.node_id, tasks.c.workload_id, leaving, lost, tasks.c.ports, func.count().label("number"))
         .where(
             tasks.c.status.in_([*OCCUPYING, TaskStatus.LOST]),
             or_(~lost, listens),
-            sets.among(connection, tasks.c.node_id, ids),
+            sets.among(tasks.c.node_id),
         )
         .group_by(tasks.c.node_id, tasks.c.workload_id, leaving, lost, tasks.c.ports)
     )
-    return list(await connection.execute(query))
 
 
 async def loads(connection: AsyncConnection) -> list[tuple[UUID, float, float]]:

@@ -56,15 +56,15 @@ async def purge_workloads(connection: AsyncConnection, before: datetime, most: i
             break
         gone.append(workload_id)
     if gone:
-        await _forget_tasks(connection, among(connection, tasks.c.workload_id, gone))
-        of_them = [among(connection, column, gone) for column in dependencies.primary_key.columns]
+        await _forget_tasks(connection, among(tasks.c.workload_id, gone))
+        of_them = [among(column, gone) for column in dependencies.primary_key.columns]
         await connection.execute(delete(dependencies).where(or_(*of_them)))
         for table, column in (
             (attempts, attempts.c.workload_id),
             (status_history, status_history.c.workload_id),
             (workloads, workloads.c.id),
         ):
-            await connection.execute(delete(table).where(among(connection, column, gone)))
+            await connection.execute(delete(table).where(among(column, gone)))
     return len(gone)
 
 
@@ -81,7 +81,7 @@ async def purge_replaced_tasks(connection: AsyncConnection, before: datetime, mo
     )
     gone = list((await connection.execute(oldest)).scalars())
     if gone:
-        await _forget_tasks(connection, among(connection, tasks.c.id, gone))
+        await _forget_tasks(connection, among(tasks.c.id, gone))
     return len(gone)
 
 

@@ -77,9 +77,7 @@ async def to_end(connection: AsyncConnection, node_id: UUID, strays: Iterable[UU
 
 async def reasons(connection: AsyncConnection, node_ids: Sequence[UUID]) -> dict[UUID, str]:
     """The nodes that take nothing new because of it."""
-    rows = await connection.execute(
-        select(_own.node_id).where(sets.among(connection, _own.node_id, node_ids)).distinct()
-    )
+    rows = await connection.execute(select(_own.node_id).where(sets.among(_own.node_id, node_ids)).distinct())
     return dict.fromkeys(rows.scalars(), REASON)
 
 

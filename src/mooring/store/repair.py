@@ -117,9 +117,7 @@ async def _repair_copies(connection: AsyncConnection) -> list[tuple[UUID, int, U
             writes.add(_COPIES[column], [(found.task_id, true[column].get(found.task_id)) for found in part])
     await writes.make(connection)
     rows = await connection.execute(
-        select(tasks.c.id, tasks.c.version, tasks.c.workload_id)
-        .where(among(connection, tasks.c.id, ids))
-        .order_by(tasks.c.id)
+        select(tasks.c.id, tasks.c.version, tasks.c.workload_id).where(among(tasks.c.id, ids)).order_by(tasks.c.id)
     )
     return [(row.id, row.version, row.workload_id) for row in rows]
 
@@ -134,7 +132,7 @@ async def _copies(connection: AsyncConnection, ids: set[UUID]) -> dict[str, dict
     for task_id, slot, asked, amount, counts in await connection.execute(
         select(row.task_id, row.slot_name, row.requested, occupied, live & (tasks.c.status != TaskStatus.PENDING))
         .join(tasks, tasks.c.id == row.task_id)
-        .where(among(connection, row.task_id, ids))
+        .where(among(row.task_id, ids))
     ):
         requested[task_id][slot] = asked
         if counts:
@@ -142,7 +140,7 @@ async def _copies(connection: AsyncConnection, ids: set[UUID]) -> dict[str, dict
     devices: dict[UUID, dict[str, list[list[int]]]] = {}
     for task_id, slot, index, amount in await connection.execute(
         select(given.task_id, given.slot_name, given.device_index, given.amount)
-        .where(among(connection, given.task_id, ids), given.freed_at.is_(None))
+        .where(among(given.task_id, ids), given.freed_at.is_(None))
         .order_by(given.task_id, given.slot_name, given.device_index)
     ):
         devices.setdefault(task_id, {}).setdefault(slot, []).append([index, amount])

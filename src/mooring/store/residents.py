@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import Select, and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.constraints import Constraints
@@ -25,12 +27,20 @@ async def on_nodes(
     connection: AsyncConnection, ids: Sequence[UUID], constraints: Mapping[UUID, Constraints]
 ) -> dict[UUID, list[Resident]]:
     """The tasks on these nodes, by node; `constraints` by workload are the caller's."""
+    found: dict[UUID, list[Resident]] = {node_id: [] for node_id in ids}
+    for row in await connection.execute(_on_nodes(), {"ids": ids}):
+        found[row.node_id].append(_resident(row, constraints))
+    return found
+
+
+@cache
+def _on_nodes() -> Select[Any]:
     # Of a session nothing is left when one task is gone. A service replaces what it loses, one by one, unless it is a
     # gang by its own wish: one that fails at once only has to start as a whole.
     several = and_(workloads.c.kind == Kind.SESSION, workloads.c.array.is_(None), workloads.c.replicas > 1)
     whole = or_(several, and_(workloads.c.gang, workloads.c.on_insufficient != OnInsufficient.FAIL))
     leaving = and_(tasks.c.status == TaskStatus.TERMINATING, tasks.c.preempted_by.is_not(None))
-    query = (
+    return (
         select(
             tasks.c.id,
             tasks.c.status,
@@ -49,25 +59,26 @@ async def on_nodes(
             whole.label("whole"),
         )
         .join(workloads, workloads.c.id == tasks.c.workload_id)
-        .where(among(connection, tasks.c.node_id, ids), or_(tasks.c.status.in_(_STAYING), leaving))
+        .where(among(tasks.c.node_id), or_(tasks.c.status.in_(_STAYING), leaving))
         .order_by(tasks.c.id)
     )
-    found: dict[UUID, list[Resident]] = {node_id: [] for node_id in ids}
-    for row in await connection.execute(query):
-        found[row.node_id].append(_resident(row, constraints))
-    return found
 
 
 async def budgets(connection: AsyncConnection) -> Budgets:
     """How many running tasks each workload can spare that wants some of them left alone."""
+    rows = await connection.execute(_budgets())
+    return Budgets({workload_id: max(spare, 0) for workload_id, spare in rows})
+
+
+@cache
+def _budgets() -> Select[Any]:
     running = func.count().filter(tasks.c.status == TaskStatus.RUNNING)
-    rows = await connection.execute(
+    return (
         select(workloads.c.id, running - workloads.c.min_available)
         .join(tasks, tasks.c.workload_id == workloads.c.id)
         .where(workloads.c.min_available.is_not(None), workloads.c.ended_at.is_(None), tasks.c.current)
         .group_by(workloads.c.id, workloads.c.min_available)
     )
-    return Budgets({workload_id: max(spare, 0) for workload_id, spare in rows})
 
 
 def _resident(row: AnyRow, constraints: Mapping[UUID, Constraints]) -> Resident:

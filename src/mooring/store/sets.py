@@ -22,17 +22,20 @@ from sqlalchemy import (
     JSON,
     Boolean,
     ColumnElement,
+    Dialect,
     Integer,
     String,
     Table,
+    TypeDecorator,
     Uuid,
-    any_,
-    func,
+    bindparam,
     literal,
-    select,
 )
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
 from mooring.store.engine import keeps_copies
@@ -141,12 +144,42 @@ class Update:
         return Statement(sql, rows, **self._values), [self._places[name] for name in rows]
 
 
-def among(connection: AsyncConnection, column: ColumnElement[UUID], ids: Collection[UUID]) -> ColumnElement[bool]:
-    """`column` is one of these ids, of which there may be any number: they travel as one value."""
-    if connection.dialect.name == "postgresql":
-        return column == any_(literal(list(ids), ARRAY(Uuid)))
-    given = func.json_each(_encode(list(ids)).decode()).table_valued("value")
-    return column.in_(select(given.c.value))
+def among(column: ColumnElement[UUID], ids: Collection[UUID] | None = None) -> ColumnElement[bool]:
+    """`column` is one of these ids, of which there may be any number: they travel as one value.
+
+    Without `ids` they are the parameter `ids` of the statement, which then need not be built anew for each question.
+    """
+    given = bindparam("ids", type_=_Ids()) if ids is None else literal(ids, _Ids())
+    return _Among(column, given)
+
+
+class _Among(FunctionElement[bool]):
+    type = Boolean()
+    inherit_cache = True
+
+
+@compiles(_Among, "postgresql")
+def _among_array(element: _Among, compiler: SQLCompiler, **options: Any) -> str:
+    column, ids = (compiler.process(clause, **options) for clause in element.clauses)
+    return f"{column} = ANY ({ids})"
+
+
+@compiles(_Among, "sqlite")
+def _among_json(element: _Among, compiler: SQLCompiler, **options: Any) -> str:
+    column, ids = (compiler.process(clause, **options) for clause in element.clauses)
+    return f"{column} IN (SELECT value FROM json_each({ids}))"
+
+
+class _Ids(TypeDecorator[Collection[UUID]]):
+    impl = String
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(ARRAY(Uuid()) if dialect.name == "postgresql" else String())
+
+    def process_bind_param(self, value: Collection[UUID] | None, dialect: Dialect) -> Any:
+        assert value is not None
+        return list(value) if dialect.name == "postgresql" else _encode(list(value)).decode()
 
 
 class NotAsExpected(Exception):

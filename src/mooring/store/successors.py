@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import and_, not_, or_, select, update
+from sqlalchemy import Select, and_, not_, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, TaskStatus, WorkloadStatus, is_end
@@ -55,6 +56,15 @@ class Successor(NamedTuple):
 
 async def ended_replicas(connection: AsyncConnection, limit: int = 1000) -> list[Ended]:
     """What starts together waits again together: it is replaced when the last of those who leave has left."""
+    rows = await connection.execute(_ended_replicas(limit))
+    return [
+        Ended(r.id, r.workload_id, r.task_index, r.attempt, TaskStatus(r.status), r.ended_at, r.started_at, _failed(r))
+        for r in rows
+    ]
+
+
+@cache
+def _ended_replicas(limit: int) -> Select[Any]:
     sibling = tasks.alias()
     leaves = and_(sibling.c.requeue, sibling.c.status == TaskStatus.TERMINATING)
     still_there = select(sibling.c.id).where(
@@ -62,7 +72,7 @@ async def ended_replicas(connection: AsyncConnection, limit: int = 1000) -> list
         or_(leaves, and_(_works_together, sibling.c.status.in_(_STAYING))),
     )
     together = or_(_works_together, workloads.c.gang, workloads.c.single_node, workloads.c.min_tasks.is_not(None))
-    rows = await connection.execute(
+    return (
         select(
             tasks.c.id,
             tasks.c.workload_id,
@@ -86,10 +96,6 @@ async def ended_replicas(connection: AsyncConnection, limit: int = 1000) -> list
         .order_by(tasks.c.id)
         .limit(limit)
     )
-    return [
-        Ended(r.id, r.workload_id, r.task_index, r.attempt, TaskStatus(r.status), r.ended_at, r.started_at, _failed(r))
-        for r in rows
-    ]
 
 
 def _failed(row: AnyRow) -> bool:
@@ -151,7 +157,12 @@ async def succeed(
 
 async def half_stopped(connection: AsyncConnection) -> list[tuple[UUID, TaskStatus]]:
     """Living tasks of workloads that are on their way out because another task of theirs ended badly."""
-    rows = await connection.execute(
+    return [(row.id, TaskStatus(row.status)) for row in await connection.execute(_half_stopped())]
+
+
+@cache
+def _half_stopped() -> Select[Any]:
+    return (
         select(tasks.c.id, tasks.c.status)
         .join(workloads, workloads.c.id == tasks.c.workload_id)
         .where(
@@ -160,13 +171,17 @@ async def half_stopped(connection: AsyncConnection) -> list[tuple[UUID, TaskStat
         )
         .order_by(tasks.c.id)
     )
-    return [(row.id, TaskStatus(row.status)) for row in rows]
 
 
 async def left_behind(connection: AsyncConnection) -> list[tuple[UUID, TaskStatus]]:
     """Tasks on nodes of sessions that work together, of which another task is to come again."""
+    return [(row.id, TaskStatus(row.status)) for row in await connection.execute(_left_behind())]
+
+
+@cache
+def _left_behind() -> Select[Any]:
     gone = tasks.alias()
-    rows = await connection.execute(
+    return (
         select(tasks.c.id, tasks.c.status)
         .select_from(gone)
         .join(workloads, workloads.c.id == gone.c.workload_id)
@@ -183,4 +198,3 @@ async def left_behind(connection: AsyncConnection) -> list[tuple[UUID, TaskStatu
         .distinct()
         .order_by(tasks.c.id)
     )
-    return [(row.id, TaskStatus(row.status)) for row in rows]

@@ -277,7 +277,7 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
         own.status == TaskStatus.PENDING, own.current
     )
     if ids is not None:
-        pending = pending.where(sets.among(connection, own.workload_id, ids))
+        pending = pending.where(sets.among(own.workload_id, ids))
     waits: dict[UUID, list[Task]] = defaultdict(list)
     for workload_id, *facts in await connection.execute(pending.order_by(own.workload_id, own.task_index)):
         waits[workload_id].append(Task(*facts))
@@ -287,7 +287,7 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
     failed_on: dict[UUID, set[UUID]] = defaultdict(set)
     placed = await connection.execute(
         select(own.workload_id, own.node_id, own.status).where(
-            sets.among(connection, own.workload_id, waits.keys()),
+            sets.among(own.workload_id, waits.keys()),
             own.status.in_([*OCCUPYING, TaskStatus.FAILED]),
             own.node_id.is_not(None),
         )
@@ -301,7 +301,7 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
         select(*_SEEN_BY_PLACEMENT, pools.c.name.label("pool_name"))
         .join(pools, pools.c.id == workloads.c.pool_id)
         .where(
-            sets.among(connection, workloads.c.id, waits.keys()),
+            sets.among(workloads.c.id, waits.keys()),
             workloads.c.stopping.is_(False),
             workloads.c.status.not_in(list(ON_THE_WAY_OUT)),
         )
@@ -531,6 +531,6 @@ async def asked_of_devices(
 async def constraints_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, Constraints]:
     """What the tasks of these workloads demand of their place, and show to others."""
     rows = await connection.execute(
-        select(workloads.c.id, workloads.c.constraints).where(sets.among(connection, workloads.c.id, ids))
+        select(workloads.c.id, workloads.c.constraints).where(sets.among(workloads.c.id, ids))
     )
     return {id: decode_constraints(encoded) for id, encoded in rows}

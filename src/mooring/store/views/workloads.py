@@ -209,7 +209,7 @@ async def _counted(connection: AsyncConnection, rows: Sequence[AnyRow]) -> list[
     counts: dict[UUID, dict[str, int]] = {row.id: {} for row in rows}
     found = await connection.execute(
         select(tasks.c.workload_id, tasks.c.status, func.count())
-        .where(sets.among(connection, tasks.c.workload_id, counts.keys()), tasks.c.current)
+        .where(sets.among(tasks.c.workload_id, counts.keys()), tasks.c.current)
         .group_by(tasks.c.workload_id, tasks.c.status)
     )
     for workload_id, status, number in found:
