@@ -42,7 +42,7 @@ async def take(
     Returns those that are new; what was kept before and lives no more is forgotten.
     """
     await connection.execute(
-        delete(quarantined_tasks).where(_own.node_id == node_id, ~sets.among(connection, _own.task_id, living))
+        delete(quarantined_tasks).where(_own.node_id == node_id, ~sets.among(_own.task_id, living))
     )
     unknown = living.keys() - await _known(connection, living.keys())
     return [
@@ -69,9 +69,7 @@ async def to_end(connection: AsyncConnection, node_id: UUID, strays: Iterable[UU
     )
     # One that still waits, in a restored database, may yet be placed where it runs.
     elsewhere = or_(tasks.c.node_id != node_id, tasks.c.freed_at.is_not(None))
-    astray = await connection.execute(
-        select(tasks.c.id).where(sets.among(connection, tasks.c.id, list(strays)), elsewhere)
-    )
+    astray = await connection.execute(select(tasks.c.id).where(sets.among(tasks.c.id, list(strays)), elsewhere))
     return sorted({*confirmed.scalars(), *astray.scalars()})
 
 
@@ -138,5 +136,5 @@ async def holds(connection: AsyncConnection, *, node_id: UUID | None = None, tas
 
 
 async def _known(connection: AsyncConnection, task_ids: Collection[UUID]) -> set[UUID]:
-    known = select(tasks.c.id).where(sets.among(connection, tasks.c.id, task_ids))
+    known = select(tasks.c.id).where(sets.among(tasks.c.id, task_ids))
     return set((await connection.execute(known)).scalars())
