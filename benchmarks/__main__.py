@@ -20,6 +20,7 @@ NAMES = (
     "service",
     "takeover",
     "overload",
+    "scaling",
 )
 
 
