@@ -104,6 +104,8 @@ class Programme:
         self._costs: Real = np.concatenate((np.zeros(kinds), covering.cost[cheapest]))
         self._templates: Whole = np.concatenate((np.full(kinds, -1), cheapest))
         self._basis = np.arange(kinds, 2 * kinds)
+        self._inverse: Real
+        self._level: Real
         self._renew()
 
     @property
@@ -126,18 +128,22 @@ class Programme:
     def solve(self, pricing: Pricing) -> None:
         """Add patterns until pricing finds none that would save anything."""
         for _ in range(_ROUNDS):
-            self._improve()
-            templates, patterns = pricing(self.covering, self.demand, self.prices.clip(min=0.0))
-            costs = self.covering.cost[templates]
-            saving = patterns @ self.prices > costs * (1 + _GAIN)
-            if not saving.any():
+            if not self.improve(*pricing(self.covering, self.demand, self.prices.clip(min=0.0))):
                 return
-            self._columns = np.hstack((self._columns, patterns[saving].T))
-            self._costs = np.concatenate((self._costs, costs[saving]))
-            self._templates = np.concatenate((self._templates, templates[saving]))
-        self._improve()
 
-    def _improve(self) -> None:
+    def improve(self, templates: Whole, patterns: Whole) -> bool:
+        """Take in those patterns that save something; False if none does."""
+        costs = self.covering.cost[templates]
+        saving = patterns @ self.prices > costs * (1 + _GAIN)
+        if not saving.any():
+            return False
+        self._columns = np.hstack((self._columns, patterns[saving].T))
+        self._costs = np.concatenate((self._costs, costs[saving]))
+        self._templates = np.concatenate((self._templates, templates[saving]))
+        self._pivot()
+        return True
+
+    def _pivot(self) -> None:
         for pivot in range(_PIVOTS):
             reduced = self._costs - self.prices @ self._columns
             entering = int(reduced.argmin())
@@ -161,8 +167,8 @@ class Programme:
             self._level[leaving] = steps[leaving]
 
     def _renew(self) -> None:
-        self._inverse: Real = np.linalg.inv(self._columns[:, self._basis])
-        self._level: Real = (self._inverse @ self.demand).clip(min=0.0)
+        self._inverse = np.linalg.inv(self._columns[:, self._basis]).astype(np.float64)
+        self._level = (self._inverse @ self.demand).clip(min=0.0)
 
 
 def valuable(covering: Covering, most: Whole, prices: Real) -> tuple[Whole, Whole]:

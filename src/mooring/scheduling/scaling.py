@@ -28,7 +28,7 @@ from mooring.scheduling.evaluation import INFEASIBLE, Evaluations
 from mooring.scheduling.gangs import shape_on_node
 from mooring.scheduling.ordering.bands import turn
 from mooring.scheduling.patterns import Covering, Whole, cover, similar
-from mooring.scheduling.plugins import Offer, Situation
+from mooring.scheduling.plugins import DependsOn, Offer, Situation
 from mooring.scheduling.profiles import Profile
 from mooring.scheduling.rounds import BLOCKED
 from mooring.scheduling.scheduler import Scheduler
@@ -134,20 +134,25 @@ class _Group:
     sample: Workload
     left: dict[UUID, int] = field(default_factory=dict)
     total: int = 0
-    pieces: dict[int, Workload] = field(default_factory=dict)
+    pieces: dict[tuple[int, bool], Workload] = field(default_factory=dict)
 
     def add(self, workload: Workload) -> None:
         self.left[workload.id] = _count(workload)
         self.total += _count(workload)
 
-    def piece(self, count: int) -> Workload:
-        """A workload of so many of the tasks."""
-        if count not in self.pieces:
-            tasks = self.sample.tasks * -(-count // len(self.sample.tasks))
-            self.pieces[count] = replace(
-                self.sample, tasks=tasks[:count], gang=False, min_tasks=None, on_insufficient=OnInsufficient.WAIT
+    def piece(self, count: int, last: frozenset[UUID]) -> Workload:
+        """A workload of so many of the tasks, for which some nodes come last."""
+        key = count, bool(last)
+        if key not in self.pieces:
+            self.pieces[key] = replace(
+                self.sample,
+                tasks=(self.sample.tasks * count)[:count],
+                gang=False,
+                min_tasks=None,
+                on_insufficient=OnInsufficient.WAIT,
+                constraints=replace(self.sample.constraints, failed_on=last) if last else self.sample.constraints,
             )
-        return self.pieces[count]
+        return self.pieces[key]
 
     def take(self, wanted: UUID | None) -> UUID:
         """Whose task the next one is: of the workload that is wanted, or of who is first."""
@@ -185,6 +190,7 @@ class _Growth:
         self._samples = Cluster(samples, overcommit=cluster.overcommit)
         self._rows = np.array([self._samples.row_of(node.id) for node in samples], dtype=np.intp)
         self._evaluations = Evaluations(self._samples, self._profile)
+        self._present = frozenset(node.id for node in cluster.nodes if node is not None)
         self._nodes: dict[UUID, _NewNode] = {}
         self._numbered = 0
         pool = self._templates[0].pool if self._templates else ""
@@ -212,10 +218,10 @@ class _Growth:
                 groups.setdefault(shape, _Group(workload)).add(workload)
             else:
                 whole.append(replace(workload, tasks=workload.tasks[: _count(workload)]))
-        unserved = self._place_whole([self._to_promised(workload) for workload in whole])
-        self._open_for_whole(unserved)
         sorted_groups = self._largest_first(groups)
-        self._place(self._promises(sorted_groups))
+        unserved = self._place_promised(whole)
+        self._place(self._promises(sorted_groups), last=self._present)
+        self._open_for_whole(self._place_whole(unserved))
         self._place([(group, group.total, None) for group in sorted_groups])
         self._open_for_groups({shape: group for shape, group in groups.items() if group.left})
 
@@ -243,13 +249,23 @@ class _Growth:
                 additions.append(Addition(template, tuple(filter(None, asked))))
         return ScaleUp(tuple(additions), unmet)
 
-    def _to_promised(self, workload: Workload) -> Workload:
-        """A workload that prefers the nodes which are on their way for it."""
-        promised = self._promised.get(workload.id)
-        if promised is None or workload.constraints.designated:
-            return workload
-        names = frozenset(self._nodes[node].node.name for node in promised)
-        return replace(workload, constraints=replace(workload.constraints, designated=names))
+    def _place_promised(self, workloads: Sequence[Workload]) -> list[Workload]:
+        """Place tasks on the nodes that are on their way for them; comes back with those that are left."""
+        parts: list[Workload] = []
+        for workload in workloads:
+            left = dict(self._promised.get(workload.id, {}))
+            count = len(workload.tasks) if workload.single_node else 1
+            while left:
+                # In turns, as tasks that keep their distance were placed.
+                for node in list(left):
+                    parts.append(_bound_to(self._nodes[node].node.name, workload, count))
+                    left[node] -= count
+                    if left[node] <= 0:
+                        del left[node]
+        found: dict[UUID, list[UUID]] = {}
+        for part, nodes in zip(parts, self._run(parts), strict=True):
+            found.setdefault(part.id, []).extend(nodes)
+        return self._unserved(workloads, [found.get(workload.id, []) for workload in workloads])
 
     def _promises(self, groups: Iterable[_Group]) -> list[_Entry]:
         """What the nodes on their way are for, node by node."""
@@ -260,8 +276,8 @@ class _Growth:
                     by_node.setdefault(node, []).append((group, count, workload))
         return [entry for node in self._nodes for entry in by_node.get(node, ())]
 
-    def _place(self, entries: Iterable[_Entry]) -> None:
-        """Place tasks of groups in this order, each on the first node that takes it."""
+    def _place(self, entries: Iterable[_Entry], *, last: frozenset[UUID] = frozenset()) -> None:
+        """Place tasks of groups in this order, each on the first node that takes it; some nodes come last."""
         due: list[_Entry] = []
         planned: Counter[int] = Counter()
         for group, count, workload in entries:
@@ -270,16 +286,19 @@ class _Growth:
             if number > 0:
                 planned[id(group)] += number
                 due.append((group, number, workload))
-        for (group, _, workload), nodes in zip(
-            due, self._run([group.piece(count) for group, count, _ in due]), strict=True
-        ):
+        placed = self._run([group.piece(count, last) for group, count, _ in due])
+        for (group, _, workload), nodes in zip(due, placed, strict=True):
             for node in nodes:
                 self._count_on(node, group.take(workload))
 
     def _place_whole(self, workloads: Sequence[Workload]) -> list[Workload]:
         """Place workloads as they are; comes back with those, or their tasks, that found no room."""
+        return self._unserved(workloads, self._run(workloads))
+
+    def _unserved(self, workloads: Iterable[Workload], placed: Iterable[Sequence[UUID]]) -> list[Workload]:
+        """Count the tasks of workloads on these nodes; comes back with those that have further tasks."""
         unserved: list[Workload] = []
-        for workload, nodes in zip(workloads, self._run(workloads), strict=True):
+        for workload, nodes in zip(workloads, placed, strict=True):
             for node in nodes:
                 self._count_on(node, workload.id)
             if len(nodes) < len(workload.tasks):
@@ -446,7 +465,7 @@ class _FirstInLine:
     """Every node is as good as any other, so that the lowest name wins."""
 
     name = "first_in_line"
-    depends_on = "static"
+    depends_on: DependsOn = "static"
 
     def score(self, shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
         return np.zeros(len(rows), dtype=np.int64)
@@ -470,6 +489,12 @@ def _goes_anywhere(workload: Workload) -> bool:
     related = constraints.affinity or constraints.anti_affinity or any(spread.hard for spread in constraints.spread)
     bound = workload.max_per_node is not None or workload.spread or workload.pack or workload.single_node
     return not (related or bound or constraints.host_ports or constraints.licence)
+
+
+def _bound_to(node_name: str, workload: Workload, count: int) -> Workload:
+    """So many tasks of a workload, for a certain node."""
+    there = replace(workload.constraints, designated=frozenset({node_name}), designated_strictly=True)
+    return replace(workload, tasks=workload.tasks[:count], gang=False, min_tasks=None, pack=(), constraints=there)
 
 
 def _count(workload: Workload) -> int:
