@@ -12,11 +12,11 @@ from time import perf_counter, process_time
 import numpy as np
 
 from benchmarks.configuration import bound
-from mooring.model.templates import NodeTemplate
+from mooring.model.templates import NodeTemplate, ScaleUp, Stock
 from mooring.model.workloads import Workload
 from mooring.scheduling import Cluster, Registry
 from mooring.scheduling.patterns import Covering, Whole
-from mooring.scheduling.scaling import ScaleUp, Stock, scale_up
+from mooring.scheduling.scaling import scale_up
 
 TASKS = 20_000
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -18,10 +18,10 @@ from mooring.model.errors import InvalidInput
 from mooring.model.labels import equal_to
 from mooring.model.reasons import Reason
 from mooring.model.slots import parse_amounts
-from mooring.model.templates import Goal, NodeTemplate, ScalingRules
+from mooring.model.templates import Goal, NodeTemplate, ScaleUp, ScalingRules, Stock
 from mooring.model.workloads import Workload
 from mooring.scheduling import Cluster, Registry, Scheduler
-from mooring.scheduling.scaling import ScaleUp, Stock, lacks_nodes, scale_up
+from mooring.scheduling.scaling import lacks_nodes, scale_up
 from tests.scheduling.builders import NOW, NodeBuilder, WorkloadBuilder, decide, node, workload
 
 PROFILE = Registry().profile()

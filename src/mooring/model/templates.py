@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
+from uuid import UUID
 
 from mooring.model.constraints import Taint
 from mooring.model.devices import Device
 from mooring.model.errors import InvalidInput
 from mooring.model.nodes import Node
+from mooring.model.reasons import Reason
 from mooring.model.slots import Amounts
 
 
@@ -108,3 +111,38 @@ class ScalingRules:
     """So long a node has nothing to do before it is advised to go."""
     shrink_cooldown_seconds: int = 300
     """After the pool grew or shrank, until a node is advised to go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """A template with how many of its nodes there are, and those that were asked for and have not joined yet."""
+
+    template: NodeTemplate
+    existing: int = 0
+    coming: tuple[Mapping[UUID, int], ...] = ()
+    """Per node on its way how many tasks of which workloads it is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """Nodes of one template to ask for: per node how many tasks of which workloads it is for."""
+
+    template: NodeTemplate
+    nodes: tuple[Mapping[UUID, int], ...]
+
+    @property
+    def workloads(self) -> frozenset[UUID]:
+        return frozenset(workload for tasks in self.nodes for workload in tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleUp:
+    additions: tuple[Addition, ...] = ()
+    unmet: Mapping[UUID, Reason] = field(default_factory=dict)
+    """Per workload why no more nodes are asked for it although it finds no room."""
+    not_before: datetime | None = None
+    """Nothing is asked for until then."""
+
+    @property
+    def cost(self) -> int:
+        return sum(addition.template.cost * len(addition.nodes) for addition in self.additions)
