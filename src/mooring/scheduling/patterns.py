@@ -133,12 +133,15 @@ class Programme:
 
     def improve(self, templates: Whole, patterns: Whole) -> bool:
         """Take in those patterns that save something; False if none does."""
-        costs = self.covering.cost[templates]
-        saving = patterns @ self.prices > costs * (1 + _GAIN)
-        if not saving.any():
+        worth = patterns @ self.prices / self.covering.cost[templates]
+        order = np.argsort(-worth, kind="stable")
+        # The best of each template: more would slow down every step and hardly be used.
+        best = order[np.unique(templates[order], return_index=True)[1]]
+        saving = best[worth[best] > 1 + _GAIN]
+        if not len(saving):
             return False
         self._columns = np.hstack((self._columns, patterns[saving].T))
-        self._costs = np.concatenate((self._costs, costs[saving]))
+        self._costs = np.concatenate((self._costs, self.covering.cost[templates[saving]]))
         self._templates = np.concatenate((self._templates, templates[saving]))
         self._pivot()
         return True
