@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from mooring.scheduling.patterns import Covering, Programme, Real, Whole, valuable
 
-_ROUNDS = 20
-_CLOSE = 0.99
+_ROUNDS = 40
+_CLOSE = 0.995
 """The bound is good enough at this part of what the programme's own answer costs."""
 
 

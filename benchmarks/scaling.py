@@ -42,7 +42,7 @@ MIXES = {
     "few_kinds": (8, 0.0, 1.0),
     "many_kinds": (50, 0.2, 1.2),
     "gpu": (30, 0.6, 1.5),
-    "all_different": (400, 0.2, 3),
+    "most_kinds": (150, 0.2, 3.0),
 }
 """Kinds of tasks, the part of them that is made for GPU nodes, and how evenly tasks are spread over the kinds."""
 SEEDS = (1, 2)

@@ -44,10 +44,11 @@ def test_similar_kinds_become_one_class_and_go_to_the_same_templates() -> None:
     requests = [[number, 1] for number in range(1, 201)]
     problem = covering(requests, [[100, 10], [400, 10]], [1, 3])
     classes, merged, sizes = similar(problem, np.full(200, 5))
-    assert len(sizes) == 64
+    assert len(sizes) == 96
     assert sizes.sum() == 1000
     for kind in range(200):
         assert (merged.allowed[classes[kind]] == problem.allowed[kind]).all()
+        assert (merged.requests[classes[kind]] >= problem.requests[kind]).all()
     assert (sizes == np.bincount(classes, weights=np.full(200, 5))).all()
 
 

@@ -234,7 +234,7 @@ class Growth:
         """Add the nodes of a plan as far as limits allow; comes back with the tasks that each is to hold."""
         classes, merged, sizes = similar(covering, demand)
         members = [np.flatnonzero(classes == number) for number in range(len(sizes))]
-        tasks = [_mixed(covering.requests[of_class], demand[of_class], of_class) for of_class in members]
+        tasks = [np.repeat(of_class, demand[of_class]) for of_class in members]
         given = [0] * len(sizes)
         entries: list[_Entry] = []
         for pattern in cover(merged, sizes):
@@ -426,17 +426,6 @@ def _of_devices(slot: str, amount: int) -> int:
     if not slot_type(slot).devices or not 0 < amount < WHOLE:
         return amount
     return WHOLE // (WHOLE // amount)
-
-
-def _mixed(requests: Whole, demand: Whole, kinds: Rows) -> Rows:
-    """The tasks of similar kinds, large and small ones in turns, so that any few of them are like the average."""
-    size = (requests / np.maximum(requests.max(axis=0), 1)).sum(axis=1)
-    order = np.argsort(size, kind="stable")
-    tasks = np.repeat(kinds[order], demand[order])
-    mixed = np.empty_like(tasks)
-    mixed[0::2] = tasks[: (len(tasks) + 1) // 2]
-    mixed[1::2] = tasks[(len(tasks) + 1) // 2 :][::-1]
-    return mixed
 
 
 def _unmet(pool: str, incurable: bool) -> Reason:

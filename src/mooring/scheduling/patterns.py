@@ -26,7 +26,7 @@ _FRESH = 64
 _SMALL = 1e-9
 _GAIN = 1e-4
 """A pattern that saves less than this part of its cost is not worth a further round."""
-_KINDS = 64
+_KINDS = 96
 """The programme gets slow beyond: kinds that differ little are taken as one."""
 _ENDLESS = np.int64(1) << 40
 
@@ -203,9 +203,11 @@ def valuable(covering: Covering, most: Whole, prices: Real) -> tuple[Whole, Whol
 
 
 def similar(covering: Covering, demand: Whole) -> tuple[Whole, Covering, Whole]:
-    """Few classes of many kinds: the class of each kind, the covering of their averages, and how many tasks each has.
+    """Few classes of many kinds: the class of each kind, the covering by the classes, and how many tasks each has.
 
-    Kinds of one class go to the same templates. The class that differs the most within itself is split first.
+    A class asks for the most that its kinds ask for, so that any of its tasks can stand for another.
+
+    Kinds of one class go to the same templates, and the class that differs the most within itself is split first.
     """
     kinds = len(demand)
     if kinds <= _KINDS:
@@ -222,10 +224,9 @@ def similar(covering: Covering, demand: Whole) -> tuple[Whole, Covering, Whole]:
     for number, of_class in enumerate(members):
         classes[of_class] = number
     sizes = np.array([demand[of_class].sum() for of_class in members])
-    totals = np.array([demand[of_class] @ covering.requests[of_class] for of_class in members])
+    largest = np.array([covering.requests[of_class].max(axis=0) for of_class in members])
     allowed = np.array([covering.allowed[of_class[0]] for of_class in members])
-    averages = -(-totals // sizes[:, None])
-    return classes.reshape(-1), Covering(averages, covering.capacity, allowed, covering.cost), sizes
+    return classes.reshape(-1), Covering(largest, covering.capacity, allowed, covering.cost), sizes
 
 
 def _width(shares: Real, demand: Whole, members: NDArray[np.intp]) -> float:
