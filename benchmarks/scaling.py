@@ -1,7 +1,7 @@
 """What nodes 20,000 waiting tasks need, from 10 templates: the time to decide, and the cost beside its lower bound.
 
-No task asks for more than a quarter of the template that it was made for. The tasks are placed on an empty cluster of
-the nodes that were asked for, as they were promised.
+No task asks for more than a quarter of the template that it was made for. The time includes that the scheduler places
+every task on the nodes that are asked for.
 """
 
 from __future__ import annotations
