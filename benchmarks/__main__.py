@@ -22,6 +22,7 @@ NAMES = (
     "overload",
     "bookings",
     "backfill",
+    "scaling",
 )
 
 

@@ -1,0 +1,80 @@
+"""Which nodes a pool can do without: idle ones that nobody has booked. They are drained first, then given back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from uuid import UUID
+
+from mooring.model.templates import NodeTemplate, ScalingRules
+
+
+class Step(StrEnum):
+    DRAIN = "drain"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUse:
+    """What a node has to do, as far as its going depends on it."""
+
+    id: UUID
+    name: str
+    template: str | None
+    """The template that it was asked for by; nodes of none never go."""
+    idle_since: datetime | None
+    """None while it has tasks."""
+    next_booking: datetime | None = None
+    """When the next timeslot that has a place on it begins, its lead time included."""
+    drained: bool = False
+    """It takes nothing new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    node: NodeUse
+    step: Step
+
+
+def scale_down(
+    nodes: Sequence[NodeUse],
+    templates: Iterable[NodeTemplate],
+    *,
+    now: datetime,
+    rules: ScalingRules | None = None,
+    changed_at: datetime | None = None,
+    wanted: bool = False,
+) -> tuple[Advice, ...]:
+    """What to do about nodes of a pool that it can do without, the most expensive first.
+
+    `changed_at` is when the pool grew or shrank last, and `wanted` says that work waits for more nodes. A booked node
+    may go if there is time to idle, to go and to boot another one before.
+    """
+    rules = ScalingRules() if rules is None else rules
+    if wanted or (changed_at is not None and now < changed_at + timedelta(seconds=rules.shrink_cooldown_seconds)):
+        return ()
+    known = {template.name: template for template in templates}
+    left = Counter(node.template for node in nodes)
+    in_pool = len(nodes)
+    advice: list[Advice] = []
+    idle = [(known[node.template], node) for node in nodes if node.template in known and _idle(node, now, rules)]
+    idle.sort(key=lambda each: (not each[1].drained, -each[0].cost, each[1].name))
+    for template, node in idle:
+        if left[template.name] <= template.least or in_pool <= rules.least or _booked(node, template, now, rules):
+            continue
+        left[template.name] -= 1
+        in_pool -= 1
+        advice.append(Advice(node, Step.REMOVE if node.drained else Step.DRAIN))
+    return tuple(advice)
+
+
+def _idle(node: NodeUse, now: datetime, rules: ScalingRules) -> bool:
+    return node.idle_since is not None and now >= node.idle_since + timedelta(seconds=rules.idle_seconds)
+
+
+def _booked(node: NodeUse, template: NodeTemplate, now: datetime, rules: ScalingRules) -> bool:
+    needed = timedelta(seconds=template.boot_seconds + rules.idle_seconds)
+    return node.next_booking is not None and node.next_booking < now + needed

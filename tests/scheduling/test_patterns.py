@@ -1,0 +1,69 @@
+"""Covering many tasks with few nodes: every task once, no node too full, and hardly more than the least cost."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mooring.scheduling.patterns import Covering, Pattern, Whole, cover, similar
+
+
+def covering(requests: list[list[int]], capacity: list[list[int]], cost: list[int]) -> Covering:
+    asked, offered = np.array(requests), np.array(capacity)
+    allowed = np.all(offered[None] >= asked[:, None], axis=2)
+    return Covering(asked, offered, allowed, np.array(cost))
+
+
+def cost_of(problem: Covering, patterns: list[Pattern]) -> int:
+    return int(sum(problem.cost[pattern.template] * pattern.nodes for pattern in patterns))
+
+
+def held(patterns: list[Pattern]) -> Whole:
+    total: Whole = np.sum([pattern.counts * pattern.nodes for pattern in patterns], axis=0)
+    return total
+
+
+def test_kinds_that_complement_each_other_share_nodes() -> None:
+    problem = covering([[8, 1], [1, 8]], [[9, 9]], [1])
+    assert cost_of(problem, cover(problem, np.array([50, 50]))) == 50
+
+
+def test_what_fills_a_node_without_a_gap_beats_what_costs_less_per_unit() -> None:
+    # Three fit into 10 with 1 left over, four into 12 with nothing: 12 for 40 tasks costs 10 x 5 = 50, not 14 x 4 = 56.
+    problem = covering([[3]], [[10], [12]], [4, 5])
+    assert cost_of(problem, cover(problem, np.array([40]))) == 50
+
+
+def test_the_last_tasks_get_a_small_node() -> None:
+    problem = covering([[1]], [[1], [10]], [2, 10])
+    assert cost_of(problem, cover(problem, np.array([31]))) == 32
+
+
+def test_similar_kinds_become_one_class_and_go_to_the_same_templates() -> None:
+    requests = [[number, 1] for number in range(1, 201)]
+    problem = covering(requests, [[100, 10], [400, 10]], [1, 3])
+    classes, merged, sizes = similar(problem, np.full(200, 5))
+    assert len(sizes) == 96
+    assert sizes.sum() == 1000
+    for kind in range(200):
+        assert (merged.allowed[classes[kind]] == problem.allowed[kind]).all()
+        assert (merged.requests[classes[kind]] >= problem.requests[kind]).all()
+    assert (sizes == np.bincount(classes, weights=np.full(200, 5))).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(1, 300)), min_size=1, max_size=12),
+    st.lists(st.tuples(st.integers(9, 40), st.integers(9, 40), st.integers(1, 50)), min_size=1, max_size=4),
+)
+def test_every_task_is_held_once_and_no_node_is_too_full(
+    kinds: list[tuple[int, int, int]], templates: list[tuple[int, int, int]]
+) -> None:
+    problem = covering([[a, b] for a, b, _ in kinds], [[a, b] for a, b, _ in templates], [c for _, _, c in templates])
+    demand = np.array([count for _, _, count in kinds])
+    patterns = cover(problem, demand)
+    assert (held(patterns) == demand).all()
+    for pattern in patterns:
+        assert pattern.nodes > 0
+        assert (pattern.counts @ problem.requests <= problem.capacity[pattern.template]).all()
