@@ -118,7 +118,7 @@ class Settings(BaseModel):
     accounting_interval_seconds: float = Field(300.0, gt=0, description="pause between two counts of what was used")
 
     requests_at_once: int = Field(
-        10, ge=1, description="requests that are worked on at once; others wait a little or are told to come later"
+        6, ge=1, description="requests that are worked on at once; others wait a little or are told to come later"
     )
     request_rate: float = Field(500.0, gt=0, description="requests of one user per second; twice as many at once")
     question_rate: float = Field(10.0, gt=0, description="dry runs and explanations of one user per second")

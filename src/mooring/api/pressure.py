@@ -14,7 +14,7 @@ from collections.abc import Callable
 from mooring import metrics
 from mooring.model.errors import TooManyAttempts
 
-_BURST_SECONDS = 1.0
+_BURST_SECONDS = 0.5
 """How long a request may have to wait while many come for a short time: they are worked off."""
 _STANDING_SECONDS = 0.1
 """The same once there were always some that had to wait, for longer than a burst: that is no burst."""
@@ -46,7 +46,7 @@ class Pressure:
     How long a newcomer would wait is told from the time between the last turns that were handed on.
     """
 
-    def __init__(self, at_once: int = 10, *, reserved: int = 2, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, at_once: int = 6, *, reserved: int = 2, clock: Callable[[], float] = time.monotonic) -> None:
         """`reserved`: further turns for what operators read."""
         self._at_once = at_once
         self._reserved = reserved
