@@ -13,7 +13,7 @@ from tests.simulation import schedules
 from tests.simulation.gate import Fate
 from tests.simulation.world import Prepared
 
-SCHEDULES, PART = 600, 25
+SCHEDULES, PART = 1000, 25
 SOAKED, SOAKED_PART = 1000, 50
 
 
