@@ -10,6 +10,7 @@ from datetime import datetime
 import structlog
 
 from mooring.clock import now
+from mooring.controllers.loops import seconds_until
 from mooring.coordination.leadership import Office
 from mooring.model.lifecycle import TaskStatus
 from mooring.store import drains, leadership, residents, successors, transitions, workloads
@@ -33,10 +34,7 @@ class DrainingLoop:
         self._next_at: datetime | None = None
 
     def wait_seconds(self, longest: float) -> float:
-        """How long the loop may sleep: until the timer, or until somebody has to leave."""
-        if self._next_at is None:
-            return longest
-        return max(0.01, min(longest, (self._next_at - now()).total_seconds()))
+        return seconds_until(self._next_at, longest)
 
     async def once(self) -> bool:
         async with self._database.read() as connection:

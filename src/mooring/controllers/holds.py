@@ -10,6 +10,7 @@ import structlog
 
 from mooring.binding import preparing
 from mooring.clock import now
+from mooring.controllers.loops import seconds_until
 from mooring.coordination.leadership import Office
 from mooring.store import holds, leadership
 from mooring.store.changes import Applied
@@ -28,10 +29,7 @@ class HoldsLoop:
         self._next_end: datetime | None = None
 
     def wait_seconds(self, longest: float) -> float:
-        """How long the loop may sleep: until the timer, or until the first hold ends."""
-        if self._next_end is None:
-            return longest
-        return max(0.01, min(longest, (self._next_end - now()).total_seconds()))
+        return seconds_until(self._next_end, longest)
 
     async def once(self) -> bool:
         async with self._database.read() as connection:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from mooring.clock import now
+from mooring.controllers.loops import seconds_until
 from mooring.coordination.leadership import Office
 from mooring.store import leadership, limits, pools, transitions
 from mooring.store.changes import Applied
@@ -22,10 +23,7 @@ class LimitsLoop:
         self._next_at: datetime | None = None
 
     def wait_seconds(self, longest: float) -> float:
-        """How long the loop may sleep: until the timer, or until the next thing is due."""
-        if self._next_at is None:
-            return longest
-        return max(0.01, min(longest, (self._next_at - now()).total_seconds()))
+        return seconds_until(self._next_at, longest)
 
     async def once(self) -> bool:
         at = now()

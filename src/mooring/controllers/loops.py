@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from time import perf_counter
 from typing import Literal
 
@@ -40,6 +40,13 @@ class Turn:
 
 
 Work = Callable[[], Awaitable[Turn | bool]]
+
+
+def seconds_until(due: datetime | None, longest: float) -> float:
+    """How long a loop may sleep: until the timer, or until the next thing that is due by time."""
+    if due is None:
+        return longest
+    return max(0.01, min(longest, (due - now()).total_seconds()))
 
 
 async def keep_running(

@@ -8,6 +8,7 @@ from uuid import UUID
 import structlog
 
 from mooring.clock import now
+from mooring.controllers.loops import seconds_until
 from mooring.coordination.leadership import Office
 from mooring.store import leadership, quarantine
 from mooring.store.engine import Connection, Database
@@ -24,9 +25,7 @@ class QuarantineLoop:
         self._next_at: datetime | None = None
 
     def wait_seconds(self, longest: float) -> float:
-        if self._next_at is None:
-            return longest
-        return max(0.01, min(longest, (self._next_at - now()).total_seconds()))
+        return seconds_until(self._next_at, longest)
 
     async def once(self) -> bool:
         at = now()
