@@ -34,7 +34,7 @@ class DrainingLoop:
         self._next_at: datetime | None = None
 
     def wait_seconds(self, longest: float) -> float:
-        return seconds_until(self._next_at, longest)
+        return seconds_until(self._next_at, now(), longest)
 
     async def once(self) -> bool:
         async with self._database.read() as connection:

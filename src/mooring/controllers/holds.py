@@ -29,7 +29,7 @@ class HoldsLoop:
         self._next_end: datetime | None = None
 
     def wait_seconds(self, longest: float) -> float:
-        return seconds_until(self._next_end, longest)
+        return seconds_until(self._next_end, now(), longest)
 
     async def once(self) -> bool:
         async with self._database.read() as connection:

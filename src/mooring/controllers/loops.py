@@ -42,11 +42,11 @@ class Turn:
 Work = Callable[[], Awaitable[Turn | bool]]
 
 
-def seconds_until(due: datetime | None, longest: float) -> float:
+def seconds_until(due: datetime | None, at: datetime, longest: float) -> float:
     """How long a loop may sleep: until the timer, or until the next thing that is due by time."""
     if due is None:
         return longest
-    return max(0.01, min(longest, (due - now()).total_seconds()))
+    return max(0.01, min(longest, (due - at).total_seconds()))
 
 
 async def keep_running(

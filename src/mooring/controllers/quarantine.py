@@ -25,7 +25,7 @@ class QuarantineLoop:
         self._next_at: datetime | None = None
 
     def wait_seconds(self, longest: float) -> float:
-        return seconds_until(self._next_at, longest)
+        return seconds_until(self._next_at, now(), longest)
 
     async def once(self) -> bool:
         at = now()
