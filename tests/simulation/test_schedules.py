@@ -14,7 +14,7 @@ from tests.simulation.gate import Fate
 from tests.simulation.world import Prepared
 
 SCHEDULES, PART = 1000, 25
-SOAKED, SOAKED_PART = 1000, 250
+SOAKED, SOAKED_PART = 1000, 50
 
 
 def run_all(prepared: Prepared, seeds: Iterable[int]) -> Counter[str]:

@@ -28,7 +28,7 @@ ENDS = ("RUNNING", "FAILED")
 
 @pytest.mark.parametrize(
     ("database_flags", "kills", "deployments"),
-    [("sqlite", 6, 60), ("postgresql", 4, 40)],
+    [("sqlite", 10, 100), ("postgresql", 4, 40)],
     indirect=["database_flags"],
 )
 def test_a_killed_server_loses_nothing_and_places_nothing_twice(

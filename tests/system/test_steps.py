@@ -23,9 +23,10 @@ def database(request: pytest.FixtureRequest) -> list[str]:
     return [request.param, server.url(request.getfixturevalue("postgres_template"))]
 
 
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_whoever_comes_after_a_kill_at_any_commit_finishes_the_work(database: list[str]):
-    assert check(*database) == FEWEST_DEATHS.keys()
+    kind, _ = database
+    left_out = set() if kind == "sqlite" else {"JobsWithTerms"}
+    assert check(*database) == FEWEST_DEATHS.keys() - left_out
 
 
 @pytest.mark.soak
