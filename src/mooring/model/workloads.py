@@ -161,6 +161,8 @@ class Workload:
     parallel: int | None = None
     """So many of its tasks have a node at the same time."""
     time_limit_seconds: int | None = None
+    booking: UUID | None = None
+    """The timeslot whose room it runs in; nowhere else, and at no other time."""
 
     def __post_init__(self) -> None:
         if self.id == FROM_NAME:
