@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import Field, SkipValidation, StringConstraints
 
 from mooring.model.durations import LONGEST_SECONDS
+from mooring.model.events import Noun
 from mooring.wire.fields import (
     INT32_MAX,
     MAX_BATCH,
@@ -331,7 +332,7 @@ class EventView(Answer):
     """Its place in the feed; a reader that has it goes on with `since`."""
     revision: int
     """Unique; grows in the order in which changes were written, which is not always that of their commits."""
-    noun: Literal["workload", "task", "node", "pool", "tenant"]
+    noun: Noun
     id: UUID
     version: int
     kind: str
