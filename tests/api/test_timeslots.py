@@ -311,8 +311,8 @@ async def test_a_calendar_has_what_is_not_over_with_its_status(world: World):
     await move(world, sure, S.CONFIRMED)
     answer = await world.client.get("/api/timeslots.ics", headers=ann)
     assert answer.headers["content-type"] == "text/calendar; charset=utf-8"
-    events = Calendar.from_ical(answer.text).walk("VEVENT")
-    assert [(str(e["UID"]), str(e["SUMMARY"]), str(e["STATUS"]), e["DTSTART"].dt, e["DTEND"].dt) for e in events] == [
+    events = Calendar.from_ical(answer.text).events
+    assert [(str(e["UID"]), str(e["SUMMARY"]), str(e["STATUS"]), e.start, e.end) for e in events] == [
         (f"{open_one}@mooring", "lecture", "TENTATIVE", START, START + HOUR),
         (f"{sure}@mooring", "shared", "CONFIRMED", START + HOUR, START + 2 * HOUR),
     ]
