@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from importlib.metadata import entry_points
 from typing import Any, Self
 from uuid import UUID
 
 import structlog
 
 from mooring.containment import Contained, Hangs
+from mooring.installed import entry_points
 from mooring.model.admission import AdmissionError
 from mooring.model.errors import MooringError, Unavailable
 from mooring.model.names import shown
