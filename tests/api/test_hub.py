@@ -29,6 +29,7 @@ from mooring.wire.agent import (
     Heartbeat,
     Hello,
     LivingTask,
+    Refused,
     Report,
     Strays,
     TaskReport,
@@ -221,6 +222,38 @@ async def test_a_task_that_is_called_lost_behind_its_agents_back_is_stopped_and_
         assert await harbour.counters(agent.session.node_id) == (0, 0, 0)
         assert (await harbour.task(task.id)).status == TaskStatus.LOST
         assert (await agent.orders()).tasks == []
+
+
+@on_sqlite
+async def test_an_agent_is_told_of_its_tasks_though_an_older_stream_of_it_came_in_later_and_ended(harbour: Harbour):
+    """As when a server stands still while an agent comes twice: what it takes in first is nobody's choice."""
+    async with connected(harbour) as agent:
+        await agent.orders()
+        older = Connected(agent.hub, harbour, agent.session.node_id)
+        await agent.hub.enter(older.session, Hello(protocol=wire.PROTOCOL, facts=FACTS, tasks=[]))
+        agent.hub.leave(older.session)
+        await harbour.submit("service", memory=0)
+        await harbour.place()
+        while not (await agent.orders()).tasks:
+            pass
+
+
+@on_sqlite
+async def test_only_those_who_beat_with_an_old_credential_are_dismissed(harbour: Harbour):
+    async with connected(harbour) as agent:
+        await agent.orders()
+        joined_again = Connected(agent.hub, harbour, agent.session.node_id)
+        joined_again.session.credential_hash = "new"
+        await agent.hub.enter(joined_again.session, Hello(protocol=wire.PROTOCOL, facts=FACTS, tasks=[]))
+        await harbour.database.write(lambda c: nodes.renew_credential(c, agent.session.node_id, "new"))
+        agent.hub.beat(agent.session, Heartbeat(cpu_percent=0, memory_percent=0, disk_percent=0))
+        writing = asyncio.create_task(agent.hub.write_heartbeats())
+        try:
+            while not isinstance(await agent.hears(), Refused):
+                pass
+        finally:
+            writing.cancel()
+        assert joined_again.told.empty()
 
 
 @on_sqlite
