@@ -98,6 +98,9 @@ class Timeslot:
     """Who may use it besides its booker."""
     release_after_seconds: int | None = None
     """Unused for so long from its start on, it is released; None: never."""
+    replaces: UUID | None = None
+    """The timeslot that this one is a change of: that one is cancelled when this one is confirmed, and its room may be
+    counted on for it."""
     places: Mapping[UUID, int] = field(default_factory=dict)
     """Per node how many of its tasks have their room there."""
     version: int = 1

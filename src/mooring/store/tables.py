@@ -573,6 +573,8 @@ timeslots = Table(
     Column("projects", json_type(), nullable=False),
     Column("release_after_seconds", Integer),
     Column("series_id", Id, ForeignKey("timeslot_series.id"), index=True),
+    # The one that ends when this one is confirmed: a change of it.
+    Column("replaces", Id),
     # When its users were told that it ends soon.
     Column("noticed_at", UtcDateTime),
     # When something of it was last seen on a node.

@@ -49,6 +49,7 @@ def upgrade() -> None:
         sa.Column("projects", json_type(), nullable=False),
         sa.Column("release_after_seconds", sa.Integer(), nullable=True),
         sa.Column("series_id", Id(), nullable=True),
+        sa.Column("replaces", Id(), nullable=True),
         sa.Column("noticed_at", UtcDateTime(), nullable=True),
         sa.Column("used_at", UtcDateTime(), nullable=True),
         sa.Column("created_at", UtcDateTime(), nullable=False),
