@@ -55,6 +55,7 @@ from mooring.model.heartbeats import Pace
 from mooring.model.nodes import REGIONS
 from mooring.model.suspicion import Suspicion
 from mooring.model.tenants import Principal
+from mooring.resource_controller import ResourceController
 from mooring.settings import Settings
 from mooring.store import join_tokens, nodes, pools, schema, slot_types, tenants, users
 from mooring.store.engine import Connection, Database
@@ -195,6 +196,7 @@ class _Server:
                 ),
                 accounting_interval_seconds=settings.accounting_interval_seconds,
                 audit_interval_seconds=settings.audit_interval_seconds,
+                controller=_resource_controller(settings),
             )
         self.state = _State(database, self.leader)
         self.agent: Agent | None = None
@@ -399,8 +401,9 @@ def _check(settings: Settings) -> None:
             "etcd chooses among servers that share a PostgreSQL; with SQLite leave ETCD_HOST unset",
             code="invalid-setting",
         )
-    if settings.control_plane_api_url is not None:
-        _log.warning("CONTROL_PLANE_API_URL is set, but this version sends no scale-up requests")
+    url = settings.control_plane_api_url
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise InvalidInput("CONTROL_PLANE_API_URL begins with http:// or https://", code="invalid-setting")
 
 
 async def _ready_schema(database: Database) -> None:
@@ -423,6 +426,11 @@ def _election(settings: Settings, database: Database, name: str) -> Election:
     if database.dialect == "postgresql":
         return LeaseElection(database, name, settings.leader_lease_ttl)
     return Alone()
+
+
+def _resource_controller(settings: Settings) -> ResourceController | None:
+    url, token = settings.control_plane_api_url, settings.control_plane_token
+    return None if url is None else ResourceController(url, None if token is None else token.get_secret_value())
 
 
 def _etcd(settings: Settings) -> EtcdClient:
