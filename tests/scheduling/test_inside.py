@@ -6,11 +6,13 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from uuid import UUID
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.lifecycle import NodeStatus
+from mooring.model.preemption import Preemption, Resident
 from mooring.model.quotas import Scope, Tenant
 from mooring.model.workloads import LONG_AGO, Workload
 from mooring.scheduling import Cluster, Scheduler
@@ -272,3 +274,15 @@ def _count(day: Day, decision: Decision, cores: int, slot: UUID | None, asked: W
         last = day.slots[slot].ends
         end = last if end is None else min(end, last)
     day.running += [Running(placement.node_name, cores, end, slot) for placement in decision.placements]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_nobody_is_displaced_for_room_that_is_promised(compiled: bool):
+    old = Resident(id_of("old"), id_of("old"), id_of("n"), 1, {"cpu": 4000})
+    one = node("n").cpu(8).used(cpu=4).tasks(1).node
+    scheduler = Scheduler([one], preemption=Preemption(), residents=[old], compiled=compiled)
+    urgent = workload("urgent").cpu(6).priority(50)
+    scheduler.cluster.timeslots.tell(LAB, START, START + HOUR, {id_of("n"): {"cpu": 4000}})
+    assert decide(scheduler, urgent)[0].outcome is Outcome.WAITING
+    scheduler.cluster.timeslots.forget(LAB)
+    assert decide(scheduler, urgent)[0].outcome is Outcome.RESERVED

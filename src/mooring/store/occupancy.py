@@ -67,12 +67,12 @@ def statement(dialect: str) -> str:
 
 
 # A task occupies what it requested until it is known what it uses.
-_AMOUNT = "CASE WHEN a.used_at IS NULL THEN a.requested ELSE a.used END"
-_IS_LIVE = "a.freed_at IS NULL AND t.node_id IS NOT NULL AND t.status <> 'PENDING'"
+AMOUNT = "CASE WHEN a.used_at IS NULL THEN a.requested ELSE a.used END"
+IS_LIVE = "a.freed_at IS NULL AND t.node_id IS NOT NULL AND t.status <> 'PENDING'"
 # Lost tasks are charged to their nodes alone, and so is private work and what is inside a timeslot.
-_CHARGED = f"CASE WHEN t.status IN ({OCCUPYING_LIST}) THEN {_AMOUNT} ELSE 0 END"
-_SUMS = f"a.slot_name, sum({_AMOUNT}) AS amount, sum({_CHARGED}) AS charged"
-_LIVE = f"FROM resource_allocations a JOIN tasks t ON t.id = a.task_id WHERE {_IS_LIVE}"
+_CHARGED = f"CASE WHEN t.status IN ({OCCUPYING_LIST}) THEN {AMOUNT} ELSE 0 END"
+_SUMS = f"a.slot_name, sum({AMOUNT}) AS amount, sum({_CHARGED}) AS charged"
+_LIVE = f"FROM resource_allocations a JOIN tasks t ON t.id = a.task_id WHERE {IS_LIVE}"
 # First by workload and by node, which leaves few rows and which PostgreSQL does in parallel.
 _OCCUPIED = f"""
     WITH by_workload AS (SELECT t.workload_id, {_SUMS} {_LIVE} GROUP BY t.workload_id, a.slot_name),
@@ -110,8 +110,8 @@ def _axis(own: str) -> str:
 _BY_UNION = f"{_OCCUPIED} {' UNION ALL '.join(map(_axis, _KEYS))}"
 _OF_NODE = Statement(
     f"""
-    SELECT a.slot_name, sum({_AMOUNT}) FROM {{rows}} i JOIN tasks t ON t.node_id = i.id
-    JOIN resource_allocations a ON a.task_id = t.id WHERE {_IS_LIVE} GROUP BY a.slot_name
+    SELECT a.slot_name, sum({AMOUNT}) FROM {{rows}} i JOIN tasks t ON t.node_id = i.id
+    JOIN resource_allocations a ON a.task_id = t.id WHERE {IS_LIVE} GROUP BY a.slot_name
     """,
     {"id": "uuid"},
 )
