@@ -56,7 +56,11 @@ class Settings(BaseModel):
     insecure: bool = Field(False, description="allow listening beyond loopback without TLS")
     tls_cert: Path | None = Field(None, description="certificate file (PEM)")
     tls_key: Path | None = Field(None, description="private key file (PEM)")
-    public_url: str | None = Field(None, description="where others reach this server; else where it listens")
+    public_url: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s/@]+(/[^\s@]*)?$",
+        description="where others reach this server; else where it listens",
+    )
     role: Literal["all", "api", "scheduler"] = Field(
         "all", description="all: API, scheduler and agent; api: the API alone; scheduler: leads or stands by"
     )

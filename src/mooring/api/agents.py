@@ -96,6 +96,9 @@ async def _join(connection: Connection, asked: wire.JoinRequest) -> wire.JoinAns
             region=grant.region,
             labels=grant.labels,
             taints=grant.taints,
+            licence=asked.facts.licence,
+            machine_image=asked.facts.machine_image,
+            machine_image_version=asked.facts.machine_image_version,
             joined_by=grant.created_by,
             credential_hash=_hash(credential),
             devices=devices_of(asked.facts),
@@ -190,9 +193,10 @@ def _check_facts(facts: wire.Facts) -> None:
         raise InvalidInput("a machine has at most 64 slots with names of at most 64 characters")
     for slot, named in facts.devices.items():
         _check_devices(slot, named, facts.capacity.get(slot, 0))
-    for value in (facts.architecture, facts.boot_id, facts.agent_version, *facts.runtimes):
-        if len(value) > 63 or "\x00" in value:
-            raise InvalidInput("a fact of the machine is longer than 63 characters")
+    short = (facts.architecture, facts.boot_id, facts.agent_version, facts.machine_image_version, *facts.runtimes)
+    for value, most in (*((each, 63) for each in (*short, facts.licence)), (facts.machine_image, 255)):
+        if value is not None and (len(value) > most or "\x00" in value):
+            raise InvalidInput(f"a fact of the machine is longer than {most} characters, or no text")
 
 
 def _check_devices(slot: str, named: list[wire.DeviceFact], capacity: int) -> None:

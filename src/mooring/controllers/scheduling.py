@@ -36,6 +36,7 @@ from mooring.scheduling.plugins import NO_FACTORS
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.reclaim import Guarantees
 from mooring.scheduling.scheduler import Pass, Scheduler
+from mooring.scheduling.timeline import seconds_of, time_of
 from mooring.scheduling.waiting import WaitingRoom
 from mooring.store.narration import narrate
 from mooring.store.pools import Pool
@@ -159,10 +160,15 @@ class SchedulingLoop:
         self._thread.shutdown(wait=True)
 
     def wait_seconds(self, longest: float) -> float:
-        """How long it may sleep: until the timer, a time that work waits for, or what is held back of the feed."""
+        """How long it may sleep: until the timer, a time that work waits for, or what is held back of the feed.
+
+        Where something is booked or planned, work may wait for that to begin or to be over.
+        """
         if self._mirror.held_back:
             return _HELD_BACK_SECONDS
-        times = (self.room.next_time(), self._mirror.tenancy.limits_until)
+        change = self._mirror.cluster.timeline.next_change() if self._mirror.queue else None
+        booked = None if change is None else time_of(change)
+        times = (self.room.next_time(), self._mirror.tenancy.limits_until, booked)
         seconds = [(due - now()).total_seconds() for due in times if due is not None]
         return max(0.01, min([longest, *seconds]))
 
@@ -232,6 +238,7 @@ class SchedulingLoop:
 
     def _run(self, at: datetime, everything: bool) -> list[tuple[Scheduler | None, Pass]]:
         """A pass over what is worth a try; then one over everything if asked for, or from time to time."""
+        self._mirror.cluster.timeline.advance(seconds_of(at))
         placed = self._place(self.room.take(at), at)
         if everything or monotonic() - self._tried_all_at >= self._reconcile_interval:
             placed += self._place(self.room.take_all(at), at)

@@ -32,6 +32,8 @@ class OnInsufficient(StrEnum):
 
     WAIT = "wait"
     FAIL = "fail"
+    SCALE_UP = "scale_up"
+    """It waits, and nodes are asked for where its pool has templates that would take it."""
 
 
 class Restart(StrEnum):
