@@ -183,8 +183,8 @@ def test_a_lab_is_booked_shown_and_given_up(server: FakeServer, mooring: Mooring
     server.bookings.labs = [LabView(state="ready", timeslot=slot, workload=workload, ports={0: [30001], 1: [30002]})]
     assert mooring("lab", "list").stdout.splitlines()[1].split()[:2] == ["lab7", "ready"]
     shown = mooring("lab", "show", "lab7").stdout
-    assert "state:      ready" in shown
-    assert "ports:      0: 30001; 1: 30002" in shown
+    assert "state:     ready" in shown
+    assert "ports:     0: 30001; 1: 30002" in shown
     assert mooring("lab", "cancel", "lab7").stdout == "lab7\n"
 
 
