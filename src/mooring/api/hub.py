@@ -152,6 +152,9 @@ class AgentHub:
                 agent_version=facts.agent_version,
                 multi_tenant=facts.multi_tenant,
                 named_devices=devices_of(facts),
+                licence=facts.licence,
+                machine_image=facts.machine_image,
+                machine_image_version=facts.machine_image_version,
                 now=now(),
             )
             return await self._quarantine(connection, session, hello.tasks)
