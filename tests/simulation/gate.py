@@ -314,6 +314,11 @@ class GatedDatabase(Database):
         async with self._gate.read(self._role) as connection:
             yield connection
 
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Connection]:
+        async with self.read() as connection:
+            yield connection
+
 
 class DirectDatabase(GatedDatabase):
     """Past the gate, for those who prepare and check the world: no time passes and nothing goes wrong."""
