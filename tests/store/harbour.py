@@ -350,7 +350,7 @@ class Harbour:
             return list(await connection.execute(query))
 
     async def findings(self) -> list[Finding]:
-        async with self.database.read() as connection:
+        async with self.database.snapshot() as connection:
             return (await ledger.audit(connection)).findings
 
 

@@ -168,7 +168,7 @@ class Charges:
                 continue
             workload = loaded.workloads[task.workload_id]
             occupying[workload.id] = occupying.get(workload.id, 0) + (after is not None) - (before is not None)
-            if not workload.private:
+            if not workload.exempt:
                 request = task.request
                 requests[id(request)] = request
                 way = (_owner(workload), before, after, id(request))

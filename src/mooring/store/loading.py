@@ -31,10 +31,10 @@ _TASK = """
 """
 _ID = {"id": "uuid"}
 _WORKLOADS = """
-    SELECT i.ordinal, w.status, w.replicas, w.name, w.kind, w.type, w.user_id, w.access_key, w.project_id, w.domain_id,
-        p.name, w.private, w.priority, w.gang, w.min_tasks, w.single_node, w.max_per_node, w.parallel,
-        w.time_limit_seconds, w.version, w.stopping, w.ended_at, w.removed_at, w.array IS NOT NULL, w.max_retries,
-        CAST(w.retry_on AS text), coalesce(CAST(p.options ->> 'deprioritise' AS bigint), 0)
+    SELECT i.ordinal, w.status, w.replicas, w.timeslot_id IS NOT NULL, w.name, w.kind, w.type, w.user_id, w.access_key,
+        w.project_id, w.domain_id, p.name, w.private, w.priority, w.gang, w.min_tasks, w.single_node, w.max_per_node,
+        w.parallel, w.time_limit_seconds, w.version, w.stopping, w.ended_at, w.removed_at, w.array IS NOT NULL,
+        w.max_retries, CAST(w.retry_on AS text), coalesce(CAST(p.options ->> 'deprioritise' AS bigint), 0)
     FROM {rows} i JOIN workloads w ON w.id = i.id JOIN pools p ON p.id = w.pool_id ORDER BY w.id {lock}
 """
 _READ = Statement(_WORKLOADS, _ID)
@@ -73,6 +73,7 @@ class LoadedWorkload:
     id: UUID
     status: WorkloadStatus
     replicas: int
+    inside_timeslot: bool
     name: str
     kind: str
     type: str
@@ -101,6 +102,11 @@ class LoadedWorkload:
     """How much lower it waits again if it cannot be started; 0: it fails."""
 
     @property
+    def exempt(self) -> bool:
+        """What it uses is charged to nobody as its own."""
+        return self.private or self.inside_timeslot
+
+    @property
     def counts_tasks(self) -> bool:
         """Where and how many of its tasks are matters for placing another."""
         unlimited = self.max_per_node is None and self.min_tasks is None and self.parallel is None
@@ -112,7 +118,7 @@ class LoadedWorkload:
         return replace(reason, message=f"{reason.message}; it waits again with priority {self.priority}")
 
 
-_seen = attrgetter(*(part.name for part in fields(LoadedWorkload)[3:] if part.default is MISSING))
+_seen = attrgetter(*(part.name for part in fields(LoadedWorkload)[4:] if part.default is MISSING))
 """What placement has seen of a workload, in the order of the fields."""
 
 
@@ -204,7 +210,8 @@ async def glance(
 
 def _as_seen(workload: Workload) -> LoadedWorkload:
     """A workload of which all tasks wait for the first time; what only ends depend on is not known."""
-    return LoadedWorkload(workload.id, WorkloadStatus.PENDING, len(workload.tasks), *_seen(workload))
+    booked = workload.booking is not None
+    return LoadedWorkload(workload.id, WorkloadStatus.PENDING, len(workload.tasks), booked, *_seen(workload))
 
 
 async def _with_tasks(
