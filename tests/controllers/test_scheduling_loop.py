@@ -15,6 +15,7 @@ from mooring.mirror.mirror import Mirror
 from mooring.model.decisions import Decision
 from mooring.model.errors import LeadershipLost
 from mooring.model.lifecycle import TaskStatus
+from mooring.scheduling.timeline import seconds_of
 from mooring.store.bind import Bound
 from mooring.store.engine import Database
 from mooring.wire.pools import PoolChange
@@ -198,3 +199,16 @@ async def test_another_policy_makes_what_waits_in_its_pool_worth_a_try(harbour: 
     await PoolAdmin(harbour.database).change("default", PoolChange(profile="pack"))
     await turns.loop.once()
     assert turns.loop.passes == passes + 1
+
+
+async def test_it_wakes_when_a_booking_begins_or_is_over_if_somebody_waits(harbour: Harbour, turns: Turns):
+    await harbour.node("n1", cpu=1)
+    await turns.mirror.follow()
+    timeline = turns.mirror.cluster.timeline
+    timeline.add("lab", 0, seconds_of(now()) + 100, seconds_of(now()) + 200, {"cpu": 1000})
+    assert turns.loop.wait_seconds(600) == 600
+    await harbour.submit("large", cpu=2)
+    await turns.loop.once()
+    assert turns.loop.wait_seconds(600) <= 100
+    timeline.advance(seconds_of(now()) + 150)
+    assert 100 < turns.loop.wait_seconds(600) <= 200

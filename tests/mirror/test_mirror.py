@@ -20,6 +20,7 @@ from mooring.model.reasons import Reason
 from mooring.model.slots import parse_amounts
 from mooring.model.terms import Terms
 from mooring.model.workloads import Kind
+from mooring.scheduling.timeline import seconds_of
 from mooring.store import nodes
 from mooring.store.engine import Connection
 from mooring.store.tables import tasks
@@ -290,3 +291,40 @@ async def test_who_waits_for_the_end_of_another_is_read_again_with_it(harbour: H
     assert [need.status for need in mirror.queue[second].dependencies] == ["CANCELLED"]
     assert mirror.queue[third].behind == ()
     assert await differences(mirror, harbour.database) == []
+
+
+async def test_when_what_runs_will_be_gone_is_told_with_its_limit_and_its_time_to_stop(
+    harbour: Harbour, mirror: Mirror
+):
+    node_id = await harbour.node("n1", cpu=4)
+    limited = await harbour.submit("limited", cpu=2, terms=Terms(time_limit_seconds=3600))
+    await harbour.submit("open")
+    await harbour.place()
+    await mirror.follow()
+    row = mirror.cluster.row_of(node_id)
+    assert row is not None
+    [task] = await harbour.tasks(limited)
+
+    def ends() -> list[tuple[object, int | None]]:
+        return [(key, promise.end) for key, promise in mirror.cluster.timeline.on(row)]
+
+    # What has not started yet has all of its time before it.
+    [(key, end)] = ends()
+    assert key == task.id
+    assert end is not None
+    assert end >= seconds_of(now()) + 3600
+    await harbour.move(task, T.RUNNING)
+    await mirror.follow()
+    [task] = await harbour.tasks(limited)
+    assert ends() == [(task.id, seconds_of(task.deadline_at) + 10 + 1)]
+    [(_, promise)] = mirror.cluster.timeline.on(row)
+    assert dict(promise.amounts)[mirror.cluster.slot("cpu")] == 2000
+    # One that is being stopped ends soon, limited or not.
+    await harbour.move(task, T.TERMINATING)
+    await mirror.follow()
+    [(_, end)] = ends()
+    assert end is not None
+    assert end <= seconds_of(now()) + 10 + 1
+    await harbour.move(task, T.CANCELLED)
+    await mirror.follow()
+    assert ends() == []

@@ -178,12 +178,13 @@ def test_a_trial_of_promises_is_undone_as_a_whole():
     assert timeline.peaks(rows, core, 0, None).tolist() == [[1000]]
 
 
-def test_the_next_change_is_the_next_start_or_end_that_is_still_promised():
+def test_the_next_change_is_the_next_start_or_end_of_what_is_promised_and_not_taken():
     timeline, _, rows = one_node()
     row = int(rows[0])
     timeline.add("lab", row, 100, 200, {"cpu": 1000})
     timeline.add("other", row, 50, 60, {"cpu": 1000})
     timeline.remove("other")
+    timeline.expect("running", row, 70, {"cpu": 1000})
     assert timeline.next_change() == 100
     timeline.advance(150)
     assert timeline.next_change() == 200

@@ -24,12 +24,14 @@ from mooring.model.fair_share import Factors
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus, is_workload_end
 from mooring.model.pools import PoolPolicy
 from mooring.model.preemption import Budgets, VictimScope
+from mooring.model.slots import Amounts
 from mooring.model.workloads import NO_CONSTRAINTS, Workload
 from mooring.scheduling.columns import Cluster, with_host_ports
 from mooring.scheduling.reclaim import Guarantees
 from mooring.scheduling.residents import Residents
+from mooring.scheduling.timeline import seconds_of
 from mooring.scheduling.typical import Typical
-from mooring.store import dependencies, events, nodes, pools, quotas, residents, workloads
+from mooring.store import dependencies, events, expectations, nodes, pools, quotas, residents, workloads
 from mooring.store.chunks import chunks
 from mooring.store.engine import Connection, Database
 
@@ -220,6 +222,7 @@ class Mirror:
             connection, {w.id for w in self.queue.values() if not gone.isdisjoint(w.constraints.failed_on)}
         )
         await self._tell_tasks(connection, {node.id for node in found})
+        await self._tell_ends(connection, {node.id for node in found})
 
     async def _tell_tasks(self, connection: Connection, ids: set[UUID]) -> None:
         """Tell the cluster what runs on nodes: tasks with affinity and spread ask about it."""
@@ -242,6 +245,14 @@ class Mirror:
             here = await residents.on_nodes(connection, sorted(ids), self._constraints)
             for node_id, own in here.items():
                 self.residents.tell(node_id, own)
+
+    async def _tell_ends(self, connection: Connection, ids: set[UUID]) -> None:
+        """Tell the cluster when what runs on nodes will be gone."""
+        ends: dict[UUID, dict[UUID, tuple[int, Amounts]]] = {node_id: {} for node_id in ids}
+        for node_id, task_id, ends_at, request in await expectations.on_nodes(connection, sorted(ids), now()):
+            ends[node_id][task_id] = (seconds_of(ends_at) + 1, request)
+        for node_id, own in ends.items():
+            self.cluster.tell_ends(node_id, own)
 
     async def _read_workloads(self, connection: Connection, ids: set[UUID]) -> None:
         if not ids:

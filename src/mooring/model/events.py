@@ -8,7 +8,7 @@ from uuid import UUID
 
 from mooring.model.errors import InvalidInput
 
-Noun = Literal["workload", "task", "node", "pool", "tenant"]
+Noun = Literal["workload", "task", "node", "pool", "tenant", "timeslot", "scale-request"]
 
 CURSOR_PATTERN = r"^[0-9]{1,19}-[0-9]{1,19}$"
 _LARGEST = 2**63 - 1

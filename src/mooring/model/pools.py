@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from mooring.model.preemption import Preemption
+from mooring.model.templates import ScalingRules
+from mooring.model.timeslots import BookingRules
 from mooring.model.workloads import OnInsufficient
 
 
@@ -113,3 +115,5 @@ class PoolPolicy:
     """Nothing of it is placed until it is resumed; what runs goes on."""
     paused_reason: str | None = None
     backfill: Backfill = Backfill()
+    bookings: BookingRules = field(default_factory=BookingRules)
+    scaling: ScalingRules = field(default_factory=ScalingRules)

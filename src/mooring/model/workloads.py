@@ -32,6 +32,8 @@ class OnInsufficient(StrEnum):
 
     WAIT = "wait"
     FAIL = "fail"
+    SCALE_UP = "scale_up"
+    """It waits, and nodes are asked for where its pool has templates that would take it."""
 
 
 class Restart(StrEnum):
@@ -161,6 +163,13 @@ class Workload:
     parallel: int | None = None
     """So many of its tasks have a node at the same time."""
     time_limit_seconds: int | None = None
+    booking: UUID | None = None
+    """The timeslot whose room it runs in; nowhere else, and at no other time."""
+
+    @property
+    def exempt(self) -> bool:
+        """What it uses is charged to nobody as its own: private work, and work inside a timeslot, which is charged."""
+        return self.private or self.booking is not None
 
     def __post_init__(self) -> None:
         if self.id == FROM_NAME:

@@ -28,7 +28,7 @@ from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
 from mooring.scheduling.gangs import shape_on_node
 from mooring.scheduling.selection import own_tasks
 from mooring.scheduling.shortage import Shortage
-from mooring.scheduling.timeline import NEVER
+from mooring.scheduling.timeline import NEVER, time_of
 
 _TASKS_PLANNED = 64
 """Of a workload whose tasks start one by one."""
@@ -78,7 +78,7 @@ class Planner:
         else:
             pieces = [1] * min(count, _TASKS_PLANNED)
         starts = [self._promise(evaluation, workload, rows, piece, number) for number, piece in enumerate(pieces)]
-        return None if starts[0] == NEVER else LONG_AGO + timedelta(seconds=starts[0])
+        return None if starts[0] == NEVER else time_of(starts[0])
 
     def _rows(self, evaluation: Evaluation, workload: Workload) -> Rows:
         """Where it may ever run and tasks can be counted on; those with the best name first."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
@@ -40,6 +40,10 @@ def seconds_of(time: datetime) -> int:
     """A time as whole seconds, rounded down."""
     elapsed = time - LONG_AGO
     return elapsed.days * 86_400 + elapsed.seconds
+
+
+def time_of(seconds: int) -> datetime:
+    return LONG_AGO + timedelta(seconds=seconds)
 
 
 class Promise(NamedTuple):
@@ -74,6 +78,8 @@ class Timeline:
         """Per row how many promises are not taken yet."""
         self._ahead: list[tuple[int, int, Hashable]] = []
         """When promises begin and end, the next first. The number keeps keys from being compared."""
+        self._windows: list[tuple[int, int, Hashable]] = []
+        """Those of them that are not taken yet."""
         self._plans: dict[str, dict[UUID, list[Hashable]]] = {}
         """Per pool under which keys the planned starts of waiting work are promised."""
         self._numbers = count()
@@ -196,13 +202,16 @@ class Timeline:
                     self._enter(key, promise._replace(end=self.now + 1))
 
     def next_change(self) -> int | None:
-        """When the next promise begins or ends; None: never."""
-        while self._ahead:
-            time, _, key = self._ahead[0]
+        """When the next promise that is not taken yet begins or ends; None: never.
+
+        What is taken comes back when somebody says so, whatever was expected.
+        """
+        while self._windows:
+            time, _, key = self._windows[0]
             promise = self._promises.get(key)
-            if promise is not None and time in (promise.start, promise.end):
+            if time > self.now and promise is not None and time in (promise.start, promise.end):
                 return time
-            heappop(self._ahead)
+            heappop(self._windows)
         return None
 
     def surplus(self, rows: Rows, demand: Demand, start: int, end: int | None) -> Amount:
@@ -340,7 +349,10 @@ class Timeline:
         self._of_row.setdefault(promise.row, {})[key] = None
         for time in (promise.start, promise.end):
             if time is not None and time > self.now:
-                heappush(self._ahead, (time, next(self._numbers), key))
+                entry = (time, next(self._numbers), key)
+                heappush(self._ahead, entry)
+                if promise.start is not None:
+                    heappush(self._windows, entry)
         self._count(promise, 1)
         if len(self._ahead) > 4 * len(self._promises) + 64:
             self._forget_outdated()
@@ -372,7 +384,9 @@ class Timeline:
     def _forget_outdated(self) -> None:
         times = [(time, key) for key, each in self._promises.items() for time in (each.start, each.end)]
         self._ahead = [(time, next(self._numbers), key) for time, key in times if time is not None and time > self.now]
+        self._windows = [entry for entry in self._ahead if self._promises[entry[2]].start is not None]
         heapify(self._ahead)
+        heapify(self._windows)
 
     def _crowds(self, rows: Rows, demand: Demand, surplus: Amount) -> Mask:
         """Where a request is too much beside what is promised beyond what is taken now."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -320,4 +321,9 @@ def _sqlite_transactions(engine: AsyncEngine, begin: str) -> None:
 
     @event.listens_for(engine.sync_engine, "begin")
     def start(connection: SyncConnection) -> None:
-        connection.exec_driver_sql(begin)
+        # Without a cursor, which would have to be opened and closed in the connection's thread.
+        opened: Any = connection.connection.dbapi_connection
+        try:
+            opened.run_async(lambda driver: driver.execute(begin))
+        except sqlite3.Error as error:
+            raise DBAPIError.instance(begin, None, error, sqlite3.Error) from error

@@ -278,6 +278,12 @@ nodes = Table(
     Column("credential_hash", String(64), index=True),
     Column("boot_id", String(64)),
     Column("agent_version", String(32)),
+    # The template that it was asked for by, and the request.
+    Column("template", String(63)),
+    Column("scale_request_id", Id),
+    Column("licence", String(63)),
+    Column("machine_image", String(255)),
+    Column("machine_image_version", String(63)),
     Column("created_at", UtcDateTime, nullable=False),
 )
 
@@ -388,6 +394,10 @@ workloads = Table(
     Column("on_dependency_failure", String(8), nullable=False, server_default=text("'cancel'")),
     # Workloads of one user with the same word run one after the other.
     Column("singleton", String(63)),
+    # The room that it runs in; it starts and ends with that.
+    Column("timeslot_id", Id),
+    # When it is to start by the leader's plan, as of the last pass.
+    Column("planned_start_at", UtcDateTime),
     # The last look: when, the validators that it passed, and those that it failed with their records.
     Column("admission", json_type()),
     Column("created_at", UtcDateTime, nullable=False),
@@ -406,6 +416,12 @@ workloads = Table(
         postgresql_where=text("ended_at IS NULL"),
     ),
     Index("ix_workloads_user_id_created_at", "user_id", "created_at"),
+    Index(
+        "ix_workloads_timeslot_id",
+        "timeslot_id",
+        sqlite_where=text("timeslot_id IS NOT NULL"),
+        postgresql_where=text("timeslot_id IS NOT NULL"),
+    ),
     Index("ix_workloads_status", "status"),
     _ended_index("workloads"),
 )
@@ -531,13 +547,75 @@ timeslots = Table(
     "timeslots",
     metadata,
     Column("id", Id, primary_key=True),
-    Column("pool_id", Id, ForeignKey("pools.id"), nullable=False),
-    Column("user_id", Id, ForeignKey("users.id"), nullable=False),
-    Column("status", String(16), nullable=False),
+    Column("name", String(63), nullable=False),
+    # `lab`, `booking` or `maintenance`.
+    Column("kind", String(16), nullable=False),
+    Column("pool_id", Id, ForeignKey("pools.id"), nullable=False, index=True),
+    Column("domain_id", Id, ForeignKey("domains.id"), nullable=False),
+    Column("project_id", Id, ForeignKey("projects.id"), nullable=False),
+    Column("user_id", Id, ForeignKey("users.id"), nullable=False, index=True),
+    # That it is charged to.
+    Column("access_key", String(63), nullable=False),
+    # What people say that it is for.
+    Column("purpose", String(500)),
+    Column("status", String(16), nullable=False, index=True),
+    # Why it was refused, is at risk or has expired: a `model.reasons.Reason`, with alternatives in its details.
+    Column("reason", json_type()),
     Column("starts_at", UtcDateTime, nullable=False, index=True),
     Column("ends_at", UtcDateTime, nullable=False),
     Column("lead_seconds", Integer, nullable=False),
+    Column("grace_seconds", Integer, nullable=False),
+    # Of one task; of maintenance nothing, since it takes whole nodes.
     Column("requested_slots", json_type(), nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("architecture", String(63)),
+    Column("region", String(63)),
+    # A `model.constraints.Constraints`.
+    Column("constraints", json_type(), nullable=False),
+    # Who may use it besides its booker.
+    Column("users", json_type(), nullable=False),
+    Column("projects", json_type(), nullable=False),
+    Column("release_after_seconds", Integer),
+    Column("series_id", Id, ForeignKey("timeslot_series.id"), index=True),
+    # The one that ends when this one is confirmed: a change of it.
+    Column("replaces", Id),
+    # When its users were told that it ends soon.
+    Column("noticed_at", UtcDateTime),
+    # When something of it was last seen on a node.
+    Column("used_at", UtcDateTime),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+    Column("ended_at", UtcDateTime),
+    Column("version", Integer, nullable=False, server_default=text("1")),
+    _ended_index("timeslots"),
+)
+
+timeslot_places = Table(
+    "timeslot_places",
+    metadata,
+    Column("timeslot_id", Id, ForeignKey("timeslots.id", ondelete="CASCADE"), primary_key=True),
+    # The node may be gone: the room is then to be found elsewhere.
+    Column("node_id", Id, primary_key=True, index=True),
+    Column("tasks", Integer, nullable=False),
+)
+
+timeslot_series = Table(
+    "timeslot_series",
+    metadata,
+    Column("id", Id, primary_key=True),
+    # As in RFC 5545, and the zone of its wall clock.
+    Column("rule", String(500), nullable=False),
+    Column("timezone", String(63), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+)
+
+node_templates = Table(
+    "node_templates",
+    metadata,
+    Column("pool_id", Id, ForeignKey("pools.id", ondelete="CASCADE"), primary_key=True),
+    Column("name", String(63), primary_key=True),
+    # A `model.templates.NodeTemplate`.
+    Column("template", json_type(), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("version", Integer, nullable=False, server_default=text("1")),
 )
@@ -545,11 +623,37 @@ timeslots = Table(
 scale_requests = Table(
     "scale_requests",
     metadata,
+    # The id is the key by which whoever is asked tells a repetition.
     Column("id", Id, primary_key=True),
-    Column("pool_id", Id, ForeignKey("pools.id"), nullable=False),
+    Column("pool_id", Id, ForeignKey("pools.id"), nullable=False, index=True),
+    Column("template", String(63), nullable=False),
+    # A `model.templates.ScaleRequestStatus`.
     Column("status", String(16), nullable=False),
+    # Per node that is asked for, how many tasks of which workloads it is for.
     Column("wanted", json_type(), nullable=False),
+    Column("nodes", Integer, nullable=False),
+    # How many of them have joined.
+    Column("joined", Integer, nullable=False, server_default=text("0")),
+    Column("attempts", Integer, nullable=False, server_default=text("0")),
+    Column("next_attempt_at", UtcDateTime),
+    Column("error", String(500)),
+    Column("delivered_at", UtcDateTime),
+    # What has not joined by then is asked for again if it is still needed.
+    Column("expires_at", UtcDateTime, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+    Column("version", Integer, nullable=False, server_default=text("1")),
+)
+
+# What the leader has to say about a pool beyond its requests.
+scaling_states = Table(
+    "scaling_states",
+    metadata,
+    Column("pool_id", Id, ForeignKey("pools.id", ondelete="CASCADE"), primary_key=True),
+    # Work for which no more nodes are asked although it lacks room, and why.
+    Column("unmet", json_type(), nullable=False),
+    # Nodes that the pool can do without, the next step and since when it is advised.
+    Column("advice", json_type(), nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
 )
 

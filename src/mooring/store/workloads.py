@@ -70,6 +70,7 @@ _SEEN_BY_PLACEMENT = [
         "parallel",
         "time_limit_seconds",
         "singleton",
+        "timeslot_id",
     )
 ]
 
@@ -261,6 +262,7 @@ def _terms_row(terms: Terms) -> dict[str, Any]:
         "retry_on": None if terms.retry_on is None else list(terms.retry_on),
         "on_dependency_failure": terms.on_dependency_failure,
         "singleton": terms.singleton,
+        "timeslot_id": terms.booking,
     }
 
 
@@ -369,6 +371,7 @@ def as_placement_sees(
         time_limit_seconds=row.time_limit_seconds,
         dependencies=needs,
         behind=behind,
+        booking=row.timeslot_id,
     )
 
 

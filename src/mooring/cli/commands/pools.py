@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mooring.cli.options import CLUSTER, OutputOption, ServerOption
+from mooring.cli.options import CLUSTER, OnInsufficientChoice, OutputOption, ServerOption
 from mooring.cli.output import Cell, Column, Format, show_fields, show_json, show_line, show_table
 from mooring.cli.words import NOTHING
 from mooring.model.errors import InvalidInput
@@ -55,11 +55,6 @@ class ScopeChoice(StrEnum):
 class HeadOfLineChoice(StrEnum):
     STRICT = "strict"
     SKIP = "skip"
-
-
-class OnInsufficientChoice(StrEnum):
-    WAIT = "wait"
-    FAIL = "fail"
 
 
 class RuntimeChoice(StrEnum):

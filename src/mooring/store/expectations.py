@@ -1,0 +1,63 @@
+"""When what is on the nodes will end at the latest, as far as that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import Select, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.lifecycle import OCCUPYING, TaskStatus
+from mooring.model.slots import Amounts
+from mooring.store.sets import among
+from mooring.store.tables import tasks, workloads
+from mooring.store.types import AnyRow
+
+
+class Ending(NamedTuple):
+    """A task on a node, when it will be gone, and what comes back then."""
+
+    node_id: UUID
+    task_id: UUID
+    ends_at: datetime
+    request: Amounts
+
+
+async def on_nodes(connection: AsyncConnection, ids: Sequence[UUID], now: datetime) -> list[Ending]:
+    """The tasks on these nodes that have a time limit or are being stopped; the end of all others is open."""
+    rows = await connection.execute(_on_nodes(), {"ids": ids})
+    return [Ending(row.node_id, row.id, _end(row, now), row.requested_slots) for row in rows]
+
+
+@cache
+def _on_nodes() -> Select[Any]:
+    return (
+        select(
+            tasks.c.node_id,
+            tasks.c.id,
+            tasks.c.status,
+            tasks.c.deadline_at,
+            tasks.c.requested_slots,
+            workloads.c.time_limit_seconds,
+            workloads.c.template["stop_grace_seconds"].as_integer().label("stop_grace_seconds"),
+        )
+        .join(workloads, workloads.c.id == tasks.c.workload_id)
+        .where(
+            among(tasks.c.node_id),
+            tasks.c.status.in_(list(OCCUPYING)),
+            or_(workloads.c.time_limit_seconds.is_not(None), tasks.c.status == TaskStatus.TERMINATING),
+        )
+    )
+
+
+def _end(row: AnyRow, now: datetime) -> datetime:
+    """Its limit is counted from its start, which may be yet to come; then it is given time to stop."""
+    grace = timedelta(seconds=row.stop_grace_seconds)
+    if row.status == TaskStatus.TERMINATING:
+        return now + grace
+    ends: datetime = row.deadline_at or now + timedelta(seconds=row.time_limit_seconds)
+    return ends + grace
