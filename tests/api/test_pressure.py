@@ -64,26 +64,30 @@ async def test_as_many_wait_as_can_begin_soon_and_the_rest_is_told_when_to_come_
     assert pressure.has_place(0)
 
 
-async def test_the_more_are_refused_the_fewer_wait_until_the_flood_is_over():
-    clock = Clock()
-    pressure = Pressure(2, clock=clock)
-    await work_off(pressure, clock, 0.02)
-    first, second = await pressure.turn(), await pressure.turn()
-    burst = await waiting(pressure, 30)
+async def flood(pressure: Pressure, clock: Clock) -> None:
+    """As many come as may, and many more."""
+    turns = [await pressure.turn() for _ in range(4)]
+    burst = await waiting(pressure, 60)
     for _ in range(100):
         assert not pressure.has_place(0)
-    first.release()
-    second.release()
+    for turn in turns:
+        turn.release()
     for task in burst:
         (await task).release()
-    # All turns are free, and still nobody may wait for one.
-    first, second = await pressure.turn(), await pressure.turn()
-    assert not pressure.has_place(0)
-    first.release()
-    second.release()
+
+
+async def test_in_a_flood_half_as_many_are_at_work_and_nobody_waits_until_it_is_over():
+    clock = Clock()
+    pressure = Pressure(4, clock=clock)
     await work_off(pressure, clock, 0.02)
-    await pressure.turn()
-    await pressure.turn()
+    await flood(pressure, clock)
+    turns = [await pressure.turn(), await pressure.turn()]
+    assert not pressure.has_place(0)
+    for turn in turns:
+        turn.release()
+    await work_off(pressure, clock, 0.02)
+    for _ in range(4):
+        await pressure.turn()
     assert pressure.has_place(0)
 
 

@@ -53,8 +53,8 @@ class _Waiting:
 class Pressure:
     """The turns of one process. Refuses with TooManyAttempts, at the door if possible.
 
-    The more are refused, the less the others wait: in a flood those who are taken are done as soon as ever. Where there
-    is no place left, one who asks for little gets that of one who asks for much.
+    The more are refused, the fewer are at work at once, down to half, and the less the others wait: in a flood what is
+    taken is done as soon as ever. Where no place is left, who asks for little gets that of one who asks for much.
     """
 
     def __init__(self, at_once: int = 6, *, reserved: int = 2, clock: Callable[[], float] = time.monotonic) -> None:
@@ -90,14 +90,14 @@ class Pressure:
 
     def has_place(self, credential: int) -> bool:
         """Whether a request of this credential may come in; who may not is counted as refused."""
-        free = self._in_progress < self._at_once or self._may_wait() or self._greedier(credential) is not None
+        free = self._in_progress < self._turns or self._may_wait() or self._greedier(credential) is not None
         if not free:
             self._refuse()
         return free
 
     async def turn(self, credential: int = 0, *, reserved: bool = False) -> Turn:
         """Wait for a turn. With `reserved` those may be taken that are kept for operators."""
-        most = self._at_once + self._reserved if reserved else self._at_once
+        most = self._at_once + self._reserved if reserved else self._turns
         waits = self._in_progress >= most
         if waits and not self._may_wait():
             self._displace(credential)
@@ -110,8 +110,13 @@ class Pressure:
             metrics.requests_in_progress.set(self._in_progress)
         return Turn(self, credential, self._clock())
 
+    @property
+    def _turns(self) -> int:
+        """How many there are at this moment. All of them get more done, and half of them get each done sooner."""
+        return max(1, round(self._at_once * (1 - self._refused_share / 2)))
+
     def _may_wait(self) -> bool:
-        expected_seconds = (len(self._waiting) + 1) * self._turn_seconds / max(1, self._at_once)
+        expected_seconds = (len(self._waiting) + 1) * self._turn_seconds / self._turns
         allowed_seconds = _BURST_SECONDS * (1 - self._refused_share) ** 3
         return len(self._waiting) < _MOST_WAITING and expected_seconds <= allowed_seconds
 
@@ -158,7 +163,7 @@ class Pressure:
 
     def _hand_on(self) -> None:
         """To the one who has waited longest and is still there."""
-        while self._waiting and self._in_progress <= self._at_once:
+        while self._waiting and self._in_progress <= self._turns:
             waiting = self._waiting.popleft()
             if not waiting.come.done():
                 waiting.come.set_result(True)
