@@ -64,29 +64,28 @@ async def test_as_many_wait_as_can_begin_soon_and_the_rest_is_told_when_to_come_
     assert pressure.has_place(0)
 
 
-async def flood(pressure: Pressure, clock: Clock) -> None:
-    """As many come as may, and many more."""
-    turns = [await pressure.turn() for _ in range(4)]
-    burst = await waiting(pressure, 60)
+async def flood(pressure: Pressure, clock: Clock, seconds: float) -> None:
+    """As many come as may, and many more; each turn takes so long."""
+    requests = await waiting(pressure, 66)
     for _ in range(100):
         assert not pressure.has_place(0)
-    for turn in turns:
+    for request in requests:
+        turn = await request
+        clock.time += seconds
         turn.release()
-    for task in burst:
-        (await task).release()
 
 
-async def test_in_a_flood_half_as_many_are_at_work_and_nobody_waits_until_it_is_over():
+async def test_in_a_flood_fewer_are_at_work_and_nobody_waits_until_it_is_over():
     clock = Clock()
-    pressure = Pressure(4, clock=clock)
-    await work_off(pressure, clock, 0.02)
-    await flood(pressure, clock)
-    turns = [await pressure.turn(), await pressure.turn()]
+    pressure = Pressure(6, clock=clock)
+    await work_off(pressure, clock, 0.03)
+    await flood(pressure, clock, 0.03)
+    turns = [await pressure.turn() for _ in range(4)]
     assert not pressure.has_place(0)
     for turn in turns:
         turn.release()
-    await work_off(pressure, clock, 0.02)
-    for _ in range(4):
+    await work_off(pressure, clock, 0.03)
+    for _ in range(6):
         await pressure.turn()
     assert pressure.has_place(0)
 

@@ -53,8 +53,8 @@ class _Waiting:
 class Pressure:
     """The turns of one process. Refuses with TooManyAttempts, at the door if possible.
 
-    The more are refused, the fewer are at work at once, down to half, and the less the others wait: in a flood what is
-    taken is done as soon as ever. Where no place is left, who asks for little gets that of one who asks for much.
+    The more are refused, the fewer are at work at once, down to two thirds, and the less the others wait: in a flood
+    what is taken is done as soon as ever. Where no place is left, who asks for little gets one of who asks for much.
     """
 
     def __init__(self, at_once: int = 6, *, reserved: int = 2, clock: Callable[[], float] = time.monotonic) -> None:
@@ -112,8 +112,8 @@ class Pressure:
 
     @property
     def _turns(self) -> int:
-        """How many there are at this moment. All of them get more done, and half of them get each done sooner."""
-        return max(1, round(self._at_once * (1 - self._refused_share / 2)))
+        """How many there are at this moment. With fewer each is done sooner, and with too few less gets done."""
+        return max(1, round(self._at_once * (1 - self._refused_share / 3)))
 
     def _may_wait(self) -> bool:
         expected_seconds = (len(self._waiting) + 1) * self._turn_seconds / self._turns
