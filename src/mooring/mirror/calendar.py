@@ -185,7 +185,10 @@ class Calendar:
         ids = [slot.id for slot in slots if slot.status in _MAY_HAVE_WORK or slot.replaces is not None]
         if ids:
             found = await timeslots.occupied(connection, ids)
-            self._occupied |= {id: found.get(id, {}) for id in ids}
+            for id in ids:
+                # Where its work has left, it may be moved.
+                self.stirred |= self.occupied(id).keys() - found.get(id, {}).keys()
+                self._occupied[id] = found.get(id, {})
 
 
 def _bookers(slot: Timeslot) -> tuple[Tenant, ...]:

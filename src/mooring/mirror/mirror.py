@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from uuid import UUID
 
 import structlog
@@ -46,6 +47,8 @@ _WORKLOADS_AT_ONCE = 1000
 _STAYS = frozenset({TaskStatus.PREPARING, TaskStatus.RUNNING})
 """A task that comes to one of these is where it was, and occupies what it did."""
 
+_ALMOST_A_SECOND = timedelta(microseconds=999_999)
+"""What ends within a second is there until its end."""
 _BY_USE = frozenset({"fair_share", "multi_factor"})
 """Sequencers that ask how much tenants used lately."""
 _ENDS = frozenset(status for status in WorkloadStatus if is_workload_end(status))
@@ -261,7 +264,7 @@ class Mirror:
         """Tell the cluster when what runs on nodes will be gone."""
         ends: dict[UUID, dict[UUID, tuple[int, Amounts]]] = {node_id: {} for node_id in ids}
         for node_id, task_id, ends_at, request in await expectations.on_nodes(connection, sorted(ids), now()):
-            ends[node_id][task_id] = (seconds_of(ends_at) + 1, request)
+            ends[node_id][task_id] = (seconds_of(ends_at + _ALMOST_A_SECOND), request)
         for node_id, own in ends.items():
             self.cluster.tell_ends(node_id, own)
 
