@@ -636,7 +636,7 @@ scale_requests = Table(
     Column("id", Id, primary_key=True),
     Column("pool_id", Id, ForeignKey("pools.id"), nullable=False, index=True),
     Column("template", String(63), nullable=False),
-    # `REQUESTED`, `DELIVERED`, `SATISFIED`, `CANCELLED` or `EXPIRED`.
+    # A `model.templates.ScaleRequestStatus`.
     Column("status", String(16), nullable=False),
     # Per node that is asked for, how many tasks of which workloads it is for.
     Column("wanted", json_type(), nullable=False),
@@ -652,6 +652,18 @@ scale_requests = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
     Column("version", Integer, nullable=False, server_default=text("1")),
+)
+
+# What the leader has to say about a pool beyond its requests.
+scaling_states = Table(
+    "scaling_states",
+    metadata,
+    Column("pool_id", Id, ForeignKey("pools.id", ondelete="CASCADE"), primary_key=True),
+    # Work for which no more nodes are asked although it lacks room, and why.
+    Column("unmet", json_type(), nullable=False),
+    # Nodes that the pool can do without, the next step and since when it is advised.
+    Column("advice", json_type(), nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
 )
 
 usage_buckets = Table(

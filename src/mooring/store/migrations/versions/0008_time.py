@@ -114,6 +114,15 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_scale_requests")),
     )
     op.create_index(op.f("ix_scale_requests_pool_id"), "scale_requests", ["pool_id"])
+    op.create_table(
+        "scaling_states",
+        sa.Column("pool_id", Id(), nullable=False),
+        sa.Column("unmet", json_type(), nullable=False),
+        sa.Column("advice", json_type(), nullable=False),
+        sa.Column("updated_at", UtcDateTime(), nullable=False),
+        sa.ForeignKeyConstraint(["pool_id"], ["pools.id"], name=op.f("fk_scaling_states_pool_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("pool_id", name=op.f("pk_scaling_states")),
+    )
     with op.batch_alter_table("nodes", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("template", sa.String(length=63), nullable=True))
         batch_op.add_column(sa.Column("scale_request_id", Id(), nullable=True))
@@ -140,6 +149,7 @@ def downgrade() -> None:
         batch_op.drop_column("licence")
         batch_op.drop_column("scale_request_id")
         batch_op.drop_column("template")
+    op.drop_table("scaling_states")
     op.drop_table("scale_requests")
     op.drop_table("node_templates")
     op.drop_table("timeslot_places")
