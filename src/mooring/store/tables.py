@@ -555,7 +555,7 @@ timeslots = Table(
     Column("project_id", Id, ForeignKey("projects.id"), nullable=False),
     Column("user_id", Id, ForeignKey("users.id"), nullable=False, index=True),
     # That it is charged to.
-    Column("access_key", String(63), nullable=False),
+    Column("access_key", String(40), nullable=False),
     # What people say that it is for.
     Column("purpose", String(500)),
     Column("status", String(16), nullable=False, index=True),

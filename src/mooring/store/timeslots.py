@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import ColumnElement, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.errors import Conflict
@@ -99,7 +99,24 @@ async def live_ids(connection: AsyncConnection) -> list[UUID]:
 
 async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Timeslot]:
     """These timeslots, or all that are not over; the oldest first."""
-    condition = timeslots.c.status.not_in(sorted(OVER)) if ids is None else sets.among(timeslots.c.id, ids)
+    return await _load(
+        connection, timeslots.c.status.not_in(sorted(OVER)) if ids is None else sets.among(timeslots.c.id, ids)
+    )
+
+
+async def series_of(connection: AsyncConnection, timeslot_id: UUID) -> list[Timeslot]:
+    """All of the series that a timeslot belongs to, itself included; nothing if it belongs to none."""
+    series = select(timeslots.c.series_id).where(timeslots.c.id == timeslot_id).scalar_subquery()
+    return await _load(connection, timeslots.c.series_id == series)
+
+
+async def changes_of(connection: AsyncConnection, timeslot_id: UUID) -> list[Timeslot]:
+    """What was asked for in place of a timeslot and is not decided yet."""
+    requested = timeslots.c.status == TimeslotStatus.REQUESTED
+    return await _load(connection, requested & (timeslots.c.replaces == timeslot_id))
+
+
+async def _load(connection: AsyncConnection, condition: ColumnElement[bool]) -> list[Timeslot]:
     rows = await connection.execute(
         select(timeslots, pools.c.name.label("pool_name"))
         .join(pools, pools.c.id == timeslots.c.pool_id)
