@@ -29,6 +29,7 @@ from mooring.api import (
     quotas,
     server,
     sessions,
+    timeline,
     users,
     workloads,
 )
@@ -45,6 +46,7 @@ _TAGS = [
     {"name": "nodes", "description": "The machines that run tasks."},
     {"name": "pools", "description": "Sets of nodes with one scheduling policy."},
     {"name": "accounting", "description": "What was used, what is left of ended work, and what would start now."},
+    {"name": "timeline", "description": "What runs, is booked, planned and free in the time ahead."},
     {"name": "quotas", "description": "What tenants may use, and what of it they do."},
     {"name": "auth", "description": "Logging in."},
     {"name": "tenants", "description": "Domains, projects, users, keypairs, their policies, and what admins did."},
@@ -64,6 +66,7 @@ EVERYTHING = (
     join_tokens.router,
     pools.router,
     accounting.router,
+    timeline.router,
     quotas.router,
     domains.router,
     projects.router,

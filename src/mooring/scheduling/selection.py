@@ -234,7 +234,7 @@ def open_keys(evaluation: Evaluation, workload: Workload, own: Amount, among: Ma
         booked = booked[keys[booked] != INFEASIBLE]
         if len(booked):
             keys = keys.copy()
-            keys[timeline.conflicts(booked, evaluation.demand, workload.time_limit_seconds)] = INFEASIBLE
+            keys[timeline.conflicts(booked, evaluation.demand, workload.longest_seconds)] = INFEASIBLE
     if workload.max_per_node is not None:
         keys = np.where(own + evaluation.shape.tasks <= workload.max_per_node, keys, INFEASIBLE)
     if workload.single_node and workload.occupied:

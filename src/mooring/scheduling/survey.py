@@ -95,7 +95,7 @@ def with_time(survey: Survey, evaluation: Evaluation, workload: Workload) -> Sur
     timeline = evaluation.cluster.timeline
     if not timeline.booked:
         return survey
-    conflicts = timeline.conflicts(survey.feasible, evaluation.demand, workload.time_limit_seconds)
+    conflicts = timeline.conflicts(survey.feasible, evaluation.demand, workload.longest_seconds)
     refused = np.isin(survey.feasible, conflicts)
     count = int(refused.sum())
     verb = "is" if count == 1 else "are"
