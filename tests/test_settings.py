@@ -59,6 +59,15 @@ def test_an_unknown_name_in_the_file_is_an_error_that_names_the_file(config: Pat
 
 
 @pytest.mark.parametrize(
+    "url", ["https://ann:secret@control.example", "control.example", "ftp://control.example", "http://"]
+)
+def test_a_public_address_that_clients_cannot_be_sent_to_is_refused(url: str):
+    with pytest.raises(InvalidInput, match="public_url") as refused:
+        load({"public_url": url}, environment={})
+    assert "secret" not in refused.value.message
+
+
+@pytest.mark.parametrize(
     "variables",
     [
         ("PATH", "MOORING_SERVER", "MOORING_TOKEN", "MOORING_ACCESS_KEY", "MOORING_SECRET_KEY"),

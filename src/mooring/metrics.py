@@ -54,6 +54,9 @@ loop_success = Gauge(
 found_by_timer = Counter(
     "mooring_found_by_timer_total", "Turns that found work which no signal had announced", ["loop"], registry=registry
 )
+scale_requests = Counter(
+    "mooring_scale_requests_total", "Requests for nodes by outcome", ["outcome"], registry=registry
+)
 nodes_avoided = Gauge("mooring_nodes_avoided", "Nodes on which different work failed", registry=registry)
 bad_nodes_drained = Counter("mooring_bad_nodes_drained_total", "Nodes drained because work failed", registry=registry)
 audit_findings = Gauge("mooring_audit_findings", "Differences that the last audit found", registry=registry)

@@ -14,15 +14,13 @@ from importlib.metadata import version
 from itertools import cycle
 from pathlib import Path
 from secrets import token_hex
+from typing import TYPE_CHECKING
 
 import structlog
 import uvicorn
 import uvloop
 
 from mooring import logs, maintenance, metrics
-from mooring.agent.agent import Agent
-from mooring.agent.facts import node_name
-from mooring.agent.options import Options
 from mooring.api import agents as agent_routes
 from mooring.api import bootstrap, signing
 from mooring.api.app import EVERYTHING, OPERATIONS, create_app
@@ -57,9 +55,13 @@ from mooring.model.heartbeats import Pace
 from mooring.model.nodes import REGIONS
 from mooring.model.suspicion import Suspicion
 from mooring.model.tenants import Principal
+from mooring.resource_controller import ResourceController
 from mooring.settings import Settings
 from mooring.store import join_tokens, nodes, pools, schema, slot_types, tenants, users
 from mooring.store.engine import Connection, Database
+
+if TYPE_CHECKING:
+    from mooring.agent.agent import Agent
 
 _log = structlog.get_logger(__name__)
 DEFAULT_POOL = "default"
@@ -194,6 +196,7 @@ class _Server:
                 ),
                 accounting_interval_seconds=settings.accounting_interval_seconds,
                 audit_interval_seconds=settings.audit_interval_seconds,
+                controller=_resource_controller(settings),
             )
         self.state = _State(database, self.leader)
         self.agent: Agent | None = None
@@ -348,6 +351,11 @@ async def _simulate(database: Database, node_admin: NodeAdmin, admin: Principal,
 
 async def _local_agent(database: Database, settings: Settings, url: str, admin: Principal) -> Agent:
     """This machine's agent; it joins like any other, with a token that it gets on the short way."""
+    # Imported here: most servers of a cluster run no work themselves.
+    from mooring.agent.agent import Agent
+    from mooring.agent.facts import node_name
+    from mooring.agent.options import Options
+
     root = settings.data / "agent"
     name = settings.node_name or node_name()
 
@@ -393,8 +401,9 @@ def _check(settings: Settings) -> None:
             "etcd chooses among servers that share a PostgreSQL; with SQLite leave ETCD_HOST unset",
             code="invalid-setting",
         )
-    if settings.control_plane_api_url is not None:
-        _log.warning("CONTROL_PLANE_API_URL is set, but this version sends no scale-up requests")
+    url = settings.control_plane_api_url
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise InvalidInput("CONTROL_PLANE_API_URL begins with http:// or https://", code="invalid-setting")
 
 
 async def _ready_schema(database: Database) -> None:
@@ -407,7 +416,8 @@ async def _ready_schema(database: Database) -> None:
             "make a backup, then run `mooring db upgrade`",
             code="schema-outdated",
         )
-    await schema.upgrade(database.engine)
+    if not found.current:
+        await schema.upgrade(database.engine)
 
 
 def _election(settings: Settings, database: Database, name: str) -> Election:
@@ -416,6 +426,11 @@ def _election(settings: Settings, database: Database, name: str) -> Election:
     if database.dialect == "postgresql":
         return LeaseElection(database, name, settings.leader_lease_ttl)
     return Alone()
+
+
+def _resource_controller(settings: Settings) -> ResourceController | None:
+    url, token = settings.control_plane_api_url, settings.control_plane_token
+    return None if url is None else ResourceController(url, None if token is None else token.get_secret_value())
 
 
 def _etcd(settings: Settings) -> EtcdClient:

@@ -56,7 +56,11 @@ class Settings(BaseModel):
     insecure: bool = Field(False, description="allow listening beyond loopback without TLS")
     tls_cert: Path | None = Field(None, description="certificate file (PEM)")
     tls_key: Path | None = Field(None, description="private key file (PEM)")
-    public_url: str | None = Field(None, description="where others reach this server; else where it listens")
+    public_url: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s/@]+(/[^\s@]*)?$",
+        description="where others reach this server; else where it listens",
+    )
     role: Literal["all", "api", "scheduler"] = Field(
         "all", description="all: API, scheduler and agent; api: the API alone; scheduler: leads or stands by"
     )
@@ -102,6 +106,7 @@ class Settings(BaseModel):
     etcd_key: Path | None = Field(None, description="its private key (PEM)")
     leader_lease_ttl: float = Field(15.0, ge=1, description="seconds after which a leader that went silent is replaced")
     control_plane_api_url: str | None = Field(None, description="where scale-up requests are sent; off unless set")
+    control_plane_token: SecretStr | None = Field(None, description="sent with them as a bearer token")
     audit_interval_seconds: float = Field(3600.0, ge=0, description="pause between two audits of the leader; 0: none")
     dual_write: bool = Field(True, description="keep tasks.occupied_slots, a readable copy of what the ledger says")
     statement_timeout_seconds: float = Field(

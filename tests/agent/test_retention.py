@@ -10,6 +10,7 @@ import pytest
 
 from mooring.agent.facts import machine_facts, measure
 from mooring.agent.folders import reachable, size_bytes
+from mooring.agent.options import Options
 from mooring.agent.retention import Kept, expired
 
 
@@ -41,7 +42,9 @@ def test_a_nearly_full_disk_is_a_problem_with_the_share_used(tmp_path, monkeypat
 
 
 def test_the_machine_says_what_it_has(tmp_path):
-    facts = machine_facts(tmp_path, runtimes=["process"], enforces={"cpu": "none"}, multi_tenant=False)
+    facts = machine_facts(
+        tmp_path, runtimes=["process"], enforces={"cpu": "none"}, multi_tenant=False, options=Options()
+    )
     assert facts.capacity["cpu"] == (psutil.cpu_count() or 1) * 1000
     assert facts.capacity["memory"] == psutil.virtual_memory().total
     assert facts.capacity["storage"] > 0

@@ -67,7 +67,7 @@ async def test_a_drain_has_a_time_and_a_reason(world: World):
     # Without a time it goes on for as long as it takes.
     again = (await world.client.post("/api/nodes/n1/drain", json={}, headers=admin)).json()
     assert (again["drain_until"], again["drain_reason"]) == (None, None)
-    for wrong in ({"timeout_seconds": 0}, {"timeout": 5}, {"reason": "two\nlines"}):
+    for wrong in ({"timeout_seconds": 0}, {"timeout": 5}, {"reason": "two\nlines"}, {"reason": "a \x9b31m colour"}):
         answer = await world.client.post("/api/nodes/n1/drain", json=wrong, headers=admin)
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid-input")
     resumed = (await world.client.post("/api/nodes/n1/resume", headers=admin)).json()

@@ -426,7 +426,7 @@ class Agent:
             runtimes=self._runtimes or ["process"],
             enforces=enforces,
             multi_tenant=os.getuid() == 0 or self._options.trust_tenants,
-            declared=self._options.devices,
+            options=self._options,
         )
 
     def _coming(self, task_id: UUID) -> bool:

@@ -6,12 +6,13 @@ import platform
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import psutil
 
 from mooring import __version__
+from mooring.agent.options import Options
 from mooring.agent.supervisor.record import boot_id
 from mooring.model.devices import MOST_DEVICES
 from mooring.model.errors import InvalidInput
@@ -26,15 +27,12 @@ def machine_facts(
     runtimes: Iterable[str],
     enforces: Mapping[str, str],
     multi_tenant: bool,
-    declared: Mapping[str, Sequence[DeviceFact]] | None = None,
+    options: Options,
 ) -> Facts:
-    """The facts that the node registers with; `root` is on the disk that tasks use.
-
-    `declared` devices come in place of those that are found.
-    """
+    """The facts that the node registers with; `root` is on the disk that tasks use."""
     found = graphics_processors()
     devices = {"gpu": found} if found else {}
-    devices |= {slot: list(named) for slot, named in (declared or {}).items()}
+    devices |= {slot: list(named) for slot, named in options.devices.items()}
     capacity = {
         "cpu": (psutil.cpu_count() or 1) * 1000,
         "memory": psutil.virtual_memory().total,
@@ -50,6 +48,9 @@ def machine_facts(
         agent_version=__version__,
         enforces={**enforces, **dict.fromkeys(devices, "environment")},
         devices=devices,
+        licence=options.licence,
+        machine_image=options.machine_image,
+        machine_image_version=options.machine_image_version,
         multi_tenant=multi_tenant,
     )
 

@@ -13,6 +13,9 @@ from mooring.wire.agent import DeviceFact
 class Options:
     devices: Mapping[str, Sequence[DeviceFact]] = field(default_factory=dict)
     """Devices in place of those that the agent finds by itself."""
+    licence: str | None = None
+    machine_image: str | None = None
+    machine_image_version: str = ""
     trust_tenants: bool = False
     """An agent without root runs everybody's tasks as its own user: only among people who trust each other."""
     uid_range: tuple[int, int] = (200_000, 299_999)

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request, Response, WebSocket, WebSocketDisconnect
 
 from mooring.api.agent_session import AgentSession
 from mooring.api.compatibility import refused_agent
+from mooring.api.errors import problems
 from mooring.api.hub import AgentHub, devices_of
 from mooring.clock import now
 from mooring.model.devices import MOST_DEVICES
@@ -32,7 +33,7 @@ _HIGHEST_INDEX = 65_535
 
 
 def router(database: Database, hub: AgentHub) -> APIRouter:
-    routes = APIRouter(tags=["agents"])
+    routes = APIRouter(tags=["agents"], responses=problems())
 
     @routes.post(
         "/api/agent/join",
@@ -96,6 +97,9 @@ async def _join(connection: Connection, asked: wire.JoinRequest) -> wire.JoinAns
             region=grant.region,
             labels=grant.labels,
             taints=grant.taints,
+            licence=asked.facts.licence,
+            machine_image=asked.facts.machine_image,
+            machine_image_version=asked.facts.machine_image_version,
             joined_by=grant.created_by,
             credential_hash=_hash(credential),
             devices=devices_of(asked.facts),
@@ -190,9 +194,10 @@ def _check_facts(facts: wire.Facts) -> None:
         raise InvalidInput("a machine has at most 64 slots with names of at most 64 characters")
     for slot, named in facts.devices.items():
         _check_devices(slot, named, facts.capacity.get(slot, 0))
-    for value in (facts.architecture, facts.boot_id, facts.agent_version, *facts.runtimes):
-        if len(value) > 63 or "\x00" in value:
-            raise InvalidInput("a fact of the machine is longer than 63 characters")
+    short = (facts.architecture, facts.boot_id, facts.agent_version, facts.machine_image_version, *facts.runtimes)
+    for value, most in (*((each, 63) for each in (*short, facts.licence)), (facts.machine_image, 255)):
+        if value is not None and (len(value) > most or "\x00" in value):
+            raise InvalidInput(f"a fact of the machine is longer than {most} characters, or no text")
 
 
 def _check_devices(slot: str, named: list[wire.DeviceFact], capacity: int) -> None:

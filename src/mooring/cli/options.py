@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -14,6 +15,13 @@ CLUSTER = "Cluster"
 ACCOUNT = "Account"
 TENANTS = "Tenants"
 SERVER = "Server"
+
+
+class OnInsufficientChoice(StrEnum):
+    WAIT = "wait"
+    FAIL = "fail"
+    SCALE_UP = "scale_up"
+
 
 ServerOption = Annotated[
     str | None,
@@ -30,6 +38,15 @@ WorkloadArgument = Annotated[
 ]
 WorkloadsArgument = Annotated[
     list[str], typer.Argument(metavar="NAME", help="Workloads by name or id.", autocompletion=complete_workloads)
+]
+NodeLicenceOption = Annotated[
+    str | None, typer.Option("--licence", metavar="LICENCE", help="The licence that the machine has.")
+]
+NodeImageOption = Annotated[
+    str | None, typer.Option("--machine-image", metavar="NAME", help="The image that the machine was made from.")
+]
+NodeImageVersionOption = Annotated[
+    str | None, typer.Option("--machine-image-version", metavar="VERSION", help="The version of that image.")
 ]
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node's name.", autocompletion=complete_nodes)]
 
@@ -94,6 +111,21 @@ TaintOption = Annotated[
     typer.Option(
         "--taint", metavar="KEY[=VALUE][:EFFECT]", help="Keeps away work that does not tolerate it; may be repeated."
     ),
+]
+LicenceOption = Annotated[
+    str | None, typer.Option("--licence", metavar="LICENCE", help="Only nodes whose licence covers this one.")
+]
+MachineImageOption = Annotated[
+    str | None,
+    typer.Option(
+        "--machine-image",
+        metavar="NAME[:VERSION]",
+        help="Only nodes made from this image; the version may be a pattern or a comparison: cml:>=2.6,<3.",
+    ),
+]
+OnInsufficientOption = Annotated[
+    OnInsufficientChoice | None,
+    typer.Option("--on-insufficient", help="What to do when there is no room; else as the pool says."),
 ]
 ImageOption = Annotated[
     str | None, typer.Option("--image", "-i", metavar="IMAGE", help="A container image; without it a process.")

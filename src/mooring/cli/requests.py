@@ -12,7 +12,7 @@ from mooring.model.errors import InvalidInput
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from mooring.wire.placement import GroupRequest, PlacementRequest, TaintRequest
+    from mooring.wire.placement import GroupRequest, MachineImageRequest, PlacementRequest, TaintRequest
 
     Model = TypeVar("Model", bound=BaseModel)
 
@@ -81,6 +81,8 @@ def placement(
     spread_over: Iterable[str] | None = None,
     gpu_models: list[str] | None = None,
     gpu_memory: str | None = None,
+    licence: str | None = None,
+    machine_image: str | None = None,
 ) -> PlacementRequest | None:
     """What was said about the place; None if nothing was."""
     from mooring.model.durations import parse_duration
@@ -107,8 +109,18 @@ def placement(
         "ports": ports,
         "spread": [build(SpreadRequest, topology_key=key) for key in spread_over or ()],
         "devices": [build(DevicesRequest, models=gpu_models, memory=gpu_memory)] if gpu_models or gpu_memory else [],
+        "licence": licence,
+        "machine_image": None if machine_image is None else _machine_image(machine_image),
     }
     return build(PlacementRequest, **fields) if any(fields.values()) else None
+
+
+def _machine_image(written: str) -> MachineImageRequest:
+    """`NAME[:VERSION]`."""
+    from mooring.wire.placement import MachineImageRequest
+
+    name, _, version = written.partition(":")
+    return build(MachineImageRequest, name=name, version=version or None)
 
 
 def group(written: str | None) -> GroupRequest | None:

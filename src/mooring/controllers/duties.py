@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from mooring import hooks
 from mooring.binding.binder import Binder
 from mooring.controllers.accounting import AccountingLoop
 from mooring.controllers.audit import AuditLoop
+from mooring.controllers.deliveries import DeliveryLoop, ResourceController
 from mooring.controllers.draining import DrainingLoop
 from mooring.controllers.holds import HoldsLoop
 from mooring.controllers.lifecycle import LifecycleLoop
@@ -17,6 +19,7 @@ from mooring.controllers.nodes import NodesLoop
 from mooring.controllers.quarantine import QuarantineLoop
 from mooring.controllers.reports import ReportLoop
 from mooring.controllers.retention import Retention, RetentionLoop
+from mooring.controllers.scaling import ScalingLoop
 from mooring.controllers.scheduling import SchedulingLoop
 from mooring.controllers.simulation import SimulationLoop
 from mooring.controllers.suspicion import SuspicionLoop
@@ -53,6 +56,7 @@ class Duties:
         accounting_interval_seconds: float,
         audit_interval_seconds: float,
         suspicion: Suspicion,
+        controller: ResourceController | None,
     ) -> None:
         self._database = database
         self._signal = signal
@@ -66,6 +70,9 @@ class Duties:
             office,
             reconcile_interval=reconcile_interval,
         )
+        self._scaling = ScalingLoop(database, office, self.scheduling)
+        told = hooks.with_method(hooks.discovered(), "scale_up")
+        self._deliveries = DeliveryLoop(database, office, controller, told)
         self._lifecycle = LifecycleLoop(database, office)
         self._limits = LimitsLoop(database, office)
         self._draining = DrainingLoop(database, office)
@@ -97,6 +104,10 @@ class Duties:
         self._start(group, "nodes", nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
         until_left = self._draining.wait_seconds
         self._start(group, "draining", self._draining.once, lambda: until_left(longest), _LEAVING_SECONDS)
+        until_rested = self._scaling.wait_seconds
+        self._start(group, "scaling", self._scaling.once, lambda: until_rested(longest), _BURST_SECONDS)
+        until_again = self._deliveries.wait_seconds
+        self._start(group, "deliveries", self._deliveries.once, lambda: until_again(longest), _BURST_SECONDS)
         suspecting = min(longest, _SUSPICION_SECONDS)
         self._start(group, "suspicion", self._suspicion.once, lambda: suspecting, by_time=True)
         counting = self._accounting_seconds

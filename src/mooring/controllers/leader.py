@@ -7,6 +7,7 @@ import asyncio
 import structlog
 
 from mooring import metrics
+from mooring.controllers.deliveries import ResourceController
 from mooring.controllers.duties import Duties
 from mooring.controllers.retention import Retention
 from mooring.controllers.scheduling import FullPass
@@ -45,7 +46,9 @@ class Leader:
         accounting_interval_seconds: float = 300.0,
         audit_interval_seconds: float = 0,
         suspicion: Suspicion = USUAL,
+        controller: ResourceController | None = None,
     ) -> None:
+        """`controller`: who is asked for more nodes; nobody if there is none."""
         self._signal = signal
         self._election = election
         self._reconcile_interval = reconcile_interval
@@ -60,6 +63,7 @@ class Leader:
             accounting_interval_seconds=accounting_interval_seconds,
             audit_interval_seconds=audit_interval_seconds,
             suspicion=suspicion,
+            controller=controller,
         )
         self.scheduling = self._duties.scheduling
         self.loops = self._duties.states

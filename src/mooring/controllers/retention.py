@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from mooring.clock import now
 from mooring.coordination.leadership import Office
-from mooring.store import feed, leadership, purging, records, submissions, usage
+from mooring.store import feed, leadership, purging, records, scale_requests, submissions, usage
 from mooring.store.engine import Connection, Database
 
 _Purge = Callable[[Connection, datetime, int], Awaitable[int]]
@@ -38,6 +38,7 @@ class RetentionLoop:
             (purging.purge_workloads, retention.workloads, 500),
             (purging.purge_replaced_tasks, retention.workloads, 1000),
             (purging.purge_history, retention.history, 5000),
+            (scale_requests.purge, retention.history, 1000),
             (records.purge, retention.records, 5000),
             (usage.purge, retention.usage, 1),
         )

@@ -54,6 +54,9 @@ class NodeAdmin:
                 labels=request.labels,
                 taints=taints_of(request.taints),
                 max_tasks=request.max_tasks,
+                licence=request.licence,
+                machine_image=request.machine_image,
+                machine_image_version=request.machine_image_version,
             )
             node_id = await nodes.add(connection, new, actor=str(principal.user_id), now=at)
             after = request.model_dump(mode="json", exclude_unset=True)

@@ -9,6 +9,7 @@ from mooring.model.constraints import (
     Constraints,
     Effect,
     HostPort,
+    MachineImage,
     NodeTerm,
     PreferredNodes,
     PreferredTasks,
@@ -23,6 +24,7 @@ from mooring.model.labels import Operator, Requirement, Selector, equal_to
 from mooring.model.slots import slot_type
 from mooring.wire.placement import (
     DevicesRequest,
+    MachineImageRequest,
     PlacementRequest,
     RequirementRequest,
     SpreadRequest,
@@ -64,6 +66,8 @@ def constraints_of(
         host_ports=tuple(HostPort(p.port, p.protocol) for p in asked.host_ports),
         ports_wanted=asked.ports,
         devices=tuple(_demand(devices) for devices in asked.devices),
+        licence=asked.licence,
+        machine_image=_machine_image(asked.machine_image),
         designated=frozenset(asked.nodes),
         designated_strictly=asked.nodes_strictly,
     )
@@ -85,6 +89,10 @@ def taints_of(asked: Sequence[TaintRequest]) -> tuple[Taint, ...]:
 
 def _demand(asked: DevicesRequest) -> DeviceDemand:
     return DeviceDemand(asked.slot, frozenset(asked.models), slot_type("memory").parse(asked.memory))
+
+
+def _machine_image(asked: MachineImageRequest | None) -> MachineImage | None:
+    return None if asked is None else MachineImage(asked.name, asked.version)
 
 
 def _requirements(asked: Sequence[RequirementRequest]) -> tuple[Requirement, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
@@ -21,6 +21,29 @@ class Goal(StrEnum):
 
     CHEAPEST = "cheapest"
     FEWEST = "fewest"
+
+
+class Shrink(StrEnum):
+    """What becomes of nodes that a pool can do without: people are told, or they are drained as well."""
+
+    ADVISE = "advise"
+    DRAIN = "drain"
+
+
+class ScaleRequestStatus(StrEnum):
+    REQUESTED = "REQUESTED"
+    """Whoever makes nodes has not taken it yet."""
+    DELIVERED = "DELIVERED"
+    SATISFIED = "SATISFIED"
+    """All its nodes have joined."""
+    REFUSED = "REFUSED"
+    """Whoever makes nodes will not."""
+    EXPIRED = "EXPIRED"
+    """Not all of its nodes have joined in time."""
+
+
+OPEN = frozenset({ScaleRequestStatus.REQUESTED, ScaleRequestStatus.DELIVERED})
+"""Nodes are on their way by these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +134,7 @@ class ScalingRules:
     """So long a node has nothing to do before it is advised to go."""
     shrink_cooldown_seconds: int = 300
     """After the pool grew or shrank, until a node is advised to go."""
+    shrink: Shrink = Shrink.ADVISE
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +170,40 @@ class ScaleUp:
     @property
     def cost(self) -> int:
         return sum(addition.template.cost * len(addition.nodes) for addition in self.additions)
+
+
+_LATE_SECONDS = 300
+"""Nodes may take twice as long as their template says, and so much longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleRequest:
+    """Nodes of one template that a pool has asked for."""
+
+    id: UUID
+    """Whoever is asked tells a repetition by it."""
+    pool: str
+    template: str
+    status: ScaleRequestStatus
+    wanted: tuple[Mapping[UUID, int], ...]
+    """Per node how many tasks of which workloads it is for."""
+    expires_at: datetime
+    created_at: datetime
+    joined: int = 0
+    """How many of its nodes have."""
+    attempts: int = 0
+    next_attempt_at: datetime | None = None
+    """When it is delivered, or tried again; None: no more."""
+    error: str | None = None
+    """What stood in the way of its delivery last."""
+    delivered_at: datetime | None = None
+    version: int = 1
+
+    @property
+    def coming(self) -> tuple[Mapping[UUID, int], ...]:
+        return self.wanted[self.joined :]
+
+
+def late_at(asked_at: datetime, template: NodeTemplate) -> datetime:
+    """When nodes that were asked for then are given up."""
+    return asked_at + timedelta(seconds=2 * template.boot_seconds + _LATE_SECONDS)

@@ -51,6 +51,8 @@ class Terms:
     on_dependency_failure: OnDependencyFailure = OnDependencyFailure.CANCEL
     singleton: str | None = None
     """Workloads of one user with the same word run one after the other."""
+    booking: UUID | None = None
+    """The timeslot whose room it runs in."""
 
 
 NO_TERMS = Terms()

@@ -93,11 +93,18 @@ class Timeslot:
     user_id: UUID = NOBODY
     project_id: UUID = NOBODY
     domain_id: UUID = NOBODY
+    access_key: str = ""
+    """Its room counts against the quotas of these four, whoever uses it."""
+    purpose: str | None = None
+    """What its booker says that it is for."""
     users: frozenset[UUID] = frozenset()
     projects: frozenset[UUID] = frozenset()
     """Who may use it besides its booker."""
     release_after_seconds: int | None = None
     """Unused for so long from its start on, it is released; None: never."""
+    replaces: UUID | None = None
+    """The timeslot that this one is a change of: that one is cancelled when this one is confirmed, and its room may be
+    counted on for it."""
     places: Mapping[UUID, int] = field(default_factory=dict)
     """Per node how many of its tasks have their room there."""
     version: int = 1

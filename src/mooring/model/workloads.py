@@ -32,6 +32,8 @@ class OnInsufficient(StrEnum):
 
     WAIT = "wait"
     FAIL = "fail"
+    SCALE_UP = "scale_up"
+    """It waits, and nodes are asked for where its pool has templates that would take it."""
 
 
 class Restart(StrEnum):
@@ -172,6 +174,11 @@ class Workload:
     def longest_seconds(self) -> int | None:
         """For how long a task of it occupies its place at most; None: for ever."""
         return None if self.time_limit_seconds is None else self.time_limit_seconds + self.stop_grace_seconds
+
+    @property
+    def exempt(self) -> bool:
+        """What it uses is charged to nobody as its own: private work, and work inside a timeslot, which is charged."""
+        return self.private or self.booking is not None
 
     def __post_init__(self) -> None:
         if self.id == FROM_NAME:

@@ -34,6 +34,11 @@ from mooring.scheduling.together import least_together
 _ENDLESS = 1 << 40
 
 
+def copy_of(cluster: Cluster) -> Cluster:
+    """One that changes by itself; its nodes are values that nobody changes."""
+    return deepcopy(cluster, {id(node): node for node in cluster.nodes if node is not None})
+
+
 class Growth:
     """What of all that waits has found room so far, and where."""
 
@@ -48,8 +53,7 @@ class Growth:
         self._stocks = stocks
         self._templates = [stock.template for stock in stocks]
         self._rules = rules
-        # The nodes are values that nobody changes.
-        self._cluster = deepcopy(cluster, {id(node): node for node in cluster.nodes if node is not None})
+        self._cluster = copy_of(cluster)
         self._profile = Profile("scaling", profile.filters, ((_FirstInLine(), 1),))
         self._scheduler = Scheduler(cluster=self._cluster, profile=self._profile, compiled=compiled)
         samples = [template.node(f"{number}") for number, template in enumerate(self._templates)]

@@ -26,6 +26,7 @@ from mooring.scheduling.ordering.fifo import FifoSequencer
 from mooring.scheduling.plugins import Situation
 from mooring.scheduling.profiles import Profile
 from mooring.scheduling.rounds import BLOCKED
+from mooring.scheduling.scaling import lacks_nodes
 from mooring.scheduling.scheduler import Pass
 from mooring.scheduling.shapes import Shape, shape_of
 from mooring.scheduling.shortage import Shortage
@@ -124,6 +125,11 @@ class WaitingRoom:
     def restless(self) -> bool:
         """There is more to do although nothing changes: work to look at once more, or reasons to say."""
         return bool(self._lookout.unsure or self._unexplained or self._cluster.timeline.relieved)
+
+    @property
+    def settled(self) -> bool:
+        """Of all that lacks room it was said why."""
+        return all(group.reason is not None for group in self._unexplained)
 
     def admit(self, workload: Workload) -> None:
         """Work that is new here or other than it was. If it is so in nothing that matters to placement, it waits on."""
@@ -309,6 +315,12 @@ class WaitingRoom:
                 self._fresh[workload.id] = workload
         self._lookout.settle()
         return _without(parked, result)
+
+    def short_of_room(self) -> list[Workload]:
+        """What more nodes could help, as far as its reason was said, and what waits behind such work."""
+        short = [group for group in self._groups.values() if group.reason is not None and lacks_nodes(group.reason)]
+        members = [workload for group in short for workload in group.members.values()]
+        return members + [workload for blocked in self._blocked.values() for workload in blocked.values()]
 
     def unexplained(self, most: int) -> list[Group]:
         """Groups whose reason is to be said, or said again; those that have none first."""

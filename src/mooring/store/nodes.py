@@ -41,6 +41,9 @@ class NewNode:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     max_tasks: int | None = None
+    licence: str | None = None
+    machine_image: str | None = None
+    machine_image_version: str = ""
     joined_by: UUID | None = None
     credential_hash: str | None = None
     devices: Mapping[str, Sequence[Device]] = field(default_factory=dict)
@@ -68,6 +71,9 @@ async def add(connection: AsyncConnection, new: NewNode, *, actor: str, now: dat
             enforces={},
             joined_by=new.joined_by,
             max_tasks=new.max_tasks,
+            licence=new.licence,
+            machine_image=new.machine_image,
+            machine_image_version=new.machine_image_version,
             credential_hash=new.credential_hash,
             created_at=now,
         )
@@ -117,6 +123,9 @@ async def connected(
     multi_tenant: bool,
     now: datetime,
     named_devices: Mapping[str, Sequence[Device]] | None = None,
+    licence: str | None = None,
+    machine_image: str | None = None,
+    machine_image_version: str = "",
 ) -> None:
     """An agent said hello with the facts of its machine. Pool, labels and drain are the admin's and stay."""
     row = await _locked(connection, node_id)
@@ -127,6 +136,9 @@ async def connected(
         "boot_id": boot_id,
         "agent_version": agent_version,
         "owner_id": None if multi_tenant else row.joined_by,
+        "licence": licence,
+        "machine_image": machine_image,
+        "machine_image_version": machine_image_version,
     }
     back = row.status in SILENT
     changed = await _set_capacity(connection, node_id, capacity, named_devices or {})
@@ -251,6 +263,9 @@ async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -
             runtimes=frozenset(row.runtimes),
             architecture=row.architecture,
             region=row.region,
+            licence=row.licence,
+            machine_image=row.machine_image,
+            machine_image_version=row.machine_image_version or "",
             labels=row.labels | _own_labels(row),
             taints=decode_taints(row.taints),
             simulated=row.simulated,

@@ -67,19 +67,19 @@ def statement(dialect: str) -> str:
 
 
 # A task occupies what it requested until it is known what it uses.
-_AMOUNT = "CASE WHEN a.used_at IS NULL THEN a.requested ELSE a.used END"
-_IS_LIVE = "a.freed_at IS NULL AND t.node_id IS NOT NULL AND t.status <> 'PENDING'"
-# Lost tasks are charged to their nodes alone, and so is private work.
-_CHARGED = f"CASE WHEN t.status IN ({OCCUPYING_LIST}) THEN {_AMOUNT} ELSE 0 END"
-_SUMS = f"a.slot_name, sum({_AMOUNT}) AS amount, sum({_CHARGED}) AS charged"
-_LIVE = f"FROM resource_allocations a JOIN tasks t ON t.id = a.task_id WHERE {_IS_LIVE}"
+AMOUNT = "CASE WHEN a.used_at IS NULL THEN a.requested ELSE a.used END"
+IS_LIVE = "a.freed_at IS NULL AND t.node_id IS NOT NULL AND t.status <> 'PENDING'"
+# Lost tasks are charged to their nodes alone, and so is private work and what is inside a timeslot.
+_CHARGED = f"CASE WHEN t.status IN ({OCCUPYING_LIST}) THEN {AMOUNT} ELSE 0 END"
+_SUMS = f"a.slot_name, sum({AMOUNT}) AS amount, sum({_CHARGED}) AS charged"
+_LIVE = f"FROM resource_allocations a JOIN tasks t ON t.id = a.task_id WHERE {IS_LIVE}"
 # First by workload and by node, which leaves few rows and which PostgreSQL does in parallel.
 _OCCUPIED = f"""
     WITH by_workload AS (SELECT t.workload_id, {_SUMS} {_LIVE} GROUP BY t.workload_id, a.slot_name),
     by_node AS (SELECT t.node_id, {_SUMS} {_LIVE} GROUP BY t.node_id, a.slot_name),
     occupied AS (
         SELECT w.access_key, w.user_id, w.project_id, w.domain_id, NULL AS node_id, NULL AS pool, s.slot_name,
-            0 AS amount, CASE WHEN w.private THEN 0 ELSE s.charged END AS charged
+            0 AS amount, CASE WHEN w.private OR w.timeslot_id IS NOT NULL THEN 0 ELSE s.charged END AS charged
         FROM by_workload s JOIN workloads w ON w.id = s.workload_id
         UNION ALL
         SELECT NULL, NULL, NULL, NULL, s.node_id, p.name, s.slot_name, s.amount, 0
@@ -110,8 +110,8 @@ def _axis(own: str) -> str:
 _BY_UNION = f"{_OCCUPIED} {' UNION ALL '.join(map(_axis, _KEYS))}"
 _OF_NODE = Statement(
     f"""
-    SELECT a.slot_name, sum({_AMOUNT}) FROM {{rows}} i JOIN tasks t ON t.node_id = i.id
-    JOIN resource_allocations a ON a.task_id = t.id WHERE {_IS_LIVE} GROUP BY a.slot_name
+    SELECT a.slot_name, sum({AMOUNT}) FROM {{rows}} i JOIN tasks t ON t.node_id = i.id
+    JOIN resource_allocations a ON a.task_id = t.id WHERE {IS_LIVE} GROUP BY a.slot_name
     """,
     {"id": "uuid"},
 )

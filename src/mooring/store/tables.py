@@ -554,6 +554,10 @@ timeslots = Table(
     Column("domain_id", Id, ForeignKey("domains.id"), nullable=False),
     Column("project_id", Id, ForeignKey("projects.id"), nullable=False),
     Column("user_id", Id, ForeignKey("users.id"), nullable=False, index=True),
+    # That it is charged to.
+    Column("access_key", String(63), nullable=False),
+    # What people say that it is for.
+    Column("purpose", String(500)),
     Column("status", String(16), nullable=False, index=True),
     # Why it was refused, is at risk or has expired: a `model.reasons.Reason`, with alternatives in its details.
     Column("reason", json_type()),
@@ -573,6 +577,8 @@ timeslots = Table(
     Column("projects", json_type(), nullable=False),
     Column("release_after_seconds", Integer),
     Column("series_id", Id, ForeignKey("timeslot_series.id"), index=True),
+    # The one that ends when this one is confirmed: a change of it.
+    Column("replaces", Id),
     # When its users were told that it ends soon.
     Column("noticed_at", UtcDateTime),
     # When something of it was last seen on a node.
@@ -621,7 +627,7 @@ scale_requests = Table(
     Column("id", Id, primary_key=True),
     Column("pool_id", Id, ForeignKey("pools.id"), nullable=False, index=True),
     Column("template", String(63), nullable=False),
-    # `REQUESTED`, `DELIVERED`, `SATISFIED`, `CANCELLED` or `EXPIRED`.
+    # A `model.templates.ScaleRequestStatus`.
     Column("status", String(16), nullable=False),
     # Per node that is asked for, how many tasks of which workloads it is for.
     Column("wanted", json_type(), nullable=False),
@@ -637,6 +643,18 @@ scale_requests = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
     Column("version", Integer, nullable=False, server_default=text("1")),
+)
+
+# What the leader has to say about a pool beyond its requests.
+scaling_states = Table(
+    "scaling_states",
+    metadata,
+    Column("pool_id", Id, ForeignKey("pools.id", ondelete="CASCADE"), primary_key=True),
+    # Work for which no more nodes are asked although it lacks room, and why.
+    Column("unmet", json_type(), nullable=False),
+    # Nodes that the pool can do without, the next step and since when it is advised.
+    Column("advice", json_type(), nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
 )
 
 usage_buckets = Table(

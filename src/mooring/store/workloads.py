@@ -71,6 +71,7 @@ _SEEN_BY_PLACEMENT = [
         "time_limit_seconds",
         "planned_start_at",
         "singleton",
+        "timeslot_id",
     )
 ] + [workloads.c.template["stop_grace_seconds"].as_integer().label("stop_grace_seconds")]
 
@@ -272,6 +273,7 @@ def _terms_row(terms: Terms) -> dict[str, Any]:
         "retry_on": None if terms.retry_on is None else list(terms.retry_on),
         "on_dependency_failure": terms.on_dependency_failure,
         "singleton": terms.singleton,
+        "timeslot_id": terms.booking,
     }
 
 
@@ -382,6 +384,7 @@ def as_placement_sees(
         stop_grace_seconds=row.stop_grace_seconds,
         dependencies=needs,
         behind=behind,
+        booking=row.timeslot_id,
     )
 
 

@@ -43,6 +43,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Per slot: how a limit is kept (`cgroup`, `rlimit`, `none`)."""
     devices: dict[str, list[DeviceFact]] = {}
     """Per slot the single devices behind it."""
+    licence: str | None = None
+    machine_image: str | None = None
+    machine_image_version: str = ""
+    """What the machine was made from, and the licence that it has, as its operator says."""
     multi_tenant: bool = False
     """True: tasks of any tenant run under their own OS user. False: only the owner's tasks may come here."""
 

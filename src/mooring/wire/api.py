@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import Field, SkipValidation, StringConstraints
 
 from mooring.model.durations import LONGEST_SECONDS
+from mooring.model.events import Noun
 from mooring.wire.fields import (
     INT32_MAX,
     MAX_BATCH,
@@ -32,7 +33,14 @@ from mooring.wire.fields import (
     SlotName,
     Text,
 )
-from mooring.wire.placement import GroupRequest, PlacementRequest, TaintRequest
+from mooring.wire.placement import (
+    GroupRequest,
+    LicenceName,
+    MachineImageName,
+    MachineVersion,
+    PlacementRequest,
+    TaintRequest,
+)
 from mooring.wire.sessions import TermsRequest, TermsView
 
 
@@ -149,7 +157,7 @@ class WorkloadRequest(TermsRequest):
     spread: bool = True
     """Prefer nodes with the fewest of its own tasks; without effect on one node, or in a group that packs."""
     max_per_node: Annotated[int, Field(ge=1, le=MAX_TASKS)] | None = None
-    on_insufficient: Literal["wait", "fail"] | None = None
+    on_insufficient: Literal["wait", "fail", "scale_up"] | None = None
     """None: as its pool says."""
     placement: PlacementRequest | None = None
     """Where its tasks may and should run; task affinity sees the workload's labels on its tasks."""
@@ -345,7 +353,7 @@ class EventView(Answer):
     """Its place in the feed; a reader that has it goes on with `since`."""
     revision: int
     """Unique; grows in the order in which changes were written, which is not always that of their commits."""
-    noun: Literal["workload", "task", "node", "pool", "tenant"]
+    noun: Noun
     id: UUID
     version: int
     kind: str
@@ -476,6 +484,9 @@ class NodeRequest(Request):
     labels: Annotated[dict[LabelName, ShortText], Field(max_length=MAX_LABELS)] = {}
     max_tasks: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
     taints: Annotated[list[TaintRequest], Field(max_length=32)] = []
+    licence: LicenceName | None = None
+    machine_image: MachineImageName | None = None
+    machine_image_version: MachineVersion = ""
 
 
 class DrainRequest(Request):
@@ -534,6 +545,13 @@ class NodeView(Answer):
     reason: str | None
     simulated: bool
     region: str | None
+    licence: str | None = None
+    machine_image: str | None = None
+    machine_image_version: str | None = None
+    template: str | None = None
+    """The node template by which it was asked for."""
+    scale_request_id: UUID | None = None
+    """The request that it joined for."""
     architecture: str
     runtimes: list[str]
     labels: dict[str, str]

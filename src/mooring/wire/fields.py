@@ -24,7 +24,7 @@ Name = Annotated[str, StringConstraints(pattern=f"^{NAME_PATTERN}$", max_length=
 # No NUL: neither a database's text nor a process's environment can hold it.
 Text = Annotated[str, StringConstraints(max_length=MAX_TEXT, pattern=r"^[^\x00]*$")]
 ShortText = Annotated[str, StringConstraints(max_length=255, pattern=r"^[^\x00]*$")]
-Said = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f]*$")]
+Said = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$")]
 """A sentence of an admin, which lists and logs show in one line."""
 EnvironmentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")]
 LabelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_./]{0,125}[A-Za-z0-9])?$")]

@@ -17,6 +17,11 @@ LabelValue = Annotated[str, StringConstraints(max_length=255, pattern=r"^[^\x00]
 DeviceModel = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00]*$")]
 
 
+LicenceName = Annotated[str, StringConstraints(pattern=f"^{NAME_PATTERN}$", max_length=63)]
+MachineImageName = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x20]*$")]
+MachineVersion = Annotated[str, StringConstraints(max_length=63, pattern=r"^[^\x00-\x20]*$")]
+
+
 class RequirementRequest(Request):
     key: LabelName
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
@@ -84,6 +89,15 @@ class DevicesRequest(Request):
     """Device memory that comes with its share of each device: half a device brings half of its memory."""
 
 
+class MachineImageRequest(Request):
+    """The image that nodes must be made from."""
+
+    name: MachineImageName
+    """A name, or a pattern: `cml-*`."""
+    version: Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[^\x00]*$")] = "*"
+    """A pattern, or comparisons: `2.7.*`, `>=2.4,<3`."""
+
+
 class GroupRequest(Request):
     """Workloads of the same user that name it are members: apart or together on nodes, by wish or strictly."""
 
@@ -106,6 +120,9 @@ class PlacementRequest(Request):
     ports: Annotated[int, Field(ge=0, le=_MANY)] = 0
     """How many ports of the node's range each task needs; their numbers come in its environment (MOORING_PORTS)."""
     devices: Annotated[list[DevicesRequest], Field(max_length=_MANY)] = []
+    licence: LicenceName | None = None
+    """Only nodes whose licence covers it and has a session left."""
+    machine_image: MachineImageRequest | None = None
     nodes: Annotated[list[Name], Field(max_length=_MANY)] = []
     """Preferred before every score."""
     nodes_strictly: bool = False

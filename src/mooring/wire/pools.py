@@ -65,7 +65,7 @@ class PoolChange(Request):
     ageing_seconds: Seconds | None = None
     head_of_line: Literal["strict", "skip", "backfill"] | None = None
     backfill: BackfillChange | None = None
-    on_insufficient: Literal["wait", "fail"] | None = None
+    on_insufficient: Literal["wait", "fail", "scale_up"] | None = None
     pending_timeout_seconds: Seconds | None = None
     allowed_types: Annotated[list[TypeName], Field(min_length=1)] | None = None
     max_tasks_per_node: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,9 +22,12 @@ from mooring.cli.options import (
     ImageOption,
     KeepWaitingOption,
     LabelOption,
+    LicenceOption,
+    MachineImageOption,
     MemoryOption,
     NoPreemptOption,
     NotPreemptibleOption,
+    OnInsufficientOption,
     OutputOption,
     PoolOption,
     PortsOption,
@@ -47,11 +49,6 @@ if TYPE_CHECKING:
     from mooring.wire.api import WorkloadDetail
 
 app = typer.Typer()
-
-
-class OnInsufficient(StrEnum):
-    WAIT = "wait"
-    FAIL = "fail"
 
 
 @app.command(rich_help_panel=WORK)
@@ -80,6 +77,8 @@ def deploy(
         typer.Option("--spread-over", metavar="LABEL", help="As many here as there, by this label of nodes."),
     ] = None,
     ports: PortsOption = 0,
+    licence: LicenceOption = None,
+    machine_image: MachineImageOption = None,
     max_per_node: Annotated[int | None, typer.Option(min=1, help="At most so many on one node.")] = None,
     gang: Annotated[bool, typer.Option("--gang", help="Start all replicas together or none.")] = False,
     min_tasks: Annotated[
@@ -94,9 +93,7 @@ def deploy(
         ),
     ] = None,
     group: GroupOption = None,
-    on_insufficient: Annotated[
-        OnInsufficient | None, typer.Option(help="What to do when there is no room; else as the pool says.")
-    ] = None,
+    on_insufficient: OnInsufficientOption = None,
     priority: PriorityOption = None,
     no_preempt: NoPreemptOption = False,
     not_preemptible: NotPreemptibleOption = False,
@@ -156,7 +153,7 @@ def deploy(
         group=group_request(group),
         spread=True,
         max_per_node=max_per_node,
-        on_insufficient=None if on_insufficient is None else on_insufficient.value,
+        on_insufficient=on_insufficient,
         placement=placement(
             select=select,
             tolerate=tolerate,
@@ -164,6 +161,8 @@ def deploy(
             spread_over=spread_over,
             gpu_models=gpu_model,
             gpu_memory=gpu_memory,
+            licence=licence,
+            machine_image=machine_image,
         ),
         preempts=False if no_preempt else None,
         preemptible=False if not_preemptible else None,

@@ -11,6 +11,9 @@ from mooring.cli.options import (
     GpuOption,
     LabelOption,
     NodeArgument,
+    NodeImageOption,
+    NodeImageVersionOption,
+    NodeLicenceOption,
     OutputOption,
     RegionOption,
     ServerOption,
@@ -43,6 +46,9 @@ _COLUMNS = (
     Column("LOAD", wide=True, number=True),
     Column("ARCH", wide=True),
     Column("RUNTIMES", wide=True),
+    Column("LICENCE", wide=True),
+    Column("MACHINE IMAGE", wide=True),
+    Column("TEMPLATE", wide=True),
     Column("OWNER", wide=True),
     Column("LABELS", wide=True),
     Column("REASON"),
@@ -79,6 +85,9 @@ def add(
     label: LabelOption = None,
     taint: TaintOption = None,
     max_tasks: Annotated[int | None, typer.Option(min=1, help="At most so many tasks.")] = None,
+    licence: NodeLicenceOption = None,
+    machine_image: NodeImageOption = None,
+    machine_image_version: NodeImageVersionOption = None,
     output: OutputOption = Format.TABLE,
     server: ServerOption = None,
 ) -> None:
@@ -97,6 +106,9 @@ def add(
         labels=assignments(label, option="--label") or None,
         taints=taints(taint) or None,
         max_tasks=max_tasks,
+        licence=licence,
+        machine_image=machine_image,
+        machine_image_version=machine_image_version,
     )
     with connect(server) as client:
         _show_changed(client.add_node(request), output)
@@ -136,6 +148,10 @@ def show(name: NodeArgument, output: OutputOption = Format.TABLE, server: Server
             ("region", node.region or ""),
             ("architecture", node.architecture),
             ("runtimes", ", ".join(node.runtimes)),
+            ("licence", node.licence or ""),
+            ("machine image", _machine_image(node)),
+            ("template", node.template or ""),
+            ("asked for by", str(node.scale_request_id or "")),
             ("owner", node.owner or ""),
             ("labels", pairs(node.labels)),
             ("taints", ", ".join(_taint(each) for each in node.taints)),
@@ -296,6 +312,9 @@ def _row(node: NodeView) -> list[Cell]:
         _load(node),
         node.architecture,
         ",".join(node.runtimes),
+        node.licence or "",
+        _machine_image(node),
+        node.template or "",
         node.owner or "",
         pairs(node.labels),
         _reason(node),
@@ -312,6 +331,10 @@ def _status(node: NodeView) -> Styled:
     if node.status == "READY" and _avoided(node):
         return Styled(f"{text}, avoided", "yellow")
     return Styled(text, status_style(node.status))
+
+
+def _machine_image(node: NodeView) -> str:
+    return " ".join(filter(None, (node.machine_image, node.machine_image_version)))
 
 
 def _avoided(node: NodeView) -> str:

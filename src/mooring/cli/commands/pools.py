@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mooring.cli.options import CLUSTER, OutputOption, ServerOption
+from mooring.cli.options import CLUSTER, OnInsufficientChoice, OutputOption, ServerOption
 from mooring.cli.output import Cell, Column, Format, show_fields, show_json, show_line, show_table
 from mooring.cli.words import NOTHING
 from mooring.model.errors import InvalidInput
@@ -66,11 +66,6 @@ class BackfillOrderChoice(StrEnum):
 class ExpectationChoice(StrEnum):
     LIMIT = "limit"
     HISTORY = "history"
-
-
-class OnInsufficientChoice(StrEnum):
-    WAIT = "wait"
-    FAIL = "fail"
 
 
 class RuntimeChoice(StrEnum):

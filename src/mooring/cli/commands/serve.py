@@ -10,7 +10,13 @@ from typing import Annotated
 import typer
 
 from mooring import interpreter
-from mooring.cli.options import SERVER, OutputOption
+from mooring.cli.options import (
+    SERVER,
+    NodeImageOption,
+    NodeImageVersionOption,
+    NodeLicenceOption,
+    OutputOption,
+)
 from mooring.cli.output import Column, Format, show_line, show_table
 
 app = typer.Typer()
@@ -136,6 +142,9 @@ def agent(
             help="Devices of this machine, such as gpu=4:A100:80Gi, in place of those that are found. Again for more.",
         ),
     ] = None,
+    licence: NodeLicenceOption = None,
+    machine_image: NodeImageOption = None,
+    machine_image_version: NodeImageVersionOption = None,
     log_format: Annotated[LogFormat, typer.Option(help="How log lines are written.")] = LogFormat.TEXT,
     log_level: Annotated[LogLevel, typer.Option(help="The least level that is logged.")] = LogLevel.INFO,
 ) -> None:
@@ -155,6 +164,9 @@ def agent(
         trust_tenants=trust_tenants,
         ca_file=ca_file,
         devices=declared_devices(device or ()),
+        licence=licence,
+        machine_image=machine_image,
+        machine_image_version=machine_image_version or "",
     )
 
     async def work() -> None:

@@ -44,6 +44,11 @@ class NodeRow:
     reason: str | None
     simulated: bool
     region: str | None
+    licence: str | None
+    machine_image: str | None
+    machine_image_version: str | None
+    template: str | None
+    scale_request_id: UUID | None
     architecture: str
     runtimes: Sequence[str]
     labels: Mapping[str, str]
@@ -103,6 +108,11 @@ async def _nodes(connection: AsyncConnection, *conditions: ColumnElement[bool]) 
             nodes.c.reason,
             nodes.c.simulated,
             nodes.c.region,
+            nodes.c.licence,
+            nodes.c.machine_image,
+            nodes.c.machine_image_version,
+            nodes.c.template,
+            nodes.c.scale_request_id,
             nodes.c.architecture,
             nodes.c.runtimes,
             nodes.c.labels,

@@ -34,6 +34,8 @@ def upgrade() -> None:
         sa.Column("domain_id", Id(), nullable=False),
         sa.Column("project_id", Id(), nullable=False),
         sa.Column("user_id", Id(), nullable=False),
+        sa.Column("access_key", sa.String(length=63), nullable=False),
+        sa.Column("purpose", sa.String(length=500), nullable=True),
         sa.Column("status", sa.String(length=16), nullable=False),
         sa.Column("reason", json_type(), nullable=True),
         sa.Column("starts_at", UtcDateTime(), nullable=False),
@@ -49,6 +51,7 @@ def upgrade() -> None:
         sa.Column("projects", json_type(), nullable=False),
         sa.Column("release_after_seconds", sa.Integer(), nullable=True),
         sa.Column("series_id", Id(), nullable=True),
+        sa.Column("replaces", Id(), nullable=True),
         sa.Column("noticed_at", UtcDateTime(), nullable=True),
         sa.Column("used_at", UtcDateTime(), nullable=True),
         sa.Column("created_at", UtcDateTime(), nullable=False),
@@ -108,6 +111,15 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_scale_requests")),
     )
     op.create_index(op.f("ix_scale_requests_pool_id"), "scale_requests", ["pool_id"])
+    op.create_table(
+        "scaling_states",
+        sa.Column("pool_id", Id(), nullable=False),
+        sa.Column("unmet", json_type(), nullable=False),
+        sa.Column("advice", json_type(), nullable=False),
+        sa.Column("updated_at", UtcDateTime(), nullable=False),
+        sa.ForeignKeyConstraint(["pool_id"], ["pools.id"], name=op.f("fk_scaling_states_pool_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("pool_id", name=op.f("pk_scaling_states")),
+    )
     with op.batch_alter_table("nodes", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("template", sa.String(length=63), nullable=True))
         batch_op.add_column(sa.Column("scale_request_id", Id(), nullable=True))
@@ -135,6 +147,7 @@ def downgrade() -> None:
         batch_op.drop_column("licence")
         batch_op.drop_column("scale_request_id")
         batch_op.drop_column("template")
+    op.drop_table("scaling_states")
     op.drop_table("scale_requests")
     op.drop_table("node_templates")
     op.drop_table("timeslot_places")

@@ -1,0 +1,152 @@
+"""Delivering requests for nodes to whoever makes them; what cannot be delivered is tried again, ever more rarely."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import structlog
+
+from mooring import metrics
+from mooring.clock import now
+from mooring.controllers.loops import seconds_until
+from mooring.coordination.leadership import Office
+from mooring.hooks import Hook
+from mooring.model.errors import MooringError, Unavailable
+from mooring.model.slots import format_amounts
+from mooring.model.templates import NodeTemplate, ScaleRequest, ScaleRequestStatus, late_at
+from mooring.store import leadership, node_templates, scale_requests
+from mooring.store.engine import Connection, Database
+
+_log = structlog.get_logger(__name__)
+_AT_ONCE = 8
+_FIRST_SECONDS, _LONGEST_SECONDS = 2.0, 300.0
+
+
+class ResourceController(Protocol):
+    """Whoever makes nodes."""
+
+    async def scale_up(self, key: str, facts: Mapping[str, Any]) -> None:
+        """Unavailable where it may be asked again later; another MooringError where it will not have it."""
+        ...
+
+
+class DeliveryLoop:
+    """A loop of its own, since whoever is asked may take long to answer."""
+
+    def __init__(
+        self, database: Database, office: Office, controller: ResourceController | None, hooks: Sequence[Hook] = ()
+    ) -> None:
+        """Hooks are told once of each request. Without anybody to tell, requests stay where people can read them."""
+        self._database = database
+        self._office = office
+        self._controller = controller
+        self._hooks = hooks
+        self._next_at: datetime | None = None
+
+    def wait_seconds(self, longest: float) -> float:
+        return seconds_until(self._next_at, now(), longest)
+
+    async def once(self) -> bool:
+        if self._controller is None and not self._hooks:
+            return False
+        at = now()
+        async with self._database.read() as connection:
+            waiting = await scale_requests.to_deliver(connection)
+            templates = await node_templates.by_pool(connection)
+        due = [request for request in waiting if request.next_attempt_at is not None and request.next_attempt_at <= at]
+        self._next_at = min((r.next_attempt_at for r in waiting[len(due) :] if r.next_attempt_at), default=None)
+        known = {(template.pool, template.name): template for own in templates.values() for template in own}
+        now_due = due[:_AT_ONCE]
+        await asyncio.gather(*(self._deliver(each, known.get((each.pool, each.template))) for each in now_due))
+        return bool(due)
+
+    async def _deliver(self, request: ScaleRequest, template: NodeTemplate | None) -> None:
+        facts = facts_of(request, template)
+        if request.attempts == 0:
+            await asyncio.gather(*(hook.tell(facts) for hook in self._hooks))
+        problem: MooringError | None = None
+        try:
+            if self._controller is not None:
+                await self._controller.scale_up(str(request.id), facts)
+        except MooringError as error:
+            problem = error
+
+        async def write(connection: Connection) -> None:
+            await leadership.check_term(connection, self._office.term)
+            at = now()
+            [present] = await scale_requests.locked(connection, [request.id])
+            if present.status is ScaleRequestStatus.REQUESTED:
+                changed = _after_attempt(present, template, problem, at)
+                await scale_requests.save(connection, [changed], now=at, term=self._office.term)
+
+        await self._database.write(write)
+        _tell(request, problem)
+
+
+def _after_attempt(
+    request: ScaleRequest, template: NodeTemplate | None, problem: MooringError | None, at: datetime
+) -> ScaleRequest:
+    tried = replace(request, attempts=request.attempts + 1, error=None if problem is None else problem.message)
+    if problem is None:
+        # From here on the nodes boot.
+        expires_at = request.expires_at if template is None else late_at(at, template)
+        return replace(
+            tried,
+            status=ScaleRequestStatus.DELIVERED,
+            delivered_at=at,
+            next_attempt_at=None,
+            expires_at=expires_at,
+        )
+    if isinstance(problem, Unavailable):
+        return replace(tried, next_attempt_at=at + timedelta(seconds=pause_seconds(tried.attempts)))
+    return replace(tried, status=ScaleRequestStatus.REFUSED, next_attempt_at=None)
+
+
+def pause_seconds(attempts: int) -> float:
+    """Before the next attempt: twice as long each time, and never in step with others."""
+    return min(_FIRST_SECONDS * 2.0 ** min(attempts - 1, 16), _LONGEST_SECONDS) * random.uniform(0.5, 1.0)
+
+
+def _tell(request: ScaleRequest, problem: MooringError | None) -> None:
+    what = f"The request for {len(request.wanted)} nodes of template {request.template} in pool {request.pool}"
+    if problem is None:
+        metrics.scale_requests.labels("delivered").inc()
+        _log.info(f"{what} was delivered")
+    elif isinstance(problem, Unavailable):
+        _log.warning(f"{what} could not be delivered and is tried again: {problem.message}")
+    else:
+        metrics.scale_requests.labels("refused").inc()
+        _log.error(f"{what} was refused: {problem.message}")
+
+
+def facts_of(request: ScaleRequest, template: NodeTemplate | None) -> dict[str, Any]:
+    """A request as those see it who make nodes; a template that was removed meanwhile is told by its name alone."""
+    facts: dict[str, Any] = {
+        "id": str(request.id),
+        "pool": request.pool,
+        "template": request.template,
+        "nodes": len(request.wanted),
+        "workloads": sorted({str(workload) for node in request.wanted for workload in node}),
+        "requested_at": request.created_at.isoformat(),
+    }
+    if template is not None:
+        facts["node"] = {
+            "resources": format_amounts(template.allocatable),
+            "labels": dict(template.labels),
+            "taints": [{"key": t.key, "value": t.value, "effect": t.effect.value} for t in template.taints],
+            "architecture": template.architecture,
+            "runtimes": sorted(template.runtimes),
+            "region": template.region,
+            "licence": template.licence,
+            "machine_image": template.machine_image,
+            "machine_image_version": template.machine_image_version,
+            "max_tasks": template.max_tasks,
+            "cost": template.cost,
+            "boot_seconds": template.boot_seconds,
+        }
+    return facts

@@ -1,0 +1,351 @@
+"""Scaling: nodes are asked for where work lacks room, those that join are recognised, and idle ones may go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import structlog
+
+from mooring import metrics
+from mooring.clock import monotonic, now
+from mooring.controllers.scheduling import SchedulingLoop, Shortfall
+from mooring.coordination.leadership import Office
+from mooring.model.nodes import Node
+from mooring.model.templates import (
+    OPEN,
+    NodeTemplate,
+    ScaleRequest,
+    ScaleRequestStatus,
+    ScaleUp,
+    Shrink,
+    Stock,
+    late_at,
+)
+from mooring.scheduling.joining import expected
+from mooring.scheduling.scaling import scale_up
+from mooring.scheduling.shrinking import NodeUse, Step, scale_down
+from mooring.store import leadership, node_templates, nodes, pools, scale_requests, scaled_nodes, scaling_states
+from mooring.store.engine import Connection, Database
+from mooring.store.ids import new_id
+from mooring.store.pools import Pool
+from mooring.store.scaled_nodes import ScaledNode
+from mooring.store.scaling_states import NOTHING, Advised, ScalingState, Unmet
+
+_log = structlog.get_logger(__name__)
+_ACTOR = "scaling"
+_SPARE = "idle: its pool can do without it"
+"""Why the leader drains a node, by which it knows those that it may resume."""
+_GATHER_SECONDS = 2.0
+"""From the first work of a pool that lacks room until nodes are asked for: what comes meanwhile counts, too."""
+_PAUSE_SECONDS = 1.0
+_REST = 20
+"""Between two looks it rests so many times as long as the last one took."""
+_LATE = timedelta(days=1)
+"""So long after a request was given up, a node that joins is still known as one that was asked for."""
+_UNMET_SAID = 100
+"""Workloads of a pool of which it is said why no nodes are asked for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """All that the store says about the size of pools."""
+
+    pools: Mapping[str, Pool]
+    templates: Mapping[str, Sequence[NodeTemplate]]
+    requests: Sequence[ScaleRequest]
+    """Open ones, and those that ended lately."""
+    newcomers: Sequence[tuple[Node, datetime]]
+    nodes: Sequence[ScaledNode]
+    others: Mapping[str, int]
+    states: Mapping[str, ScalingState]
+
+    def requests_of(self, pool: str) -> list[ScaleRequest]:
+        return [request for request in self.requests if request.pool == pool]
+
+    def nodes_of(self, pool: str) -> list[ScaledNode]:
+        return [node for node in self.nodes if node.pool == pool]
+
+
+@dataclass(slots=True)
+class _Changes:
+    """What a look comes to, for all pools; it is written at once."""
+
+    new: list[ScaleRequest] = field(default_factory=list)
+    resumed: list[ScaledNode] = field(default_factory=list)
+    drained: list[ScaledNode] = field(default_factory=list)
+    states: dict[str, ScalingState] = field(default_factory=dict)
+
+
+class ScalingLoop:
+    def __init__(
+        self,
+        database: Database,
+        office: Office,
+        scheduling: SchedulingLoop,
+        *,
+        gather_seconds: float = _GATHER_SECONDS,
+        pause_seconds: float = _PAUSE_SECONDS,
+    ) -> None:
+        self._database = database
+        self._office = office
+        self._scheduling = scheduling
+        self._gather = timedelta(seconds=gather_seconds)
+        self._pause_seconds = pause_seconds
+        self._rest_until = float("-inf")
+        self._resting = False
+        """A turn was due while it rested."""
+        self._next_at: datetime | None = None
+        self._short_since: dict[str, datetime] = {}
+
+    def wait_seconds(self, longest: float) -> float:
+        """Until the end of its rest if something happened meanwhile, or until a cooldown is over."""
+        seconds = [longest]
+        if self._resting:
+            seconds.append(self._rest_until - monotonic())
+        if self._next_at is not None:
+            seconds.append((self._next_at - now()).total_seconds())
+        return max(0.01, min(seconds))
+
+    async def once(self) -> bool:
+        began = monotonic()
+        self._resting = began < self._rest_until
+        if not self._resting:
+            await self._look()
+            took = monotonic() - began
+            self._rest_until = monotonic() + max(self._pause_seconds, _REST * took)
+        return False
+
+    async def _look(self) -> None:
+        at = now()
+        self._next_at = None
+        view = await self._read(at)
+        if self._settled(view, at):
+            await self._database.write(lambda connection: self._settle(connection, at))
+            view = await self._read(at)
+        resting = self._cooling_down(view, at)
+        short = await self._scheduling.short_of_nodes(resting, {node.id: node.generation for node in view.nodes})
+        if short is None:
+            self._note_time(at + timedelta(seconds=self._pause_seconds))
+            return
+        self._short_since = {pool: self._short_since.get(pool, at) for pool in short.waiting}
+        changes = _Changes()
+        for name in sorted({*view.templates, *short.waiting, *view.states} & view.pools.keys()):
+            before = view.states.get(name, NOTHING)
+            unmet = before.unmet if name in resting else ()
+            if name in short.waiting:
+                unmet = await self._grow(view, short, name, at, changes)
+            state = _since(ScalingState(unmet, _shrink(view, name, at, name in short.pools, changes)), before)
+            if state != before:
+                changes.states[name] = state
+        if changes != _Changes():
+            await self._database.write(lambda connection: self._write(connection, at, changes))
+
+    async def _read(self, at: datetime) -> _View:
+        async with self._database.read() as connection:
+            return await _view(connection, at)
+
+    def _cooling_down(self, view: _View, at: datetime) -> set[str]:
+        """The pools that asked for nodes so lately that they ask for no more yet."""
+        resting: set[str] = set()
+        for name, pool in view.pools.items():
+            asked_at = _asked_at(view, name)
+            over = None if asked_at is None else asked_at + timedelta(seconds=pool.policy.scaling.cooldown_seconds)
+            if over is not None and at < over:
+                resting.add(name)
+                self._note_time(over)
+        return resting
+
+    def _has_gathered(self, pool: str, at: datetime) -> bool:
+        gathered_at = self._short_since[pool] + self._gather
+        if at < gathered_at:
+            self._note_time(gathered_at)
+        return at >= gathered_at
+
+    def _note_time(self, at: datetime) -> None:
+        self._next_at = at if self._next_at is None else min(self._next_at, at)
+
+    async def _grow(
+        self, view: _View, short: Shortfall, pool: str, at: datetime, changes: _Changes
+    ) -> tuple[Unmet, ...]:
+        """Find nodes for what lacks room in a pool; for whom none are asked although they lack it."""
+        spare = [node for node in view.nodes_of(pool) if node.draining and node.drain_reason == _SPARE]
+        changes.resumed += spare
+        if spare or not self._has_gathered(pool, at):
+            return view.states.get(pool, NOTHING).unmet
+        refused = _refused(view, pool, at)
+        stocks = [_stock(view, template) for template in view.templates.get(pool, ()) if template.name not in refused]
+        rules = view.pools[pool].policy.scaling
+        # On a copy and in another thread: it may take a second, and passes go on meanwhile.
+        answer = await asyncio.to_thread(
+            scale_up, short.cluster, short.profiles[pool], short.waiting[pool], stocks, now=at, rules=rules
+        )
+        changes.new += _requests(answer, at)
+        return _unmet(answer, refused)
+
+    def _settled(self, view: _View, at: datetime) -> bool:
+        """Whether a node joined for a request, or a request is late."""
+        late = any(request.status in OPEN and request.expires_at <= at for request in view.requests)
+        return late or bool(_joined(view))
+
+    async def _settle(self, connection: Connection, at: datetime) -> None:
+        term = await self._checked_term(connection)
+        view = await _view(connection, at)
+        found = _joined(view)
+        for node, request in found:
+            await scaled_nodes.note_joined(
+                connection, node.id, template=request.template, request_id=request.id, now=at, term=term
+            )
+            _log.info(f"Node {node.name} joined for request {request.id} (template {request.template})")
+        ids = {request.id for _, request in found}
+        ids |= {request.id for request in view.requests if request.status in OPEN and request.expires_at <= at}
+        changed: list[ScaleRequest] = []
+        for request in await scale_requests.locked(connection, sorted(ids)):
+            joined = request.joined + sum(asked_for.id == request.id for _, asked_for in found)
+            changed.append(_after_joining(replace(request, joined=joined), at))
+        await scale_requests.save(connection, changed, now=at, term=term)
+
+    async def _write(self, connection: Connection, at: datetime, changes: _Changes) -> None:
+        term = await self._checked_term(connection)
+        await scale_requests.insert_new(connection, changes.new, now=at, term=term)
+        for request in changes.new:
+            _log.info(f"Pool {request.pool} asks for {len(request.wanted)} nodes of template {request.template}")
+        for node in changes.resumed:
+            await nodes.set_draining(connection, node.id, False, actor=_ACTOR, now=at)
+            _log.info(f"Node {node.name} is wanted again and takes work")
+        for node in changes.drained:
+            await nodes.lock(connection, node.id)
+            if await scaled_nodes.is_idle(connection, node.id):
+                await nodes.set_draining(connection, node.id, True, actor=_ACTOR, now=at, reason=_SPARE)
+                _log.info(f"Node {node.name} is drained: {_SPARE}")
+        for advised in await scaling_states.save(connection, changes.states, now=at, term=term):
+            _log.info(f"Node {advised.node} is not needed: {advised.step} it")
+
+    async def _checked_term(self, connection: Connection) -> int:
+        await leadership.check_term(connection, self._office.term)
+        return self._office.term
+
+
+async def _view(connection: Connection, at: datetime) -> _View:
+    requests = await scale_requests.of_interest(connection, at - _LATE)
+    newcomers: list[tuple[Node, datetime]] = []
+    if any(request.coming for request in requests):
+        first = min(request.created_at for request in requests if request.coming)
+        joined_at = dict(await scaled_nodes.newcomers(connection, first))
+        found = await nodes.load(connection, sorted(joined_at))
+        newcomers = sorted(((node, joined_at[node.id]) for node in found), key=lambda each: (each[1], each[0].name))
+    return _View(
+        pools={pool.name: pool for pool in await pools.all_pools(connection)},
+        templates=await node_templates.by_pool(connection),
+        requests=requests,
+        newcomers=newcomers,
+        nodes=await scaled_nodes.load(connection),
+        others=await scaled_nodes.others(connection),
+        states=await scaling_states.by_pool(connection),
+    )
+
+
+def _joined(view: _View) -> list[tuple[Node, ScaleRequest]]:
+    known = {(pool, template.name): template for pool, own in view.templates.items() for template in own}
+    return expected(view.newcomers, view.requests, known)
+
+
+def _after_joining(request: ScaleRequest, at: datetime) -> ScaleRequest:
+    """What a request came to, whose nodes have joined or are late; one that was given up stays so."""
+    if request.status not in OPEN:
+        return request
+    status = ScaleRequestStatus.EXPIRED if request.coming else ScaleRequestStatus.SATISFIED
+    if request.coming and at < request.expires_at:
+        return request
+    metrics.scale_requests.labels(status.lower()).inc()
+    if request.coming:
+        _log.warning(
+            f"{len(request.coming)} of {len(request.wanted)} nodes of template {request.template} did not join "
+            f"pool {request.pool} in time"
+        )
+    return replace(request, status=status, next_attempt_at=None)
+
+
+def _refused(view: _View, pool: str, at: datetime) -> dict[str, str]:
+    """The templates whose nodes are refused at the moment, and why."""
+    return {
+        request.template: request.error or ""
+        for request in view.requests_of(pool)
+        if request.status is ScaleRequestStatus.REFUSED and request.expires_at > at
+    }
+
+
+def _stock(view: _View, template: NodeTemplate) -> Stock:
+    requests = [r for r in view.requests_of(template.pool) if r.status in OPEN and r.template == template.name]
+    existing = sum(node.template == template.name for node in view.nodes_of(template.pool))
+    return Stock(template, existing, tuple(node for request in requests for node in request.coming))
+
+
+def _requests(answer: ScaleUp, at: datetime) -> list[ScaleRequest]:
+    metrics.scale_requests.labels("requested").inc(len(answer.additions))
+    return [
+        ScaleRequest(
+            id=new_id(),
+            pool=addition.template.pool,
+            template=addition.template.name,
+            status=ScaleRequestStatus.REQUESTED,
+            wanted=addition.nodes,
+            expires_at=late_at(at, addition.template),
+            created_at=at,
+            next_attempt_at=at,
+        )
+        for addition in answer.additions
+    ]
+
+
+def _unmet(answer: ScaleUp, refused: Mapping[str, str]) -> tuple[Unmet, ...]:
+    """The first of those for whom no nodes are asked; where some are refused at the moment, that is why."""
+    said = list(answer.unmet.items())[:_UNMET_SAID]
+    if refused:
+        told = "; ".join(f"{template}: {error}" for template, error in sorted(refused.items()))
+        return tuple(Unmet(workload, "nodes-refused", f"nodes are refused ({told})") for workload, _ in said)
+    return tuple(Unmet(workload, reason.code, reason.message) for workload, reason in said)
+
+
+def _shrink(view: _View, pool: str, at: datetime, wanted: bool, changes: _Changes) -> tuple[Advised, ...]:
+    """What to advise about idle nodes of a pool; where it says so, they are drained at once."""
+    rules = view.pools[pool].policy.scaling
+    own = {node.id: node for node in view.nodes_of(pool)}
+    uses = [
+        NodeUse(node.id, node.name, node.template, node.idle_since, node.next_booking, node.draining)
+        for node in own.values()
+    ]
+    found = scale_down(
+        uses,
+        view.templates.get(pool, ()),
+        now=at,
+        # The others count as nodes of the pool, and never go.
+        rules=replace(rules, least=max(0, rules.least - view.others.get(pool, 0))),
+        changed_at=_changed_at(view, pool),
+        wanted=wanted,
+    )
+    if rules.shrink is Shrink.DRAIN:
+        changes.drained += [own[each.node.id] for each in found if each.step is Step.DRAIN]
+        found = tuple(each for each in found if each.step is not Step.DRAIN)
+    return tuple(Advised(each.node.id, each.node.name, each.step.value, at) for each in found)
+
+
+def _since(state: ScalingState, before: ScalingState) -> ScalingState:
+    """What was advised before is advised since then."""
+    known = {(each.node_id, each.step): each.since for each in before.advice}
+    advice = (replace(each, since=known.get((each.node_id, each.step), each.since)) for each in state.advice)
+    return replace(state, advice=tuple(advice))
+
+
+def _asked_at(view: _View, pool: str) -> datetime | None:
+    return max((request.created_at for request in view.requests_of(pool)), default=None)
+
+
+def _changed_at(view: _View, pool: str) -> datetime | None:
+    """When the pool grew or shrank last."""
+    own = view.nodes_of(pool)
+    drained = (node.drained_at for node in own if node.drained_at is not None and node.drain_reason == _SPARE)
+    times = [*(node.created_at for node in own), *drained]
+    return max(times if (asked_at := _asked_at(view, pool)) is None else [*times, asked_at], default=None)

@@ -1,0 +1,140 @@
+"""Nodes as the size of a pool sees them: who has just joined, and which of those that were asked for have work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from sqlalchemy import func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.lifecycle import SILENT, NodeStatus
+from mooring.model.timeslots import PROMISED, TimeslotKind
+from mooring.store import events
+from mooring.store.sets import among
+from mooring.store.tables import nodes, pools, tasks, timeslot_places, timeslots
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledNode:
+    """A node that was asked for, and that is not lost."""
+
+    id: UUID
+    name: str
+    pool: str
+    template: str
+    generation: int
+    created_at: datetime
+    draining: bool
+    drain_reason: str | None
+    drained_at: datetime | None
+    idle_since: datetime | None
+    """None while it has tasks, or is silent."""
+    next_booking: datetime | None
+    """When the next timeslot that has a place on it begins, its lead included."""
+
+
+async def newcomers(connection: AsyncConnection, since: datetime) -> list[tuple[UUID, datetime]]:
+    """Nodes that have joined since then, and when; none that are known to be asked for."""
+    rows = await connection.execute(
+        select(nodes.c.id, nodes.c.created_at)
+        .where(nodes.c.created_at >= since, nodes.c.template.is_(None), nodes.c.status.not_in(sorted(SILENT)))
+        .order_by(nodes.c.created_at, nodes.c.name)
+    )
+    return [(row.id, row.created_at) for row in rows]
+
+
+async def load(connection: AsyncConnection) -> list[ScaledNode]:
+    """All that were asked for, by name."""
+    found = (
+        await connection.execute(
+            select(nodes, pools.c.name.label("pool"))
+            .join(pools, pools.c.id == nodes.c.pool_id)
+            .where(nodes.c.template.is_not(None), nodes.c.status != NodeStatus.LOST)
+            .order_by(nodes.c.name)
+        )
+    ).all()
+    ids = [row.id for row in found]
+    booked = await _next_bookings(connection, ids)
+    busy = await _occupied(connection, ids) | {row.id for row in found if row.status in SILENT}
+    left_at = await _last_left(connection, [id for id in ids if id not in busy])
+    return [
+        ScaledNode(
+            id=row.id,
+            name=row.name,
+            pool=row.pool,
+            template=row.template,
+            generation=row.generation,
+            created_at=row.created_at,
+            draining=row.draining,
+            drain_reason=row.drain_reason,
+            drained_at=row.drained_at,
+            idle_since=None if row.id in busy else left_at.get(row.id, row.created_at),
+            next_booking=booked.get(row.id),
+        )
+        for row in found
+    ]
+
+
+async def others(connection: AsyncConnection) -> dict[str, int]:
+    """By pool how many nodes are there that nobody asked for."""
+    rows = await connection.execute(
+        select(pools.c.name, func.count().label("number"))
+        .join(nodes, nodes.c.pool_id == pools.c.id)
+        .where(nodes.c.template.is_(None), nodes.c.status != NodeStatus.LOST)
+        .group_by(pools.c.name)
+    )
+    return {row.name: row.number for row in rows}
+
+
+async def note_joined(
+    connection: AsyncConnection, node_id: UUID, *, template: str, request_id: UUID, now: datetime, term: int
+) -> None:
+    """The node is the one that a request asked for. To placement it is as it was."""
+    rows = await connection.execute(
+        update(nodes)
+        .where(nodes.c.id == node_id)
+        .values(template=template, scale_request_id=request_id)
+        .returning(nodes.c.generation)
+    )
+    told = [events.NewEvent("node", node_id, row.generation, "expected", node_id) for row in rows]
+    await events.append(connection, told, now, term)
+
+
+async def is_idle(connection: AsyncConnection, node_id: UUID) -> bool:
+    return not await _occupied(connection, [node_id])
+
+
+async def _occupied(connection: AsyncConnection, ids: Sequence[UUID]) -> set[UUID]:
+    rows = await connection.execute(
+        select(tasks.c.node_id).where(among(tasks.c.node_id, ids), tasks.c.freed_at.is_(None)).distinct()
+    )
+    return set(rows.scalars())
+
+
+async def _last_left(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, datetime]:
+    rows = await connection.execute(
+        select(tasks.c.node_id, func.max(tasks.c.freed_at).label("at"))
+        .where(among(tasks.c.node_id, ids))
+        .group_by(tasks.c.node_id)
+    )
+    return {row.node_id: row.at for row in rows}
+
+
+async def _next_bookings(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, datetime]:
+    rows = await connection.execute(
+        select(timeslot_places.c.node_id, timeslots.c.starts_at, timeslots.c.lead_seconds)
+        .join(timeslots, timeslots.c.id == timeslot_places.c.timeslot_id)
+        .where(
+            among(timeslot_places.c.node_id, ids),
+            timeslots.c.status.in_(sorted(PROMISED)),
+            timeslots.c.kind != TimeslotKind.MAINTENANCE,
+        )
+    )
+    found: dict[UUID, datetime] = {}
+    for row in rows:
+        eligible_at = row.starts_at - timedelta(seconds=row.lead_seconds)
+        found[row.node_id] = min(found.get(row.node_id, eligible_at), eligible_at)
+    return found

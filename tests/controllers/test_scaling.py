@@ -1,0 +1,379 @@
+"""Pools that grow and shrink: which nodes are asked for, which of them have joined, and which may go."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from mooring import clock
+from mooring.binding.binder import Binder
+from mooring.controllers.scaling import ScalingLoop
+from mooring.controllers.scheduling import SchedulingLoop
+from mooring.coordination.leadership import Office
+from mooring.mirror.mirror import Mirror
+from mooring.model.errors import LeadershipLost
+from mooring.model.lifecycle import NodeStatus, TaskStatus
+from mooring.model.quotas import Scope
+from mooring.model.slots import parse_amounts
+from mooring.model.templates import NodeTemplate, ScaleRequest, ScaleRequestStatus
+from mooring.model.timeslots import Timeslot, TimeslotKind, TimeslotStatus
+from mooring.model.workloads import OnInsufficient
+from mooring.store import node_templates, nodes, quotas, scale_requests, scaling_states, tables, timeslots
+from mooring.store.actions import SERVER
+from mooring.store.engine import Connection
+from mooring.store.ids import new_id
+from mooring.store.quotas import QuotaChange
+from mooring.store.scaling_states import NOTHING, ScalingState
+from tests.store.databases import on_sqlite
+from tests.store.harbour import Harbour
+
+S = ScaleRequestStatus
+GROW = OnInsufficient.SCALE_UP
+
+
+class Clock:
+    """The time that a test says."""
+
+    def __init__(self) -> None:
+        self.at = datetime(2026, 5, 1, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at.timestamp()
+
+    def forward(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
+
+class World:
+    def __init__(self, harbour: Harbour, time: Clock) -> None:
+        self.harbour = harbour
+        self.time = time
+        self.scheduling = SchedulingLoop(Mirror(harbour.database), Binder(harbour.database), harbour.office)
+        self.scaling = ScalingLoop(harbour.database, harbour.office, self.scheduling, gather_seconds=0, pause_seconds=0)
+
+    async def turn(self) -> list[ScaleRequest]:
+        """Everything that is to be done now; all requests so far, the newest first."""
+        while await self.scheduling.once():
+            pass
+        await self.scaling.once()
+        return await self.requests()
+
+    async def requests(self) -> list[ScaleRequest]:
+        async with self.harbour.database.read() as connection:
+            return await scale_requests.newest(connection, pool="default", limit=100)
+
+    async def state(self) -> ScalingState:
+        async with self.harbour.database.read() as connection:
+            return (await scaling_states.by_pool(connection)).get("default", NOTHING)
+
+    async def template(self, name: str = "small", *, cpu: int = 4, **more: Any) -> NodeTemplate:
+        amounts = parse_amounts({"cpu": cpu, "memory": "16Gi"})
+        made = NodeTemplate(name, allocatable=amounts, runtimes=frozenset({"process"}), **more)
+        await self.harbour.database.write(lambda c: node_templates.put(c, made, actor=SERVER, now=self.time.now()))
+        return made
+
+    async def join(self, name: str, *, cpu: int = 4, **more: Any) -> UUID:
+        """A machine like those of the template joins."""
+        capacity = parse_amounts({"cpu": cpu, "memory": "16Gi"})
+        new = nodes.NewNode(name, self.harbour.pool.id, capacity, "x86_64", ["process"], **more)
+        node_id = await self.harbour.database.write(lambda c: nodes.add(c, new, actor="test", now=self.time.now()))
+        await self.harbour.connect(node_id, capacity, self.time.now())
+        return node_id
+
+    async def rules(self, **rules: Any) -> None:
+        await self.harbour.set_options(scaling=rules)
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    time = Clock()
+    monkeypatch.setattr(clock, "source", time)
+    return time
+
+
+@pytest.fixture
+async def world(harbour: Harbour, time: Clock) -> AsyncIterator[World]:
+    world = World(harbour, time)
+    await world.scheduling.start()
+    yield world
+    world.scheduling.close()
+
+
+def shown(requests: list[ScaleRequest]) -> list[tuple[str, int, int, str]]:
+    return [(each.template, len(each.wanted), each.joined, each.status.value) for each in requests]
+
+
+async def test_what_lacks_room_is_asked_for_together_once_and_runs_when_the_nodes_have_joined(world: World):
+    await world.template(cpu=4)
+    work = [await world.harbour.submit(f"w{n}", cpu=2, on_insufficient=GROW) for n in range(3)]
+    assert shown(await world.turn()) == [("small", 2, 0, "REQUESTED")]
+    # However often it looks, and after the cooldown, too: they are on their way.
+    world.time.forward(61)
+    assert len(await world.turn()) == 1
+    first = await world.join("n1")
+    assert shown(await world.turn()) == [("small", 2, 1, "REQUESTED")]
+    second = await world.join("n2")
+    [request] = await world.turn()
+    assert (request.status, request.joined) == (S.SATISFIED, 2)
+    for node_id in (first, second):
+        row = await world.harbour.node_row(node_id)
+        assert (row.template, row.scale_request_id) == ("small", request.id)
+    assert [await world.harbour.statuses(each) for each in work] == [["SCHEDULED"]] * 3
+    feed = await world.harbour.feed(request.id)
+    assert [event.kind for event in feed] == ["REQUESTED", "REQUESTED", "SATISFIED"]
+    assert feed[0].details["template"] == "small"
+    assert feed[0].term == world.harbour.office.term
+
+
+@on_sqlite
+async def test_only_work_that_says_so_asks_for_nodes(world: World):
+    await world.template()
+    await world.harbour.submit("patient")
+    assert await world.turn() == []
+
+
+@on_sqlite
+async def test_what_no_template_takes_is_said_and_asks_for_nothing(world: World):
+    await world.template(cpu=4)
+    large = await world.harbour.submit("large", cpu=8, on_insufficient=GROW)
+    assert await world.turn() == []
+    assert [(each.workload_id, each.code) for each in (await world.state()).unmet] == [(large, "no-template")]
+    # Another template changes that.
+    await world.template("large", cpu=16)
+    assert shown(await world.turn()) == [("large", 1, 0, "REQUESTED")]
+    assert (await world.state()) == NOTHING
+
+
+@on_sqlite
+async def test_a_pool_without_templates_says_so(world: World):
+    await world.harbour.submit("web", on_insufficient=GROW)
+    assert await world.turn() == []
+    assert [each.code for each in (await world.state()).unmet] == ["no-template"]
+
+
+@on_sqlite
+async def test_no_nodes_are_asked_for_beyond_what_tenants_may_use(world: World):
+    await world.template(cpu=4)
+
+    async def limit(connection: Connection) -> None:
+        found = await quotas.find(connection, Scope.PROJECT, str(world.harbour.principal.project_id))
+        await quotas.set_quota(connection, found, QuotaChange(limits={"cpu": 6000}), world.time.now())
+
+    await world.harbour.database.write(limit)
+    for number in range(10):
+        await world.harbour.submit(f"w{number}", cpu=2, on_insufficient=GROW)
+    assert shown(await world.turn()) == [("small", 2, 0, "REQUESTED")]
+
+
+@on_sqlite
+async def test_limits_of_templates_and_pools_hold_with_what_is_on_its_way(world: World):
+    await world.template(cpu=4, most=1)
+    await world.harbour.submit("w1", cpu=4, on_insufficient=GROW)
+    assert shown(await world.turn()) == [("small", 1, 0, "REQUESTED")]
+    other = await world.harbour.submit("w2", cpu=4, on_insufficient=GROW)
+    world.time.forward(61)
+    assert len(await world.turn()) == 1
+    assert [(each.workload_id, each.code) for each in (await world.state()).unmet] == [(other, "scaling-limit")]
+
+
+@on_sqlite
+async def test_between_two_requests_there_is_a_cooldown_and_it_wakes_by_itself(world: World):
+    await world.template(cpu=4)
+    await world.rules(cooldown_seconds=120)
+    await world.harbour.submit("w1", cpu=4, on_insufficient=GROW)
+    await world.turn()
+    await world.harbour.submit("w2", cpu=4, on_insufficient=GROW)
+    world.time.forward(119)
+    assert len(await world.turn()) == 1
+    assert world.scaling.wait_seconds(600) == 1
+    world.time.forward(1)
+    assert len(await world.turn()) == 2
+
+
+@on_sqlite
+async def test_work_that_comes_in_a_burst_is_gathered_before_nodes_are_asked_for(harbour: Harbour, world: World):
+    world.scaling = ScalingLoop(harbour.database, harbour.office, world.scheduling, gather_seconds=2, pause_seconds=0)
+    await world.template(cpu=4)
+    await harbour.submit("w1", cpu=2, on_insufficient=GROW)
+    assert await world.turn() == []
+    assert world.scaling.wait_seconds(600) == 2
+    await harbour.submit("w2", cpu=2, on_insufficient=GROW)
+    world.time.forward(2)
+    assert shown(await world.turn()) == [("small", 1, 0, "REQUESTED")]
+
+
+@on_sqlite
+async def test_nodes_that_do_not_join_in_time_are_asked_for_again(world: World):
+    await world.template(cpu=4, boot_seconds=600)
+    await world.harbour.submit("w1", cpu=4, on_insufficient=GROW)
+    await world.turn()
+    world.time.forward(2 * 600 + 300)
+    assert shown(await world.turn()) == [("small", 1, 0, "REQUESTED"), ("small", 1, 0, "EXPIRED")]
+    # The late one is known all the same, and does for the request that is open.
+    late = await world.join("late")
+    assert shown(await world.turn()) == [("small", 1, 1, "SATISFIED"), ("small", 1, 0, "EXPIRED")]
+    other = await world.join("later")
+    assert shown(await world.turn())[1] == ("small", 1, 1, "EXPIRED")
+    for node_id in (late, other):
+        assert (await world.harbour.node_row(node_id)).template == "small"
+
+
+@on_sqlite
+async def test_a_node_joins_for_the_template_that_is_nearest_to_it(world: World):
+    await world.template("small", cpu=4)
+    await world.harbour.submit("w1", cpu=4, on_insufficient=GROW)
+    await world.turn()
+    await world.template("large", cpu=16, cost=2)
+    await world.harbour.submit("w2", cpu=16, on_insufficient=GROW)
+    world.time.forward(61)
+    await world.turn()
+    node_id = await world.join("n1", cpu=16)
+    await world.turn()
+    assert (await world.harbour.node_row(node_id)).template == "large"
+
+
+@on_sqlite
+async def test_nodes_that_were_there_before_and_other_nodes_satisfy_nothing(world: World):
+    await world.template(cpu=4)
+    earlier = await world.join("earlier", cpu=1)
+    await world.harbour.submit("w1", cpu=4, on_insufficient=GROW)
+    world.time.forward(1)
+    await world.turn()
+    other = await world.join("other", cpu=2)
+    assert shown(await world.turn()) == [("small", 1, 0, "REQUESTED")]
+    for node_id in (earlier, other):
+        assert (await world.harbour.node_row(node_id)).template is None
+
+
+@on_sqlite
+async def test_refused_templates_are_left_alone_until_they_are_put_again(world: World):
+    await world.template(cpu=4)
+    work = await world.harbour.submit("w1", cpu=4, on_insufficient=GROW)
+    [request] = await world.turn()
+    await refuse(world, request)
+    world.time.forward(61)
+    assert len(await world.turn()) == 1
+    [unmet] = (await world.state()).unmet
+    assert (unmet.workload_id, unmet.code) == (work, "nodes-refused")
+    assert "out of stock" in unmet.message
+    await world.template(cpu=4)
+    assert shown(await world.turn()) == [("small", 1, 0, "REQUESTED"), ("small", 1, 0, "REFUSED")]
+
+
+async def refuse(world: World, request: ScaleRequest) -> None:
+    changed = replace(request, status=S.REFUSED, error="out of stock", next_attempt_at=None)
+    await world.harbour.database.write(
+        lambda c: scale_requests.save(c, [changed], now=world.time.now(), term=world.harbour.office.term)
+    )
+
+
+@on_sqlite
+async def test_a_deposed_leader_asks_for_nothing(world: World):
+    await world.template(cpu=4)
+    await world.harbour.submit("w1", cpu=4, on_insufficient=GROW)
+    await world.scheduling.once()
+    await Office(world.harbour.database, "other").take()
+    with pytest.raises(LeadershipLost):
+        await world.scaling.once()
+    assert await world.requests() == []
+
+
+async def grown(world: World, **rules: Any) -> UUID:
+    """A pool that grew by one node, whose work has ended."""
+    await world.rules(**rules)
+    await world.template(cpu=4)
+    work = await world.harbour.submit("w1", cpu=4, on_insufficient=GROW)
+    await world.turn()
+    node_id = await world.join("n1")
+    await world.turn()
+    [task] = await world.harbour.tasks(work)
+    await world.harbour.move(task, TaskStatus.RUNNING)
+    world.time.forward(3600)
+    await world.turn()
+    assert (await world.state()).advice == ()
+    await world.harbour.stop(work)
+    await world.harbour.move(task, TaskStatus.CANCELLED)
+    return node_id
+
+
+@on_sqlite
+async def test_idle_nodes_are_advised_to_go_after_their_time(world: World):
+    node_id = await grown(world, idle_seconds=600)
+    world.time.forward(599)
+    await world.turn()
+    assert (await world.state()).advice == ()
+    world.time.forward(1)
+    await world.turn()
+    [advised] = (await world.state()).advice
+    assert (advised.node, advised.step, advised.since) == ("n1", "drain", world.time.at)
+    since = world.time.at
+    world.time.forward(60)
+    await world.turn()
+    assert [each.since for each in (await world.state()).advice] == [since]
+    told = [event for event in await world.harbour.feed(node_id) if event.kind == "advised"]
+    assert [event.details for event in told] == [{"step": "drain"}]
+    assert not (await world.harbour.node_row(node_id)).draining
+
+
+async def test_where_the_pool_says_so_idle_nodes_are_drained_and_resumed_when_work_comes(world: World):
+    node_id = await grown(world, idle_seconds=600, shrink_cooldown_seconds=300, shrink="drain")
+    world.time.forward(600)
+    await world.turn()
+    row = await world.harbour.node_row(node_id)
+    assert (row.draining, row.status) == (True, NodeStatus.DRAINING)
+    assert "idle" in row.drain_reason
+    await world.harbour.draining_loop().once()
+    world.time.forward(300)
+    await world.turn()
+    assert [(each.node, each.step) for each in (await world.state()).advice] == [("n1", "remove")]
+    work = await world.harbour.submit("w2", cpu=4, on_insufficient=GROW)
+    assert len(await world.turn()) == 1
+    assert not (await world.harbour.node_row(node_id)).draining
+    await world.turn()
+    assert await world.harbour.statuses(work) == ["SCHEDULED"]
+
+
+@on_sqlite
+async def test_nodes_that_nobody_asked_for_and_the_least_number_stay(world: World):
+    await world.join("own")
+    await grown(world, least=2)
+    world.time.forward(7200)
+    await world.turn()
+    assert (await world.state()).advice == ()
+
+
+@on_sqlite
+async def test_a_node_that_is_booked_soon_stays(world: World):
+    node_id = await grown(world)
+    at = world.time.at
+    slot = Timeslot(
+        new_id(),
+        "class",
+        TimeslotKind.BOOKING,
+        world.harbour.pool.name,
+        TimeslotStatus.CONFIRMED,
+        at + timedelta(hours=2),
+        at + timedelta(hours=4),
+        user_id=world.harbour.principal.user_id,
+        project_id=world.harbour.principal.project_id,
+        domain_id=world.harbour.principal.domain_id,
+        access_key=world.harbour.principal.access_key,
+        places={node_id: 1},
+    )
+    await world.harbour.database.write(lambda c: timeslots.insert(c, [slot], at))
+    world.time.forward(3600)
+    await world.turn()
+    assert (await world.state()).advice == ()
+    await world.harbour.database.write(
+        lambda c: c.execute(tables.timeslots.update().values(status=TimeslotStatus.CANCELLED))
+    )
+    await world.turn()
+    assert [each.node for each in (await world.state()).advice] == ["n1"]
