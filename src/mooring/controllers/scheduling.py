@@ -109,6 +109,8 @@ class SchedulingLoop:
         self._measured_at = -_MEASURED_SECONDS
         self._conflicts: dict[UUID, int] = {}
         """How often in a row workloads went back to placing."""
+        self._first_starts: dict[UUID, datetime] = {}
+        """When work that waits was to start by its first plan."""
         self._asked: list[asyncio.Future[FullPass]] = []
         """Those who wait for a pass over everything."""
         self._turning = asyncio.Lock()
@@ -167,7 +169,7 @@ class SchedulingLoop:
 
     def _begin(self) -> None:
         self.room = self._new_room()
-        self._policies, self._guarantees, self._factors = {}, {}, {}
+        self._policies, self._guarantees, self._factors, self._first_starts = {}, {}, {}, {}
         self._tried_all_at = monotonic()
         self._schedulers = Schedulers(self._mirror, self._registry)
         self._reservations = Reservations(self._mirror.cluster, self._mirror.calendar, self._schedulers.rows_for)
@@ -290,6 +292,11 @@ class SchedulingLoop:
             self._policies = policies
             strict = (name for name, policy in policies.items() if policy.head_of_line is HeadOfLine.STRICT)
             self.room.in_line = frozenset(strict)
+            self.room.depths = {
+                name: policy.backfill.depth
+                for name, policy in policies.items()
+                if policy.head_of_line is HeadOfLine.BACKFILL
+            }
         lent = self._mirror.guarantees
         if lent != self._guarantees:
             self.room.reconsider({p for p in {*lent, *self._guarantees} if lent.get(p) != self._guarantees.get(p)})
@@ -303,6 +310,7 @@ class SchedulingLoop:
         for workload_id, workload in self._mirror.news().items():
             if workload is None:
                 self.room.forget(workload_id)
+                self._first_starts.pop(workload_id, None)
             else:
                 self.room.admit(workload)
         self._mirror.tenancy.note_pending(self._mirror.queue.values(), policies)
@@ -370,6 +378,7 @@ class SchedulingLoop:
             told = self.room.explained(group, first.reason)
             checked = self._admission.passed(workload) if self._admission is not None else None
             decided += [each._replace(outcome=first.outcome, checked=checked) for each in told]
+        decided += self.room.replanned({decision.workload.id for decision in decided})
         # The room does not hear of reasons that were stored; the mirror does.
         queue = self._mirror.queue
         return [d._replace(workload=queue.get(d.workload.id, d.workload)) for d in decided]
@@ -400,6 +409,7 @@ class SchedulingLoop:
         for decision in result.bound:
             if not decision.workload.placed_before:
                 metrics.waited_seconds.observe((at - decision.workload.created_at).total_seconds())
+                self._measure_start(decision.workload, at)
         narrate(result.applied)
         for decision in result.bound:
             if decision.victims:
@@ -419,6 +429,9 @@ class SchedulingLoop:
         left = [d._replace(outcome=Outcome.WAITING, placements=()) if d.placements else d for d in decisions]
         result = await self._binder.bind(_worth_writing(left), self._office.term)
         self._mirror.note_waiting(left)
+        for decision in left:
+            if decision.planned_start is not None:
+                self._first_starts.setdefault(decision.workload.id, decision.planned_start)
         failed = {d.workload.id for d in left if d.outcome in (Outcome.IMPOSSIBLE, Outcome.ERROR)}
         if failed:
             await self._mirror.read_again((), failed)
@@ -451,6 +464,13 @@ class SchedulingLoop:
         self.last_pass_ms = seconds * 1000
         metrics.passes.inc()
         metrics.pass_seconds.observe(seconds)
+
+    def _measure_start(self, workload: Workload, at: datetime) -> None:
+        """How right its first planned start was; after a take-over the one that was stored counts for that."""
+        planned = self._first_starts.pop(workload.id, workload.planned_start)
+        if planned is not None:
+            late = (at - planned).total_seconds()
+            metrics.start_error_seconds.labels("late" if late > 0 else "early").observe(abs(late))
 
     def _measure_queue(self, at: datetime) -> None:
         queue = self._mirror.queue.values()
@@ -487,6 +507,7 @@ def _worth_writing(decisions: Sequence[Decision]) -> list[Decision]:
         for decision in decisions
         if decision.outcome is not Outcome.WAITING
         or (decision.reason is not None and decision.reason.message != decision.workload.waiting_reason)
+        or decision.is_replanned
     ]
 
 
