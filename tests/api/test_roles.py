@@ -128,6 +128,7 @@ ROUTES = """
     200   200  200  200  200   200  200  GET    /api/usage
     200   200  200  200  200   200  200  GET    /api/usage/workloads
     200   200  200  200  200   200  200  GET    /api/free
+    200   200  200  200  200   200  200  GET    /api/timeline
     200   200  200  200  200   200  200  GET    /api/auth/me
     200   200  200  200  200   403  403  POST   /api/auth/renew
     200   200  200  200  200   200  200  GET    /api/events

@@ -22,6 +22,7 @@ from mooring.wire.operations import LeaderView, LoopList, LoopView, PassView, Se
 from mooring.wire.pools import PauseRequest, PoolChange, PoolList, PoolRequest, PoolView
 from mooring.wire.quarantine import QuarantineList
 from mooring.wire.quotas import QuotaView
+from mooring.wire.timeline import TimelineView
 from mooring.wire.versions import CLIENT_HEADER
 from tests.client.fake_timeslots import FakeTimeslots
 
@@ -121,6 +122,7 @@ class FakeServer:
         self.loops: list[LoopView] = []
         self.explanation = explanation()
         self.room = accounting.Room(pools=[], quotas=[])
+        self.timeline = TimelineView(starts_at=NOW, step_seconds=60, steps=1, outlooks=[])
         self.undrained: set[str] = set()
         """Nodes that somebody resumes as soon as they are drained."""
         self.ready = True
@@ -265,6 +267,7 @@ class FakeServer:
             web.get("/api/usage", self._usage),
             web.get("/api/usage/workloads", self._records),
             web.get("/api/free", self._free),
+            web.get("/api/timeline", self._timeline),
             web.post("/api/pools", self._create_pool),
             web.get("/api/pools/{name}", self._pool),
             web.patch("/api/pools/{name}", self._change_pool),
@@ -608,6 +611,9 @@ class FakeServer:
 
     async def _free(self, request: web.Request) -> web.Response:
         return _json(self.room)
+
+    async def _timeline(self, request: web.Request) -> web.Response:
+        return _json(self.timeline)
 
     async def _join_token(self, request: web.Request) -> web.Response:
         asked = api.JoinTokenRequest.model_validate(request[BODY])

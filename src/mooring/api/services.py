@@ -34,6 +34,7 @@ from mooring.wire.pools import PoolChange, PoolRequest
 from mooring.wire.quarantine import QuarantineEnd
 from mooring.wire.quotas import QuotaChange, QuotaView
 from mooring.wire.sessions import ExtendRequest
+from mooring.wire.timeline import TimelineView
 from mooring.wire.timeslots import (
     LabAccepted,
     LabRequest,
@@ -97,6 +98,10 @@ class Questions(Protocol):
 
     async def free(self, principal: Principal, pool: str | None) -> Room:
         """How much would start now."""
+        ...
+
+    async def timeline(self, pool: str | None, *, hours: int, steps: int, by_node: bool) -> TimelineView:
+        """What runs, is booked, planned and free in the hours ahead."""
         ...
 
 

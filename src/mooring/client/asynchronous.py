@@ -167,6 +167,7 @@ class AsyncClient:
     usage = _sent(accounting.usage)
     workload_records = _sent(accounting.workload_records)
     free = _sent(accounting.free)
+    timeline = _sent(accounting.timeline)
 
     health = _sent(operations.health)
     ready = _sent(operations.ready)

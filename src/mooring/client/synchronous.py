@@ -175,6 +175,7 @@ class Client:
     usage = _sent(accounting.usage)
     workload_records = _sent(accounting.workload_records)
     free = _sent(accounting.free)
+    timeline = _sent(accounting.timeline)
 
     health = _sent(operations.health)
     ready = _sent(operations.ready)

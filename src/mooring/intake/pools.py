@@ -172,6 +172,8 @@ def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:
             if "slot_weights" in fair:
                 fair["slot_weights"] = sorted(fair["slot_weights"].items())
             state[name] |= fair
+        elif name == "backfill":
+            state[name] |= value.model_dump(exclude_none=True)
         elif name in _NO_LIMIT_AT_ZERO:
             state[name] = value or None
         else:

@@ -91,6 +91,12 @@ async def insert(
     await writes.make(connection)
 
 
+async def live_ids(connection: AsyncConnection) -> list[UUID]:
+    """Of all that are not over, the oldest first."""
+    live = select(timeslots.c.id).where(timeslots.c.ended_at.is_(None)).order_by(timeslots.c.id)
+    return list((await connection.execute(live)).scalars())
+
+
 async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Timeslot]:
     """These timeslots, or all that are not over; the oldest first."""
     return await _load(
@@ -243,6 +249,7 @@ def _row(slot: Timeslot, pool_id: UUID, series_id: UUID | None, now: datetime) -
         "access_key": slot.access_key,
         "purpose": slot.purpose,
         "status": slot.status,
+        "eligible_at": slot.eligible_at,
         "starts_at": slot.starts_at,
         "ends_at": slot.ends_at,
         "lead_seconds": slot.lead_seconds,

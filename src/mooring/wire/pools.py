@@ -41,6 +41,15 @@ class BookingRulesChange(Request):
     notice_seconds: Seconds | None = None
 
 
+class BackfillChange(Request):
+    """How work may go before other work that lacks room. Only what is given changes."""
+
+    depth: Annotated[int, Field(ge=1, le=100)] | None = None
+    order: Literal["queue", "shortest"] | None = None
+    max_bypass_seconds: Seconds | None = None
+    expectation: Literal["limit", "history"] | None = None
+
+
 class HealthChange(Request):
     """What the agents of the pool run now and then, without a shell; no command: nothing."""
 
@@ -63,7 +72,8 @@ class PoolChange(Request):
     fair_share: FairShareChange | None = None
     factors: dict[PluginName, Annotated[int, Field(ge=0, le=1_000_000)]] | None = None
     ageing_seconds: Seconds | None = None
-    head_of_line: Literal["strict", "skip"] | None = None
+    head_of_line: Literal["strict", "skip", "backfill"] | None = None
+    backfill: BackfillChange | None = None
     on_insufficient: Literal["wait", "fail", "scale_up"] | None = None
     pending_timeout_seconds: Seconds | None = None
     allowed_types: Annotated[list[TypeName], Field(min_length=1)] | None = None
@@ -120,6 +130,13 @@ class FairShareView(Answer):
     slot_weights: dict[str, int] = {}
 
 
+class BackfillView(Answer):
+    depth: int = 1
+    order: str = "queue"
+    max_bypass_seconds: int = 3600
+    expectation: str = "limit"
+
+
 class HealthView(Answer):
     command: list[str]
     interval_seconds: int
@@ -141,7 +158,8 @@ class PoolView(Answer):
     fair_share: FairShareView = FairShareView()
     factors: dict[str, int] = {}
     ageing_seconds: int = 0
-    head_of_line: str = "skip"
+    head_of_line: str = "backfill"
+    backfill: BackfillView = BackfillView()
     on_insufficient: str = "wait"
     pending_timeout_seconds: int = 0
     allowed_types: list[str] = []
