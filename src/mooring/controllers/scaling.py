@@ -41,8 +41,8 @@ _SPARE = "idle: its pool can do without it"
 _GATHER_SECONDS = 2.0
 """From the first work of a pool that lacks room until nodes are asked for: what comes meanwhile counts, too."""
 _PAUSE_SECONDS = 1.0
-_REST = 20
-"""Between two looks it rests so many times as long as the last one took."""
+_REST = 10
+"""After choosing nodes it rests so many times as long as that took."""
 _LATE = timedelta(days=1)
 """So long after a request was given up, a node that joins is still known as one that was asked for."""
 _UNMET_SAID = 100
@@ -110,12 +110,10 @@ class ScalingLoop:
         return max(0.01, min(seconds))
 
     async def once(self) -> bool:
-        began = monotonic()
-        self._resting = began < self._rest_until
+        self._resting = monotonic() < self._rest_until
         if not self._resting:
+            self._rest_until = monotonic() + self._pause_seconds
             await self._look()
-            took = monotonic() - began
-            self._rest_until = monotonic() + max(self._pause_seconds, _REST * took)
         return False
 
     async def _look(self) -> None:
@@ -178,10 +176,12 @@ class ScalingLoop:
         refused = _refused(view, pool, at)
         stocks = [_stock(view, template) for template in view.templates.get(pool, ()) if template.name not in refused]
         rules = view.pools[pool].policy.scaling
+        began = monotonic()
         # On a copy and in another thread: it may take a second, and passes go on meanwhile.
         answer = await asyncio.to_thread(
             scale_up, short.cluster, short.profiles[pool], short.waiting[pool], stocks, now=at, rules=rules
         )
+        self._rest_until = max(self._rest_until, monotonic() + _REST * (monotonic() - began))
         changes.new += _requests(answer, at)
         return _unmet(answer, refused)
 
