@@ -57,7 +57,7 @@ async def _measure(url: str) -> dict[str, float]:
         started = time.perf_counter()
         await _load(database)
         loaded = time.perf_counter() - started
-        async with database.read() as connection:
+        async with database.snapshot() as connection:
             figures = {"load_seconds": loaded}
             for part in (_occupancy, _node, _usage, _fair_share):
                 figures |= await part(database, connection)

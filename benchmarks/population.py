@@ -141,7 +141,7 @@ async def _move(database: Database, task_ids: Sequence[UUID], status: TaskStatus
 
 
 async def check(database: Database) -> None:
-    async with database.read() as connection:
+    async with database.snapshot() as connection:
         findings = (await ledger.audit(connection)).findings
     if findings:
         raise RuntimeError(f"the audit found {len(findings)}, such as {findings[0]}")

@@ -14,12 +14,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib.metadata import entry_points
 from typing import Any
 
 import structlog
 
 from mooring.containment import Contained, Hangs
+from mooring.installed import entry_points
 from mooring.model.errors import Unavailable
 from mooring.model.names import shown
 

@@ -71,7 +71,7 @@ async def copy(source_url: str, target_url: str) -> dict[str, int]:
                 "the source changed while it was copied: stop its server, empty the target and copy again",
                 code="source-changed",
             )
-        async with target.read() as connection:
+        async with target.snapshot() as connection:
             findings = (await ledger.audit(connection)).findings
         if findings:
             first = findings[0]

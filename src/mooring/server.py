@@ -14,15 +14,13 @@ from importlib.metadata import version
 from itertools import cycle
 from pathlib import Path
 from secrets import token_hex
+from typing import TYPE_CHECKING
 
 import structlog
 import uvicorn
 import uvloop
 
 from mooring import logs, maintenance, metrics
-from mooring.agent.agent import Agent
-from mooring.agent.facts import node_name
-from mooring.agent.options import Options
 from mooring.api import agents as agent_routes
 from mooring.api import bootstrap, signing
 from mooring.api.app import EVERYTHING, OPERATIONS, create_app
@@ -61,6 +59,9 @@ from mooring.resource_controller import ResourceController
 from mooring.settings import Settings
 from mooring.store import join_tokens, nodes, pools, schema, slot_types, tenants, users
 from mooring.store.engine import Connection, Database
+
+if TYPE_CHECKING:
+    from mooring.agent.agent import Agent
 
 _log = structlog.get_logger(__name__)
 DEFAULT_POOL = "default"
@@ -350,6 +351,11 @@ async def _simulate(database: Database, node_admin: NodeAdmin, admin: Principal,
 
 async def _local_agent(database: Database, settings: Settings, url: str, admin: Principal) -> Agent:
     """This machine's agent; it joins like any other, with a token that it gets on the short way."""
+    # Imported here: most servers of a cluster run no work themselves.
+    from mooring.agent.agent import Agent
+    from mooring.agent.facts import node_name
+    from mooring.agent.options import Options
+
     root = settings.data / "agent"
     name = settings.node_name or node_name()
 
@@ -414,7 +420,8 @@ async def _ready_schema(database: Database) -> None:
             "make a backup, then run `mooring db upgrade`",
             code="schema-outdated",
         )
-    await schema.upgrade(database.engine)
+    if not found.current:
+        await schema.upgrade(database.engine)
 
 
 def _election(settings: Settings, database: Database, name: str) -> Election:

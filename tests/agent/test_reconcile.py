@@ -143,6 +143,17 @@ def test_an_acknowledged_end_is_said_again_to_a_server_that_still_lists_the_task
     assert (finding.report.status, finding.report.exit_code) == ("FAILED", 3)
 
 
+def test_a_task_that_was_stopped_has_failed_for_a_server_that_wants_it_to_run():
+    """As after a restore: it would not take a cancellation that it did not ask for, and the task would run for ever."""
+    task = order("true", started=True)
+    stopped = seen("CANCELLED", gone=True, ran=True, exit_code=143, code="stopped", acknowledged=True)
+    (finding,) = reconcile([task], one(task, stopped)).findings
+    report = finding.report
+    assert (report.status, report.gone, report.exit_code, report.code) == ("FAILED", True, 143, "stop-forgotten")
+    (finding,) = reconcile([stopping(task)], one(task, stopped)).findings
+    assert (finding.report.status, finding.report.code) == ("CANCELLED", "stopped")
+
+
 def test_an_end_with_something_left_is_reported_as_not_gone():
     task = order("true")
     (finding,) = reconcile([task], one(task, seen("FAILED", gone=False))).findings

@@ -15,12 +15,26 @@ from mooring.api.hub import AgentHub
 from mooring.clock import now
 from mooring.coordination.signals import Signal
 from mooring.model.heartbeats import Pace
+from mooring.model.lifecycle import TaskStatus
 from mooring.model.pools import HealthProgram, PoolPolicy
 from mooring.store import nodes, pools, quarantine
+from mooring.store.changes import Change
 from mooring.store.ids import new_id
 from mooring.store.tables import nodes as node_rows
 from mooring.wire import agent as wire
-from mooring.wire.agent import Desired, Facts, FromServer, Heartbeat, Hello, LivingTask, Strays, Welcome
+from mooring.wire.agent import (
+    Desired,
+    Facts,
+    FromServer,
+    Heartbeat,
+    Hello,
+    LivingTask,
+    Refused,
+    Report,
+    Strays,
+    TaskReport,
+    Welcome,
+)
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
 
@@ -185,6 +199,61 @@ async def test_a_task_that_was_moved_elsewhere_is_ended_at_once(harbour: Harbour
         await agent.hub.strays(agent.session, Strays(tasks=[LivingTask(task_id=task.id)]))
         assert (await agent.orders()).end == [task.id]
         assert (await harbour.node_row(agent.session.node_id)).schedulable
+
+
+@on_sqlite
+async def test_a_task_that_is_called_lost_behind_its_agents_back_is_stopped_and_free_when_nothing_is_left(
+    harbour: Harbour,
+):
+    """The leader is at another server: what the agent said before, and says late, is no proof of an end."""
+    async with connected(harbour) as agent:
+        (task,) = await harbour.run(await harbour.submit("service", memory=0))
+        while not (await agent.orders()).tasks:
+            pass
+        await harbour.apply(Change(task.id, TaskStatus.LOST, freed=False))
+        while (orders := await agent.orders()).tasks[0].action != "stop":
+            pass
+        late = Report(number=1, tasks=[TaskReport(task_id=task.id, status="RUNNING")])
+        await agent.hub.report(agent.session, late)
+        assert await harbour.counters(agent.session.node_id) == (0, 0, 1000)
+        end = TaskReport(task_id=orders.tasks[0].task_id, status="CANCELLED", gone=True, code="stopped")
+        for _ in range(2):
+            await agent.hub.report(agent.session, Report(number=2, tasks=[end]))
+        assert await harbour.counters(agent.session.node_id) == (0, 0, 0)
+        assert (await harbour.task(task.id)).status == TaskStatus.LOST
+        assert (await agent.orders()).tasks == []
+
+
+@on_sqlite
+async def test_an_agent_is_told_of_its_tasks_though_an_older_stream_of_it_came_in_later_and_ended(harbour: Harbour):
+    """As when a server stands still while an agent comes twice: what it takes in first is nobody's choice."""
+    async with connected(harbour) as agent:
+        await agent.orders()
+        older = Connected(agent.hub, harbour, agent.session.node_id)
+        await agent.hub.enter(older.session, Hello(protocol=wire.PROTOCOL, facts=FACTS, tasks=[]))
+        agent.hub.leave(older.session)
+        await harbour.submit("service", memory=0)
+        await harbour.place()
+        while not (await agent.orders()).tasks:
+            pass
+
+
+@on_sqlite
+async def test_only_those_who_beat_with_an_old_credential_are_dismissed(harbour: Harbour):
+    async with connected(harbour) as agent:
+        await agent.orders()
+        joined_again = Connected(agent.hub, harbour, agent.session.node_id)
+        joined_again.session.credential_hash = "new"
+        await agent.hub.enter(joined_again.session, Hello(protocol=wire.PROTOCOL, facts=FACTS, tasks=[]))
+        await harbour.database.write(lambda c: nodes.renew_credential(c, agent.session.node_id, "new"))
+        agent.hub.beat(agent.session, Heartbeat(cpu_percent=0, memory_percent=0, disk_percent=0))
+        writing = asyncio.create_task(agent.hub.write_heartbeats())
+        try:
+            while not isinstance(await agent.hears(), Refused):
+                pass
+        finally:
+            writing.cancel()
+        assert joined_again.told.empty()
 
 
 @on_sqlite

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from mooring import hooks
+from mooring import hooks as hooks_module
 from mooring.intake.hooks import Hooks, RefusedByHook
 from mooring.intake.intake import Intake
 from mooring.model.errors import Unavailable
@@ -100,5 +100,5 @@ async def test_what_becomes_of_a_hook_that_is_told_changes_nothing(harbour: Harb
 
 async def test_hooks_of_installed_packages_are_found(harbour: Harbour, monkeypatch: pytest.MonkeyPatch):
     entry = SimpleNamespace(name="closed", load=lambda: SimpleNamespace(pre_enqueue=lambda facts: "closed today"))
-    monkeypatch.setattr(hooks, "entry_points", lambda group: [entry] if group == "mooring.hooks" else [])
+    monkeypatch.setattr(hooks_module, "entry_points", lambda group: [entry] if group == "mooring.hooks" else [])
     assert await outcomes(Intake(harbour.database), harbour.principal, request("w")) == ["refused-by-hook"]

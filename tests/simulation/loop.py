@@ -30,6 +30,8 @@ class Process:
         self.name = name
         self.alive = True
         self.frozen_until = 0.0
+        self.missed: deque[asyncio.Handle] = deque()
+        """Steps that came while it was frozen: it takes them in their order, however often it freezes meanwhile."""
         self.on_death: list[Callable[[], None]] = []
         self._context = copy_context()
         self._context.run(_process.set, self)
@@ -149,10 +151,22 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             if not process.alive:
                 self._never.append(handle)
                 return
-            if process.frozen_until > self._time:
-                heapq.heappush(self._timers, (process.frozen_until, next(self._numbers), handle, process))
+            if process.frozen_until > self._time or process.missed:
+                self._miss(handle, process)
                 return
         handle._run()
+
+    def _miss(self, handle: asyncio.Handle, process: Process) -> None:
+        if not process.missed:
+            self.call_at(process.frozen_until, self._thaw, process, context=Context())
+        process.missed.append(handle)
+
+    def _thaw(self, process: Process) -> None:
+        if process.frozen_until > self._time:
+            self.call_at(process.frozen_until, self._thaw, process, context=Context())
+            return
+        missed, process.missed = process.missed, deque()
+        self._ready.extend((handle, process) for handle in missed)
 
     def _end(self) -> None:
         """Let go of all tasks, those of dead processes too: what they would do at their end changes nothing more."""

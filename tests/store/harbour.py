@@ -43,11 +43,12 @@ from mooring.store import (
     users,
     workloads,
 )
-from mooring.store.bind import Bound
+from mooring.store.bind import Bound, Draft
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
 from mooring.store.ids import new_id
 from mooring.store.ledger import Finding
+from mooring.store.sets import NotAsExpected
 from mooring.store.tables import events, node_devices, node_resources, status_history
 from mooring.store.tables import nodes as nodes_table
 from mooring.store.tables import pools as pools_table
@@ -219,12 +220,22 @@ class Harbour:
         at: datetime | None = None,
     ) -> Bound:
         """The commit itself, in one of its modes."""
-        term = self.office.term
-        return await self.database.write(
-            lambda c: bind.bind(
-                c, decisions, now=at or now(), term=term, mode=mode, preemption=preemption, expected=expected
-            )
+        drafted = await self.draft(*decisions, at=at) if mode is Binding.OPTIMISTIC else None
+        return await self.commit_draft(
+            drafted, *decisions, mode=mode, preemption=preemption, expected=expected, now=at or now()
         )
+
+    async def draft(self, *decisions: Decision, at: datetime | None = None) -> Draft | None:
+        async with self.database.read() as connection:
+            return await bind.draft(connection, decisions, now=at or now(), term=self.office.term)
+
+    async def commit_draft(self, drafted: Draft | None, *decisions: Decision, **more: Any) -> Bound:
+        """As the binder does: without the draft if it is outdated."""
+        given: dict[str, Any] = {"now": now(), "term": self.office.term} | more
+        try:
+            return await self.database.write(lambda c: bind.bind(c, decisions, drafted=drafted, **given))
+        except NotAsExpected:
+            return await self.database.write(lambda c: bind.bind(c, decisions, **given))
 
     async def place(self) -> Bound:
         return await self.bind(await self.propose())
@@ -339,7 +350,7 @@ class Harbour:
             return list(await connection.execute(query))
 
     async def findings(self) -> list[Finding]:
-        async with self.database.read() as connection:
+        async with self.database.snapshot() as connection:
             return (await ledger.audit(connection)).findings
 
 

@@ -10,7 +10,7 @@ from mooring.model.constraints import Constraints
 from mooring.model.decisions import Decision
 from mooring.model.lifecycle import TaskStatus
 from mooring.store import bind, workloads
-from mooring.store.bind import Bound, Draft
+from mooring.store.bind import Draft
 from mooring.store.tables import pools
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour, decision_on
@@ -18,15 +18,9 @@ from tests.store.test_quota_guard import limit
 
 
 async def drafted(harbour: Harbour, *decisions: Decision) -> Draft:
-    async with harbour.database.read() as connection:
-        found = await bind.draft(connection, decisions, now=now(), term=harbour.office.term)
+    found = await harbour.draft(*decisions)
     assert found is not None
     return found
-
-
-async def commit(harbour: Harbour, draft: Draft, *decisions: Decision, **more: Any) -> Bound:
-    term = harbour.office.term
-    return await harbour.database.write(lambda c: bind.bind(c, decisions, now=now(), term=term, drafted=draft, **more))
 
 
 def names(decisions: list[Decision]) -> list[str]:
@@ -43,7 +37,8 @@ async def pair(harbour: Harbour, **other: Any) -> tuple[Decision, Decision]:
 
 async def test_a_draft_is_committed_as_it_is_while_nothing_changes(harbour: Harbour):
     one, other = await pair(harbour)
-    result = await commit(harbour, await drafted(harbour, one, other), one, other)
+    draft, term = await drafted(harbour, one, other), harbour.office.term
+    result = await harbour.database.write(lambda c: bind.bind(c, [one, other], now=now(), term=term, drafted=draft))
     assert names(result.bound) == ["one", "other"]
     assert result.revisions == {"default": 1}
     assert await harbour.statuses(other.workload.id) == ["SCHEDULED"]
@@ -55,7 +50,7 @@ async def test_a_workload_that_was_stopped_after_the_draft_is_dropped(harbour: H
     one, other = await pair(harbour)
     draft = await drafted(harbour, one, other)
     await harbour.stop(other.workload.id)
-    result = await commit(harbour, draft, one, other)
+    result = await harbour.commit_draft(draft, one, other)
     assert (names(result.bound), names(result.dropped)) == (["one"], ["other"])
     assert await harbour.statuses(other.workload.id) == ["CANCELLED"]
     assert await harbour.findings() == []
@@ -66,7 +61,7 @@ async def test_a_task_that_was_postponed_after_the_draft_is_dropped(harbour: Har
     draft = await drafted(harbour, one, other)
     later = now() + timedelta(hours=1)
     await harbour.database.write(lambda c: workloads.postpone(c, [other.placements[0].task_id], later))
-    result = await commit(harbour, draft, one, other)
+    result = await harbour.commit_draft(draft, one, other)
     assert (names(result.bound), names(result.dropped)) == (["one"], ["other"])
     assert await harbour.findings() == []
 
@@ -75,7 +70,7 @@ async def test_a_node_that_changed_after_the_draft_takes_nothing(harbour: Harbou
     one, other = await pair(harbour)
     draft = await drafted(harbour, one, other)
     await harbour.drain(other.placements[0].node_id)
-    result = await commit(harbour, draft, one, other)
+    result = await harbour.commit_draft(draft, one, other)
     assert names(result.bound) == ["one"]
     assert [why for _, why in result.conflicts] == ["node n2 changed"]
     assert await harbour.findings() == []
@@ -86,7 +81,7 @@ async def test_room_that_was_taken_after_the_draft_is_not_given_twice(harbour: H
     draft = await drafted(harbour, one, other)
     quicker = await harbour.submit("quicker")
     await harbour.commit(await decision_on(harbour, quicker, [other.placements[0].node_id]))
-    result = await commit(harbour, draft, one, other)
+    result = await harbour.commit_draft(draft, one, other)
     assert names(result.bound) == ["one"]
     assert [why for _, why in result.conflicts] == ["node n2 has too little cpu left"]
     assert await harbour.findings() == []
@@ -97,7 +92,7 @@ async def test_tasks_that_others_placed_after_the_pass_are_noticed_at_the_commit
     one, other = await pair(harbour, constraints=Constraints(labels=(("app", "web"),)))
     draft = await drafted(harbour, one, other)
     await harbour.database.write(lambda c: c.execute(update(pools).values(placement_revision=7)))
-    result = await commit(harbour, draft, one, other, expected={"default": 6})
+    result = await harbour.commit_draft(draft, one, other, expected={"default": 6})
     assert names(result.bound) == ["one"]
     assert [why for _, why in result.conflicts] == ["pool default has other tasks than the pass saw"]
     assert result.revisions == {"default": 8}
@@ -116,14 +111,14 @@ async def test_a_gang_that_grew_after_the_draft_is_dropped(harbour: Harbour):
     decision = await decision_on(harbour, gang, [node_id])
     draft = await drafted(harbour, decision)
     await harbour.replace_ended()
-    assert names((await commit(harbour, draft, decision)).dropped) == ["gang"]
+    assert names((await harbour.commit_draft(draft, decision)).dropped) == ["gang"]
 
 
 async def test_a_limit_that_was_set_after_the_draft_holds(harbour: Harbour):
     one, other = await pair(harbour)
     draft = await drafted(harbour, one, other)
     await limit(harbour, cpu=1000)
-    result = await commit(harbour, draft, one, other)
+    result = await harbour.commit_draft(draft, one, other)
     assert names(result.bound) == ["one"]
     assert [decision.workload.name for decision, _ in result.conflicts] == ["other"]
     assert await harbour.findings() == []
@@ -133,6 +128,5 @@ async def test_a_limit_that_was_set_after_the_draft_holds(harbour: Harbour):
 async def test_what_only_locks_can_tell_is_not_drafted(harbour: Harbour):
     node_id = await harbour.node("n1", max_tasks=1)
     decision = await decision_on(harbour, await harbour.submit("w"), [node_id])
-    async with harbour.database.read() as connection:
-        assert await bind.draft(connection, [decision], now=now(), term=harbour.office.term) is None
+    assert await harbour.draft(decision) is None
     assert names((await harbour.commit(decision)).bound) == ["w"]

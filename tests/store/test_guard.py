@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections import Counter
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +22,9 @@ from mooring.model.pools import Binding
 from mooring.model.slots import fits
 from mooring.model.workloads import Kind
 from mooring.store import bind, workloads
+from mooring.store.bind import Draft
 from mooring.store.engine import Connection, Database
+from mooring.store.sets import NotAsExpected
 from mooring.store.tables import node_resources, status_history, tasks
 from mooring.store.tables import workloads as workloads_table
 from tests.store.databases import on_postgresql, on_sqlite
@@ -50,15 +53,20 @@ async def test_all_modes_accept_and_refuse_the_same_by_the_one_fit_rule(harbour:
 
     async def bound(decisions: list[Decision], mode: Binding) -> list[bool]:
         found: list[bool] = []
+        drafted = await harbour.draft(*decisions) if mode is Binding.OPTIMISTIC else None
 
-        async def work(connection: Connection) -> None:
-            result = await bind.bind(connection, decisions, now=now(), term=harbour.office.term, mode=mode)
+        async def work(drafted: Draft | None, connection: Connection) -> None:
+            term = harbour.office.term
+            result = await bind.bind(connection, decisions, now=now(), term=term, mode=mode, drafted=drafted)
             ids = {decision.workload.id for decision in result.bound}
             found.extend(decision.workload.id in ids for decision in decisions)
             raise Undone
 
-        with pytest.raises(Undone):
-            await harbour.database.write(work)
+        with pytest.raises((Undone, NotAsExpected)) as refused:
+            await harbour.database.write(partial(work, drafted))
+        if refused.type is NotAsExpected:
+            with pytest.raises(Undone):
+                await harbour.database.write(partial(work, None))
         return found
 
     def expected(decisions: list[Decision]) -> list[bool]:

@@ -36,7 +36,7 @@ async def test_tenants_occupy_over_all_pools_and_nodes_in_their_own(harbour: Har
     await other.place()
     await harbour.submit("waiting", cpu=100)
 
-    async with harbour.database.read() as connection:
+    async with harbour.database.snapshot() as connection:
         found = await occupancy.occupancy(connection)
         assert await occupancy.of_node(connection, node_id) == times(8)
         assert await occupancy.of_node(connection, other_node) == times(1)
@@ -52,6 +52,6 @@ async def test_what_was_freed_and_what_nobody_has_is_not_there(harbour: Harbour)
     node_id = await harbour.node("n1")
     [task] = await harbour.run(await harbour.submit("w"))
     await harbour.move(task, T.SUCCEEDED)
-    async with harbour.database.read() as connection:
+    async with harbour.database.snapshot() as connection:
         assert await occupancy.occupancy(connection) == occupancy.Occupancy()
         assert await occupancy.of_node(connection, node_id) == {}

@@ -73,6 +73,8 @@ async def test_what_is_written_is_read_again(harbour: Harbour):
         users=frozenset({UUID(int=1), UUID(int=2)}),
         projects=frozenset({UUID(int=3)}),
         release_after_seconds=600,
+        access_key="AK1",
+        purpose="a lecture",
     )
     window = slot(harbour, "window", kind=TimeslotKind.MAINTENANCE, status=S.CONFIRMED, places={ELSEWHERE: 1})
     await insert(harbour, full, window)

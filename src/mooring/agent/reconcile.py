@@ -83,7 +83,9 @@ def reconcile(
                 warn.append((task_id, warning))
         # To the server a task that it ends is TERMINATING, and one that it does not list is over: only the end is news.
         if seen.ended and (listed is not None or not seen.acknowledged):
-            findings.append(Finding(_report(task_id, seen), ran=seen.ran and not stopping))
+            unasked = seen.status == "CANCELLED" and not stopping
+            report = _not_to_be_stopped(task_id, seen) if unasked else _report(task_id, seen)
+            findings.append(Finding(report, ran=seen.ran and not stopping))
         elif not seen.ended and not stopping:
             findings.append(Finding(_report(task_id, seen)))
     return Plan(
@@ -126,6 +128,19 @@ def _report(task_id: UUID, seen: Observed) -> TaskReport:
         restarts=seen.restarts,
         reason=seen.reason,
         code=seen.code,
+    )
+
+
+def _not_to_be_stopped(task_id: UUID, seen: Observed) -> TaskReport:
+    """To a server that wants it to run, and would not take a cancellation that it has not asked for."""
+    return TaskReport(
+        task_id=task_id,
+        status="FAILED",
+        gone=seen.gone,
+        exit_code=seen.exit_code,
+        restarts=seen.restarts,
+        code="stop-forgotten",
+        reason="it was stopped by an order that the server does not know any more, as after a restore",
     )
 
 

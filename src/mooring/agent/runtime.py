@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Set
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Literal, Protocol
 from uuid import UUID
@@ -16,6 +15,7 @@ from uuid import UUID
 import structlog
 
 from mooring.agent.options import Options
+from mooring.installed import entry_points
 from mooring.wire.agent import DesiredTask, EndWarning
 
 log = structlog.get_logger(__name__)

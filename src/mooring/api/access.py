@@ -44,7 +44,8 @@ class Login:
     """None for one who came with a keypair."""
 
 
-def _services(request: Request) -> Services:
+# Not one of these waits for anything, but FastAPI would hand each to a thread unless it is async.
+async def _services(request: Request) -> Services:
     return cast(Services, request.app.state.services)
 
 
@@ -116,11 +117,11 @@ async def _by_keypair(services: Services, access_key: str, secret: str) -> Login
 LoggedIn = Annotated[Login, Depends(_login)]
 
 
-def _user(login: LoggedIn) -> Principal:
+async def _user(login: LoggedIn) -> Principal:
     return login.principal
 
 
-def _claims(login: LoggedIn) -> Claims:
+async def _claims(login: LoggedIn) -> Claims:
     if login.claims is None:
         raise NotAllowed("this needs a login by password, not a keypair", code="keypair-scope")
     return login.claims
@@ -129,7 +130,7 @@ def _claims(login: LoggedIn) -> Claims:
 def needs(action: Action) -> Any:
     """A dependency: the principal, who may do this to what is its own or everybody's."""
 
-    def allowed(login: LoggedIn) -> Principal:
+    async def allowed(login: LoggedIn) -> Principal:
         require(login.principal, action)
         return login.principal
 

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request, Response, WebSocket, WebSocketDisconnect
 
 from mooring.api.agent_session import AgentSession
 from mooring.api.compatibility import refused_agent
+from mooring.api.errors import problems
 from mooring.api.hub import AgentHub, devices_of
 from mooring.clock import now
 from mooring.model.devices import MOST_DEVICES
@@ -32,7 +33,7 @@ _HIGHEST_INDEX = 65_535
 
 
 def router(database: Database, hub: AgentHub) -> APIRouter:
-    routes = APIRouter(tags=["agents"])
+    routes = APIRouter(tags=["agents"], responses=problems())
 
     @routes.post(
         "/api/agent/join",

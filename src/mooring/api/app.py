@@ -88,11 +88,11 @@ def create_app(services: Services, routers: Sequence[APIRouter] = EVERYTHING) ->
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
-        responses=errors.problems(429, 500),
     )
     app.state.services = services
+    # As they stand: to include a router is to build each of its routes a second time.
     for router in routers:
-        app.include_router(router)
+        app.routes.extend(router.routes)
     errors.install(app)
     # Swagger UI from the installed package: the page works where nothing else can be reached.
     patch_fastapi(app, redirect_from_root_to_docs=False)

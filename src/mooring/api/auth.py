@@ -17,10 +17,10 @@ from mooring.store import keypairs, users
 from mooring.store.users import Credentials
 from mooring.wire.api import LoginRequest, PasswordChange, Token, UserView
 
-router = APIRouter(prefix="/api/auth", tags=["auth"])
+router = APIRouter(prefix="/api/auth", tags=["auth"], responses=problems())
 
 
-@router.post("/login", operation_id="login", responses=problems(400, 401, 413, 422, 429, 503))
+@router.post("/login", operation_id="login", responses=problems(400, 401, 413, 422, 503))
 async def login(services: Served, login: LoginRequest, request: Request, response: Response) -> Token:
     """Exchange a username and password for a token."""
     found = await _verified(services, login.username, login.password, request)
@@ -37,7 +37,7 @@ async def renew(services: Served, claims: ByPassword, response: Response) -> Tok
     return _token(services, claims, response)
 
 
-@router.post("/password", operation_id="change_password", responses=problems(400, 401, 403, 409, 413, 422, 429, 503))
+@router.post("/password", operation_id="change_password", responses=problems(400, 401, 403, 409, 413, 422, 503))
 async def change_password(
     services: Served,
     principal: User,

@@ -56,6 +56,8 @@ _WORDS: Mapping[int, str] = {
     500: "An error of the server's own; the request id finds it in the log",
     503: "A part that is needed does not answer at the moment",
 }
+# By reference to the one answer that has the model: FastAPI builds a validator for every model that it is given.
+_ERROR_BODY = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorBody.__name__}"}}}
 # What Starlette and FastAPI raise by themselves.
 _OWN_CODES: Mapping[int, tuple[str, str]] = {
     400: ("invalid-json", "the body is not JSON that can be read"),
@@ -65,8 +67,10 @@ _OWN_CODES: Mapping[int, tuple[str, str]] = {
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The error answers of a route, for the API's description."""
-    return {status: {"model": ErrorBody, "description": _WORDS[status]} for status in statuses}
+    """The error answers of a route beside those that any route may give, for the API's description."""
+    answers: dict[int | str, dict[str, Any]] = {500: {"description": _WORDS[500], "model": ErrorBody}}
+    answers |= {status: {"description": _WORDS[status], "content": _ERROR_BODY} for status in (429, *statuses)}
+    return answers
 
 
 def install(app: FastAPI) -> None:

@@ -63,7 +63,8 @@ class AgentHub:
         self._database = database
         self._signal = signal
         self._quarantine_grace = quarantine_grace
-        self._sessions: dict[UUID, AgentSession] = {}
+        self._sessions: dict[UUID, list[AgentSession]] = {}
+        """By node. A stream that is over may be found out later than its agent's next one: all of them are told."""
         self._guidance = Guidance(pace or Pace())
         self._output = TaskOutput()
         self._beats: dict[UUID, heartbeats.Beat] = {}
@@ -92,7 +93,8 @@ class AgentHub:
                         self._wake(event.node_id for event in news if event.node_id is not None)
                         if news:
                             # What becomes of a stray happens elsewhere.
-                            self._wake([node_id for node_id, session in self._sessions.items() if session.strays])
+                            strays = (node_id for node_id, own in self._sessions.items() if any(s.strays for s in own))
+                            self._wake(strays)
                         stale = stale or any(event.noun == "pool" and event.kind != events.PLACED for event in news)
                     if stale and await self._guidance.read(connection):
                         self._wake(self._sessions, orders=False)
@@ -115,22 +117,22 @@ class AgentHub:
                 taken = await self._database.write(partial(_write_beats, beats), wakes=False)
                 if taken.changed:
                     self._database.wake()
-                for node_id in taken.over:
-                    await self._dismiss(node_id)
+                for beat in beats:
+                    if beat.node_id in taken.over:
+                        await self._dismiss(beat)
             except Exception:
                 _log.exception("Cannot write heartbeats; trying again with the next ones")
 
-    async def _dismiss(self, node_id: UUID) -> None:
-        """The node was removed or joined again elsewhere: its agent is told to end its tasks and go."""
-        session = self._sessions.get(node_id)
-        if session is not None:
-            message = f"node {session.node_name} was removed or has joined again with another credential"
-            await session.send(Refused(code="credential-refused", message=message))
+    async def _dismiss(self, beat: heartbeats.Beat) -> None:
+        """The node was removed or joined again elsewhere: who beat for it is told to end its tasks and go."""
+        for session in self._sessions.get(beat.node_id, [])[::-1]:
+            if session.credential_hash == beat.credential_hash:
+                message = f"node {session.node_name} was removed or has joined again with another credential"
+                await session.send(Refused(code="credential-refused", message=message))
 
     def _wake(self, node_ids: Iterable[UUID], *, orders: bool = True) -> None:
         for node_id in node_ids:
-            session = self._sessions.get(node_id)
-            if session is not None:
+            for session in self._sessions.get(node_id, ()):
                 session.wake(orders=orders)
 
     # --- one agent's stream ---
@@ -165,7 +167,7 @@ class AgentHub:
                     await self._guidance.read(connection)
         session.protocol = hello.protocol
         _tell_of(new, session)
-        self._sessions[session.node_id] = session
+        self._sessions.setdefault(session.node_id, []).append(session)
         session.wake()
         metrics.agents_connected.set(len(self._sessions))
         _log.info(f"Agent of node {session.node_name} connected")
@@ -173,9 +175,12 @@ class AgentHub:
     def leave(self, session: AgentSession) -> None:
         session.open = False
         self._output.end(session)
-        if self._sessions.get(session.node_id) is not session:
+        own = self._sessions.get(session.node_id, [])
+        if session not in own:
             return
-        del self._sessions[session.node_id]
+        own.remove(session)
+        if not own:
+            del self._sessions[session.node_id]
         metrics.agents_connected.set(len(self._sessions))
         _log.info(f"Agent of node {session.node_name} disconnected")
 
@@ -277,7 +282,8 @@ class AgentHub:
     # --- output of tasks ---
 
     def stream(self, task_id: UUID, node_id: UUID, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
-        return self._output.stream(self._sessions.get(node_id), task_id, tail=tail, follow=follow)
+        newest = self._sessions.get(node_id, [None])[-1]
+        return self._output.stream(newest, task_id, tail=tail, follow=follow)
 
     def output(self, session: AgentSession, chunk: LogChunk) -> None:
         self._output.take(session, chunk)

@@ -12,7 +12,7 @@ from mooring.model.access import Action
 from mooring.model.tenants import Principal
 from mooring.wire.api import AuditReport, Health, Ready
 
-router = APIRouter(tags=["server"])
+router = APIRouter(tags=["server"], responses=problems())
 
 _TEXT: dict[int | str, dict[str, Any]] = {
     200: {"description": "Prometheus' text format", "content": {"text/plain": {"schema": {"type": "string"}}}}

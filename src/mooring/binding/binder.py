@@ -24,6 +24,7 @@ from mooring.store.changes import Change
 from mooring.store.engine import Connection, Database, is_refused, retry
 from mooring.store.loading import lock_workloads
 from mooring.store.pools import Pool
+from mooring.store.sets import NotAsExpected
 
 _log = structlog.get_logger(__name__)
 _BATCH = 1000
@@ -106,6 +107,9 @@ class Binder:
         """One transaction, or several smaller ones where the database refuses a row: the others are not held up."""
         try:
             return await self._database.write(partial(_in_one_transaction, decisions, terms, drafted))
+        except NotAsExpected:
+            # Somebody was quicker: each decision is looked at by itself.
+            return await self._commit(decisions, terms)
         except Exception as error:
             if not is_refused(error):
                 raise

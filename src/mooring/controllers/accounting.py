@@ -17,7 +17,7 @@ class AccountingLoop:
         """Count the days that are not settled; True while older ones have to be caught up with."""
         at = now()
         # Outside of the transaction that writes: as long as that one is open, no mirror sees what others commit.
-        async with self._database.read() as connection:
+        async with self._database.snapshot() as connection:
             days = await usage.open_days(connection, at)
             if not days:
                 return False

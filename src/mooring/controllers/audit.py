@@ -17,7 +17,7 @@ class AuditLoop:
         self._database = database
 
     async def once(self) -> bool:
-        async with self._database.read() as connection:
+        async with self._database.snapshot() as connection:
             findings = (await ledger.audit(connection)).findings
         metrics.audit_findings.set(len(findings))
         for wrong in findings[:_MOST_LINES]:

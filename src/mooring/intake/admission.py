@@ -48,7 +48,7 @@ class Gate:
                 self._admission.check(workload)
         except AdmissionError as error:
             return error
-        if not workload.private and workload.access_key in self._pending:
+        if not workload.exempt and workload.access_key in self._pending:
             self._pending[workload.access_key] = self._pending[workload.access_key].plus(workload)
         return None
 

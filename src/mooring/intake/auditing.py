@@ -18,7 +18,7 @@ class Auditor:
         self._database = database
 
     async def audit(self) -> AuditReport:
-        async with self._database.read() as connection:
+        async with self._database.snapshot() as connection:
             found = await ledger.audit(connection)
         return AuditReport(clean=not found.findings, checked=found.checked, findings=_shown(found.findings))
 

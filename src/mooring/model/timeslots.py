@@ -93,6 +93,10 @@ class Timeslot:
     user_id: UUID = NOBODY
     project_id: UUID = NOBODY
     domain_id: UUID = NOBODY
+    access_key: str = ""
+    """Its room counts against the quotas of these four, whoever uses it."""
+    purpose: str | None = None
+    """What its booker says that it is for."""
     users: frozenset[UUID] = frozenset()
     projects: frozenset[UUID] = frozenset()
     """Who may use it besides its booker."""

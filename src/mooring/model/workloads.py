@@ -166,6 +166,11 @@ class Workload:
     booking: UUID | None = None
     """The timeslot whose room it runs in; nowhere else, and at no other time."""
 
+    @property
+    def exempt(self) -> bool:
+        """What it uses is charged to nobody as its own: private work, and work inside a timeslot, which is charged."""
+        return self.private or self.booking is not None
+
     def __post_init__(self) -> None:
         if self.id == FROM_NAME:
             if not self.name:

@@ -29,6 +29,7 @@ from mooring.scheduling.device_columns import Devices, kinds_of_devices
 from mooring.scheduling.journal import Journal
 from mooring.scheduling.placed import Placed
 from mooring.scheduling.timeline import Timeline
+from mooring.scheduling.timeslots import Timeslots
 from mooring.scheduling.typical import Typical
 
 Rows: TypeAlias = NDArray[np.intp]
@@ -127,6 +128,8 @@ class Cluster:
         """The single devices behind slots, and how they are given out."""
         self.timeline = Timeline(self)
         """How what is taken changes in the time ahead."""
+        self.timeslots = Timeslots(self)
+        """What timeslots have left for their own work."""
         self._label_columns: dict[str, LabelColumn] = {}
         self._images: dict[str, dict[int, int]] = {}
         self._slot_of: dict[str, int] = {"cpu": CPU, "memory": MEMORY}

@@ -85,8 +85,8 @@ class CompiledPreemptor:
         """The number of the workload's shape if the kernels can plan for it; `sync` comes before."""
         preemptor = self.preemptor
         several = len(workload.tasks) != 1 or workload.max_per_node is not None or workload.single_node
-        reclaims = preemptor.rules.scope is VictimScope.RECLAIM
-        if several or reclaims or preemptor.allowed or preemptor.residents.any_whole(workload.priority):
+        reclaims, booked = preemptor.rules.scope is VictimScope.RECLAIM, self._engine.cluster.timeline.booked
+        if several or reclaims or booked or preemptor.allowed or preemptor.residents.any_whole(workload.priority):
             return None
         code = self._engine.code_of(workload)
         return code if code is not None and code >= 0 and self._engine.is_plain(code) else None

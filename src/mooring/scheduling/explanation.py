@@ -21,7 +21,7 @@ from mooring.scheduling.plugins import PluginFailed, Rejection, ask_filter, ask_
 from mooring.scheduling.profiles import Profile
 from mooring.scheduling.selection import first_choices, own_tasks
 from mooring.scheduling.shapes import shape_of
-from mooring.scheduling.survey import Survey, look, summary, with_own_limit, with_time
+from mooring.scheduling.survey import Survey, look, summary, with_own_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def explain(cluster: Cluster, profile: Profile, decision: Decision, *, nearest: 
         evaluation = Evaluation(shape_on_node(workload, cluster, len(workload.tasks)), cluster, profile)
         evaluation.refresh()
         own = own_tasks(workload, cluster)
-        survey = with_time(with_own_limit(look(evaluation), workload, own), evaluation, workload)
+        survey = with_own_rules(look(evaluation), evaluation, workload, own)
         choices = _scored(evaluation, first_choices(evaluation, workload, own, 2, _packed_into(cluster, decision)))
         misses = _nearest_misses(evaluation, survey, nearest)
     except PluginFailed as failure:
@@ -209,6 +209,8 @@ def forget(cluster: Cluster, decision: Decision) -> None:
             resolved = with_host_ports(constraints, map(HostPort, placement.ports))
             cluster.forget(np.array([row], dtype=np.intp), demand, resolved, (placement.devices,))
             cluster.timeline.remove(placement.task_id)
+        if decision.workload.booking is not None:
+            cluster.timeslots.take(decision.workload.booking, placement.node_id, decision.workload.request, -1)
 
 
 def _packed_into(cluster: Cluster, decision: Decision) -> Mask | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import entry_points
 
+from mooring.installed import entry_points
 from mooring.model.errors import InvalidInput
 from mooring.model.pools import PoolPolicy
 from mooring.scheduling.columns import Cluster

@@ -33,6 +33,7 @@ from mooring.scheduling.columns import Cluster
 from mooring.scheduling.evaluation import Evaluations
 from mooring.scheduling.explanation import Explanation, explain, explain_placed, forget
 from mooring.scheduling.gangs import shape_on_node
+from mooring.scheduling.inside import place_inside
 from mooring.scheduling.inspection import Inspection, inspect
 from mooring.scheduling.ordering.bands import in_bands, ordered
 from mooring.scheduling.ordering.fifo import FifoSequencer
@@ -177,6 +178,11 @@ class Scheduler:
             self.cluster.timeline.advance(seconds_of(now))
         if not aside:
             self.cluster.timeline.drop_plans({workload.pool for workload in workloads})
+        booked = [workload for workload in waiting if workload.booking is not None]
+        if booked:
+            waiting = [workload for workload in waiting if workload.booking is None]
+        alone = partial(self._decide_alone, now=now)
+        inside, kept_outside = place_inside(self.cluster, booked, now, alone, admission)
         planner: Planner | None = None
         if self.head_of_line is HeadOfLine.BACKFILL and now != END_OF_TIME:
             planner = Planner(self.cluster, self._evaluations, self.backfill, now)
@@ -197,9 +203,8 @@ class Scheduler:
                 self.sequencer.placed(decided)
         current.finish()
         gated = [Decision(each, Outcome.WAITING, reason=behind_gates(each)) for each in workloads if each.gates]
-        return Pass(
-            (*current.decisions, *gated, *map(kept_out, current.refused)), tuple(current.short), tuple(current.refused)
-        )
+        refused = (*current.refused, *kept_outside)
+        return Pass((*current.decisions, *inside, *gated, *map(kept_out, refused)), tuple(current.short), refused)
 
     def best(
         self, workloads: Sequence[Workload], number: int, now: datetime, factors: Factors = NO_FACTORS
@@ -281,8 +286,9 @@ class Scheduler:
             apart = Scheduler(cluster=self.cluster, profile=self._copied_profile(), compiled=False)
             with self.cluster.timeline.without_plan(answer.id):
                 decision = apart.explained(apart.place([answer], now, aside=True)).decisions[0]
-                forget(self.cluster, decision)
-                return explain(self.cluster, self._copied_profile(), decision, nearest=nearest)
+                with self.cluster.timeslots.lifted(answer.booking):
+                    forget(self.cluster, decision)
+                    return explain(self.cluster, self._copied_profile(), decision, nearest=nearest)
         return explain(self.cluster, self._copied_profile(), decision, nearest=nearest)
 
     def explain_placed(
@@ -383,6 +389,11 @@ class Scheduler:
         if later and decision.outcome is Outcome.PLACED and shortage is None:
             return decision._replace(reason=backing_off(workload, later, 1)), None
         return decision, shortage
+
+    def _decide_alone(self, workload: Workload, now: datetime) -> Decision:
+        """With the reason why some of its tasks found no node."""
+        decision, shortage = self._decide(workload, now)
+        return decision if shortage is None else self.with_reason(decision, shortage)
 
     def _expect_ends(self, decisions: Iterable[Decision], now: datetime) -> None:
         """Tell the timeline when what was placed will end, where somebody asks for that in this pass."""

@@ -226,7 +226,7 @@ def own_tasks(workload: Workload, cluster: Cluster) -> Amount:
 def open_keys(evaluation: Evaluation, workload: Workload, own: Amount, among: Mask | None = None) -> Scores:
     """The keys with what the workload's own tasks rule out: its limit per node, and the node that it has to stay on.
 
-    Neither may it touch what is promised to others before it ends.
+    Neither may it touch what is promised to others before it ends, or leave the room of its timeslot.
     """
     keys, timeline = evaluation.keys, evaluation.cluster.timeline
     if timeline.booked:
@@ -235,6 +235,10 @@ def open_keys(evaluation: Evaluation, workload: Workload, own: Amount, among: Ma
         if len(booked):
             keys = keys.copy()
             keys[timeline.conflicts(booked, evaluation.demand, workload.time_limit_seconds)] = INFEASIBLE
+    if workload.booking is not None:
+        placed = own - own_tasks(workload, evaluation.cluster)
+        inside = evaluation.cluster.timeslots.fits(workload.booking, evaluation.demand, placed)
+        keys = np.where(inside, keys, INFEASIBLE)
     if workload.max_per_node is not None:
         keys = np.where(own + evaluation.shape.tasks <= workload.max_per_node, keys, INFEASIBLE)
     if workload.single_node and workload.occupied:

@@ -18,7 +18,7 @@ from mooring.scheduling.evaluation import Evaluation
 from mooring.scheduling.gangs import room, shape_on_node
 from mooring.scheduling.profiles import Profile
 from mooring.scheduling.selection import own_tasks
-from mooring.scheduling.survey import Survey, Surveys, summary, with_own_limit, with_time
+from mooring.scheduling.survey import Survey, Surveys, summary, with_own_rules
 from mooring.scheduling.trial import Trial
 
 _REASONS_KEPT = 4096
@@ -58,7 +58,7 @@ class Shortages:
             self._revision = self._cluster.changes.revision
         shape = shape_on_node(workload, self._cluster, shortage.count)
         limit = workload.time_limit_seconds if self._cluster.timeline.booked else None
-        alike = (shape, shortage.count, shortage.least, workload.max_per_node, limit)
+        alike = (shape, shortage.count, shortage.least, workload.max_per_node, limit, workload.booking)
         nowhere = not shortage.rows and not workload.occupied
         known = self._known.get(alike) if nowhere else None
         if known is not None:
@@ -107,7 +107,7 @@ class Shortages:
     def _reason(
         self, evaluation: Evaluation, workload: Workload, shortage: Shortage, own: Amount, found: int
     ) -> Reason:
-        survey = with_time(with_own_limit(self._surveys.of(evaluation), workload, own), evaluation, workload)
+        survey = with_own_rules(self._surveys.of(evaluation), evaluation, workload, own)
         ranked = survey.ranked
         count, least = shortage.count, shortage.least
         details: dict[str, Any] = {}

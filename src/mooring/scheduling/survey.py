@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Amount, Mask, Rows
 from mooring.scheduling.evaluation import Evaluation
 from mooring.scheduling.plugins import Rejection, ask_filter, ask_why
+from mooring.scheduling.selection import own_tasks
 from mooring.scheduling.shapes import Shape
 
 _SURVEYS_KEPT = 256
@@ -56,10 +58,12 @@ class Surveys:
         return survey
 
 
-def look(evaluation: Evaluation) -> Survey:
+def look(evaluation: Evaluation, among: Sequence[int] | None = None) -> Survey:
     """Ask every filter about the nodes that those before it let pass. The evaluation need not be refreshed."""
     shape, cluster = evaluation.shape, evaluation.cluster
     members = passing = cluster.rows_of_pool(shape.pool)
+    if among is not None:
+        members = passing = members[np.isin(members, among)]
     rejected: list[Rejected] = []
     for plugin in evaluation.active.filters:
         if not len(passing):
@@ -72,7 +76,27 @@ def look(evaluation: Evaluation) -> Survey:
     return Survey(len(members), passing, tuple(rejected))
 
 
-def with_own_limit(survey: Survey, workload: Workload, own: Amount) -> Survey:
+def with_own_rules(survey: Survey, evaluation: Evaluation, workload: Workload, own: Amount) -> Survey:
+    """The survey with what the workload is bound to beyond its shape as further filters, the last."""
+    survey = _inside_timeslot(survey, evaluation, workload, own)
+    return _with_time(_with_own_limit(survey, workload, own), evaluation, workload)
+
+
+def _inside_timeslot(survey: Survey, evaluation: Evaluation, workload: Workload, own: Amount) -> Survey:
+    """Of a workload that runs inside a timeslot, the nodes of that alone, with what is left of it there."""
+    if workload.booking is None:
+        return survey
+    cluster = evaluation.cluster
+    places = [row for row in map(cluster.row_of, cluster.timeslots.left(workload.booking)) if row is not None]
+    survey = look(evaluation, places)
+    placed = own - own_tasks(workload, cluster)
+    full = ~cluster.timeslots.fits(workload.booking, evaluation.demand, placed)[survey.feasible]
+    count = int(full.sum())
+    words = f"{count:,} {'has' if count == 1 else 'have'} too little left of its timeslot"
+    return _without(survey, full, "timeslot", Rejection("timeslot-full", words, "release"))
+
+
+def _with_own_limit(survey: Survey, workload: Workload, own: Amount) -> Survey:
     """The survey with what the workload's own tasks rule out as further filters, the last."""
     limit, at_once = workload.max_per_node, len(workload.tasks) if workload.single_node else 1
     if limit is not None:
@@ -90,7 +114,7 @@ def with_own_limit(survey: Survey, workload: Workload, own: Amount) -> Survey:
     return survey
 
 
-def with_time(survey: Survey, evaluation: Evaluation, workload: Workload) -> Survey:
+def _with_time(survey: Survey, evaluation: Evaluation, workload: Workload) -> Survey:
     """The survey with what is promised to others before the workload would end as a further filter, the last."""
     timeline = evaluation.cluster.timeline
     if not timeline.booked:

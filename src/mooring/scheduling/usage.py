@@ -1,7 +1,7 @@
 """Usage: what tenants use of which slots, and what they may. The same comparison as for nodes, at once in memory.
 
 A pass charges what it admits, so that the next workload of the same tenants sees it; what then finds no place is
-refunded. Private workloads are charged for nothing but their number.
+refunded. Private workloads, and those inside timeslots, are charged for nothing but their number.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Usage:
         return [self._violation(each, 1) for each in limits if each.used.get(each.slot, 0) + 1 > each.limit]
 
     def amount_violations(self, workload: Workload, tasks: int, scope: Scope) -> list[Violation]:
-        """The limits of its tenant at one level that so many tasks of it would exceed; private ones exceed none."""
+        """The limits of its tenant at one level that so many tasks of it would exceed; exempt ones exceed none."""
         found: list[Violation] = []
         if not self.is_limited(workload, scope):
             return found
@@ -149,14 +149,14 @@ class Usage:
 
     def is_limited(self, workload: Workload, scope: Scope) -> bool:
         """Whether there is any limit at one level to what it uses."""
-        return scope in self._account(workload).amounts and not workload.private
+        return scope in self._account(workload).amounts and not workload.exempt
 
     def tasks_within(self, workload: Workload) -> int:
         """How many of its tasks may have a node before a limit is exceeded."""
         if self.session_violations(workload):
             return 0
         within = len(workload.tasks)
-        if workload.private:
+        if workload.exempt:
             return within
         for limits in self._account(workload).amounts.values():
             for each in limits:
@@ -175,7 +175,7 @@ class Usage:
             used.moves += 1
             if sessions:
                 used[counter] = used.get(counter, 0) + sessions
-        if workload.private:
+        if workload.exempt:
             return
         in_pool = [pools.setdefault(workload.pool, {}) for pools in account.in_pools]
         for slot, amount in workload.request.items():

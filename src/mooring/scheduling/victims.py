@@ -164,6 +164,10 @@ class Search:
         """Every row on which leaving tasks would make room, with who has to leave."""
         cluster, residents, workload = self._cluster, self._residents, self._workload
         rows = curable(self._evaluation, cluster.rows_of_pool(workload.pool))
+        if cluster.timeline.booked:
+            # Whoever leaves there leaves room that is promised already.
+            booked = cluster.timeline.conflicts(rows, self._evaluation.demand, workload.time_limit_seconds)
+            rows = rows[~np.isin(rows, booked)]
         if workload.max_per_node is not None:
             rows = rows[self._own[rows] + self._at_once <= workload.max_per_node]
         if workload.single_node and workload.occupied:

@@ -22,7 +22,7 @@ _WAITING = f"""
     {{rows}} i
     JOIN keypairs k ON k.access_key = i.access_key
     JOIN workloads w ON w.user_id = k.user_id AND w.access_key = k.access_key
-        AND w.status = '{WorkloadStatus.PENDING}' AND NOT w.private AND NOT w.stopping
+        AND w.status = '{WorkloadStatus.PENDING}' AND NOT w.private AND w.timeslot_id IS NULL AND NOT w.stopping
         AND EXISTS (SELECT 1 FROM tasks t WHERE t.workload_id = w.id AND {_waits})
         AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.workload_id = w.id AND t.status IN ({_occupying}))
 """

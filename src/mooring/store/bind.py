@@ -1,8 +1,8 @@
 """The guarded commit of placements: the one fit rule, checked under the locks of the nodes that it is about.
 
-*Optimistic* drafts what it writes without locks, lets the write itself say whether all of it still holds and fits, and
-looks closer only if it does not; *pessimistic* and *two_phase* read the counters and verify each decision. All of them
-accept and refuse the same.
+*Optimistic* drafts what it writes without locks, and lets the write itself say whether all of it still holds and fits;
+where it does not, and for the other modes, `bind` reads the counters and verifies each decision. All of them accept and
+refuse the same.
 """
 
 from __future__ import annotations
@@ -83,6 +83,8 @@ class Draft:
     writes: Writes
     tenants: frozenset[Tenant]
     """Who is charged with it: none of them had a limit."""
+    watched: tuple[Decision, ...]
+    """One for each pool, and all that depend on the other tasks of their pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,20 +113,14 @@ async def bind(
 
     `expected`: the placement revision that the pass saw of each pool; constraints between tasks demand that it is the
     present one. `preemption`: what the pool allows now; without it, a decision that counts on victims conflicts.
-    `drafted`: what `draft` made of the same decisions.
+    `drafted`: what `draft` made of the same decisions. If it is outdated, that is NotAsExpected: the transaction has to
+    be undone, and another to do without the draft.
     """
     if not decisions:
         return Bound()
     terms = _Terms(now, term, mode, hold_seconds, preemption, expected or {})
-    if mode is Binding.OPTIMISTIC:
-        drafted = drafted or await draft(connection, decisions, now=now, term=term)
-        if drafted is not None:
-            try:
-                async with connection.begin_nested():
-                    return await _commit_draft(connection, drafted, terms)
-            except NotAsExpected:
-                # Somebody was quicker: each decision is looked at by itself.
-                pass
+    if drafted is not None:
+        return await _commit_draft(connection, drafted, terms)
     return await _commit(connection, decisions, terms)
 
 
@@ -175,13 +171,15 @@ def _put_together(
     conflicts = tuple((decision, conflict) for decision, conflict in taken if conflict is not None)
     changes = [change for decision in bound for change in _placed(decision, terms)]
     applied = transitions.plan(writes, changes, loaded, Journal("scheduler", now, term), guarded=True)
-    return Draft(bound, conflicts, tuple(dropped), applied, locks, writes, tenants)
+    watched = {decision.workload.pool: decision for decision in bound if not _depends_on_others(decision)}.values()
+    dependent = filter(_depends_on_others, bound)
+    return Draft(bound, conflicts, tuple(dropped), applied, locks, writes, tenants, (*watched, *dependent))
 
 
 async def _commit_draft(connection: AsyncConnection, drafted: Draft, terms: _Terms) -> Bound:
     """NotAsExpected if anything of it is outdated."""
-    pools = await revisions.read(connection, {decision.workload.pool for decision in drafted.bound})
-    if any(_outdated(decision, terms, pools) for decision in drafted.bound):
+    pools = await revisions.read(connection, {decision.workload.pool for decision in drafted.watched})
+    if any(_outdated(decision, terms, pools) for decision in drafted.watched):
         raise NotAsExpected
     # Workloads are locked first, then pools, then nodes.
     writes = Writes.on(connection)
@@ -268,14 +266,17 @@ def _outdated(decision: Decision, terms: _Terms, pools: Mapping[str, revisions.R
         return f"pool {pool} is paused"
     if decision.outcome is Outcome.RESERVED and terms.preemption is None:
         return f"pool {pool} allows no preemption"
-    constraints = decision.workload.constraints
-    spread = constraints.spread and any(rule.hard for rule in constraints.spread)
-    # By its labels it may be somebody whom others must be apart from.
-    if spread or constraints.affinity or constraints.anti_affinity or constraints.labels:
-        seen = terms.expected.get(pool)
-        if seen is not None and seen != pools[pool].number:
-            return f"pool {pool} has other tasks than the pass saw"
+    seen = terms.expected.get(pool)
+    if seen is not None and seen != pools[pool].number and _depends_on_others(decision):
+        return f"pool {pool} has other tasks than the pass saw"
     return None
+
+
+def _depends_on_others(decision: Decision) -> bool:
+    """By its labels it may be somebody whom others must be apart from."""
+    constraints = decision.workload.constraints
+    spread = any(rule.hard for rule in constraints.spread) if constraints.spread else False
+    return bool(spread or constraints.affinity or constraints.anti_affinity or constraints.labels)
 
 
 def _placed(decision: Decision, terms: _Terms) -> Iterator[Change]:

@@ -168,7 +168,7 @@ class Charges:
                 continue
             workload = loaded.workloads[task.workload_id]
             occupying[workload.id] += (after is not None) - (before is not None)
-            if not workload.private:
+            if not workload.exempt:
                 request = task.request
                 requests[id(request)] = request
                 ways[_owner(workload), before, after, id(request)] += 1

@@ -19,7 +19,7 @@ _ROWS = 1000
 async def copy(source: Database, target: Database) -> dict[str, int]:
     """Every row of every table, in one transaction, into tables that are empty; how many rows of each."""
     copied: dict[str, int] = {}
-    async with source.read() as reading, target.engine.begin() as writing:
+    async with source.snapshot() as reading, target.engine.begin() as writing:
         for table in metadata.sorted_tables:
             if (await writing.execute(select(table).limit(1))).first() is not None:
                 raise Conflict(f"the target is not empty: there are rows in {table.name}", code="target-not-empty")

@@ -183,7 +183,7 @@ _TENANTS = f"""
             FROM tasks t JOIN resource_allocations a ON a.task_id = t.id
             WHERE t.status IN ({OCCUPYING_LIST}) AND a.freed_at IS NULL GROUP BY t.workload_id, a.slot_name
         ) AS o JOIN workloads w ON w.id = o.workload_id JOIN pools p ON p.id = w.pool_id
-        WHERE NOT w.private
+        WHERE NOT w.private AND w.timeslot_id IS NULL
         GROUP BY w.access_key, w.user_id, w.project_id, w.domain_id, p.name, o.slot_name
         UNION ALL
         SELECT w.access_key, w.user_id, w.project_id, w.domain_id, p.name,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
+import sqlite3
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,9 +18,9 @@ from msgspec import json
 from sqlalchemy import Connection as SyncConnection
 from sqlalchemy import event, func, select
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, DisconnectionError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from mooring.model.errors import InvalidInput, Unavailable
 
@@ -36,6 +39,8 @@ _CHANGES_PER_COPY = 100_000
 _FROZEN_SECONDS = 10
 """Nobody thinks for so long in the middle of a transaction."""
 _LONGEST_NAME = 63
+_TRUSTED_SECONDS = 1.0
+"""A connection that was used so short a time ago is not asked whether it still answers."""
 # What a batch is about lies in memory or on flash: a thousand rows are looked up, not searched for.
 _COSTS = {"random_page_cost": "1.1"}
 _PRAGMAS = (
@@ -56,7 +61,8 @@ class Database:
     """A pool of connections to one database.
 
     `write(work)` runs `work` in one transaction and again from the start when the database says "try again": whatever
-    `work` accumulates must be made inside it. `read()` gives a connection for questions.
+    `work` accumulates must be made inside it. `read()` gives a connection for questions, `snapshot()` one for questions
+    whose answers have to fit together.
     """
 
     def __init__(
@@ -76,7 +82,7 @@ class Database:
             self._reader = create_async_engine(url, pool_size=4, max_overflow=0, json_deserializer=json.decode)
             _sqlite_transactions(self.engine, "BEGIN IMMEDIATE")
             _sqlite_transactions(self._reader, "BEGIN")
-            self._alone = self._reader
+            self._alone = self._snapshots = self._reader
             self._copying = _Copying(self._reader)
         elif self.dialect == "postgresql":
             if self.url.get_driver_name() != "asyncpg":
@@ -84,19 +90,23 @@ class Database:
             opening = partial(connect, self.url, _settings(statement_timeout_seconds, name))
             self.engine = create_async_engine(
                 self.url,
-                pool_size=10,
-                max_overflow=10,
-                pool_pre_ping=True,
+                # Each is kept: to open one takes longer than what it is opened for.
+                pool_size=20,
+                max_overflow=0,
+                pool_use_lifo=True,
                 json_deserializer=json.decode,
                 async_creator=opening,
             )
-            self._reader = self.engine
+            _replace_broken(self.engine)
+            # A transaction would not make a snapshot of several statements, and costs two more messages to the server.
+            self._reader = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+            self._snapshots = self.engine.execution_options(isolation_level="REPEATABLE READ")
             self._alone = create_async_engine(self.url, poolclass=NullPool, async_creator=opening)
         else:
             raise InvalidInput(
                 f"database {self.dialect!r} is not supported; use sqlite or postgresql", code="invalid-setting"
             )
-        for engine in {self.engine, self._reader}:
+        for engine in {self.engine, self._reader, self._snapshots}:
             engine.sync_engine.update_execution_options(dual_write=dual_write)
 
     async def close(self) -> None:
@@ -151,7 +161,14 @@ class Database:
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
+        """On PostgreSQL each statement sees what is committed when it begins."""
         async with self._reader.connect() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[AsyncConnection]:
+        """All statements see the same moment."""
+        async with self._snapshots.connect() as connection:
             yield connection
 
 
@@ -273,6 +290,25 @@ def is_overtaken(error: Exception) -> bool:
     return refers or is_taken(error)
 
 
+def _replace_broken(engine: AsyncEngine) -> None:
+    """What broke while nobody used it is replaced. Whether it answers is asked only after it has rested for longer."""
+    dialect = engine.sync_engine.dialect
+
+    @event.listens_for(engine.sync_engine, "checkin")
+    def rest(_connection: Any, record: ConnectionPoolEntry) -> None:
+        record.info["rests_since"] = time.monotonic()
+
+    @event.listens_for(engine.sync_engine, "checkout")
+    def check(connection: Any, record: ConnectionPoolEntry, _fairy: Any) -> None:
+        if connection.driver_connection.is_closed():
+            raise DisconnectionError
+        if time.monotonic() - record.info.get("rests_since", math.inf) > _TRUSTED_SECONDS:
+            try:
+                dialect.do_ping(connection)
+            except dialect.loaded_dbapi.Error as error:
+                raise DisconnectionError from error
+
+
 def _sqlite_transactions(engine: AsyncEngine, begin: str) -> None:
     # By default the driver opens no transaction before a SELECT, and read-modify-write loses updates without an error.
     @event.listens_for(engine.sync_engine, "connect")
@@ -285,4 +321,9 @@ def _sqlite_transactions(engine: AsyncEngine, begin: str) -> None:
 
     @event.listens_for(engine.sync_engine, "begin")
     def start(connection: SyncConnection) -> None:
-        connection.exec_driver_sql(begin)
+        # Without a cursor, which would have to be opened and closed in the connection's thread.
+        opened: Any = connection.connection.dbapi_connection
+        try:
+            opened.run_async(lambda driver: driver.execute(begin))
+        except sqlite3.Error as error:
+            raise DBAPIError.instance(begin, None, error, sqlite3.Error) from error

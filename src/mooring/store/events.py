@@ -37,6 +37,7 @@ class NewEvent(NamedTuple):
     """What a decision saw and chose."""
 
 
+_NOUN = NewEvent._fields.index("noun")
 _INSERT = Statement(
     """
     INSERT INTO events (noun, object_id, version, kind, node_id, workload_id, details, at, term)
@@ -69,7 +70,7 @@ def tell(writes: Writes, new: Sequence[NewEvent], now: datetime, term: int | Non
     """`append` among other writes."""
     if not new:
         return
-    writes.add(_INSERT, new, at=now, term=term)
+    writes.add_runs(_INSERT, new, alike=_NOUN, at=now, term=term)
     if writes.dialect == "postgresql":
         # Delivered to the other processes when, and only if, this transaction commits.
         writes.add(_NOTIFY, [(CHANNEL,)])

@@ -29,6 +29,7 @@ _INSERT = Statement(
     at="timestamptz",
     term="bigint",
 )
+_NOUN = 1
 
 
 @dataclass(slots=True)
@@ -53,5 +54,5 @@ class Journal:
 
     def write(self, writes: Writes) -> None:
         if self._history:
-            writes.add(_INSERT, self._history, at=self.now, term=self.term)
+            writes.add_runs(_INSERT, self._history, alike=_NOUN, at=self.now, term=self.term)
         events.tell(writes, self._events, self.now, self.term)

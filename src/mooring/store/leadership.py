@@ -15,12 +15,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.errors import LeadershipLost
 from mooring.store.inserts import insert_new
+from mooring.store.sets import Statement
 from mooring.store.tables import leadership, leadership_lease
 
 _ROW = 1
 _FROZEN_SECONDS = 1
 _NOBODY = ""
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+_LOCK_TERM = Statement(
+    "SELECT l.term, l.holder FROM {rows} i JOIN leadership l ON l.id = i.id {lock}",
+    {"id": "bigint"},
+    lock="FOR SHARE OF l",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +87,10 @@ async def depose(connection: AsyncConnection) -> None:
 
 async def check_term(connection: AsyncConnection, term: int) -> None:
     """The first statement of every transaction that the leader commits."""
-    found = (
-        await connection.execute(
-            select(leadership.c.term, leadership.c.holder).where(leadership.c.id == _ROW).with_for_update(read=True)
-        )
-    ).one_or_none()
-    if found is None or found.term != term:
-        newer = f"term {found.term} is held by {found.holder}" if found and found.holder else "nobody holds office"
+    found = await _LOCK_TERM.read(connection, [(_ROW,)])
+    newest, holder = found[0] if found else (None, None)
+    if newest != term:
+        newer = f"term {newest} is held by {holder}" if holder else "nobody holds office"
         raise LeadershipLost(f"this scheduler's term {term} is over: {newer}")
 
 

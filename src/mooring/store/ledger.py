@@ -67,9 +67,7 @@ class Audit:
 
 
 async def audit(connection: AsyncConnection) -> Audit:
-    """Compare everything that is kept twice, in one snapshot."""
-    if connection.dialect.name == "postgresql":
-        await connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+    """Compare everything that is kept twice; the connection has to be one of a snapshot."""
     await without_haste(connection)
     findings = [
         *await wrong_sums(connection),

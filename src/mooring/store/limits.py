@@ -66,6 +66,8 @@ async def expired(
             workloads.c.pool_id == pool_id,
             workloads.c.status == WorkloadStatus.PENDING,
             workloads.c.placed_before.is_(False),
+            # Its timeslot says until when it may wait.
+            workloads.c.timeslot_id.is_(None),
             workloads.c.stopping.is_(False),
         )
         # Who asked for a later start waits from then on.

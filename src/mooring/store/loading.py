@@ -33,7 +33,7 @@ _ID = {"id": "uuid"}
 _WORKLOADS = """
     SELECT i.ordinal, w.status, w.name, w.kind, w.user_id, w.stopping, w.replicas, w.gang, w.min_tasks, w.single_node,
         w.max_per_node, w.version, w.ended_at, w.removed_at, w.access_key, w.project_id, w.domain_id, p.name, w.private,
-        w.type, w.array IS NOT NULL, w.parallel,
+        w.timeslot_id IS NOT NULL, w.type, w.array IS NOT NULL, w.parallel,
         w.time_limit_seconds, w.max_retries, CAST(w.retry_on AS text), w.priority,
         coalesce(CAST(p.options ->> 'deprioritise' AS bigint), 0)
     FROM {rows} i JOIN workloads w ON w.id = i.id JOIN pools p ON p.id = w.pool_id ORDER BY w.id {lock}
@@ -90,6 +90,7 @@ class LoadedWorkload:
     domain_id: Any
     pool: str
     private: bool
+    inside_timeslot: bool
     type: str
     array: bool
     parallel: int | None
@@ -100,6 +101,11 @@ class LoadedWorkload:
     priority: int
     deprioritise: int
     """How much lower it waits again if it cannot be started; 0: it fails."""
+
+    @property
+    def exempt(self) -> bool:
+        """What it uses is charged to nobody as its own."""
+        return self.private or self.inside_timeslot
 
     @property
     def counts_tasks(self) -> bool:
@@ -221,6 +227,7 @@ def _as_seen(workload: Workload) -> LoadedWorkload:
         domain_id=workload.domain_id,
         pool=workload.pool,
         private=workload.private,
+        inside_timeslot=workload.booking is not None,
         type=workload.type,
         array=False,
         parallel=workload.parallel,

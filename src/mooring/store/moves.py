@@ -6,11 +6,11 @@ before and where it counts afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -27,7 +27,7 @@ Deltas = dict[UUID, dict[str, list[int]]]
 """By node and slot: what comes to held, reserved, used and leaving."""
 
 _COLUMNS = {"held": 0, "reserved": 1, "used": 2}
-_RESERVED, _LEAVING = 1, 3
+_LEAVING = 3
 _TASK = {"id": "uuid"}
 
 _AMOUNTS = {
@@ -185,16 +185,12 @@ class Moves:
         self._holds_over.append((task.id,))
 
     def write(self, writes: Writes, now: datetime, *, locked_nodes: Iterable[UUID] = (), guarded: bool = False) -> None:
-        """`guarded`: all of it are places to reserve, which are refused (NotAsExpected) if they do not fit."""
+        """`guarded`: all are places to reserve on locked nodes, refused (NotAsExpected) where they do not fit."""
         # Counters first: if they refuse, little was written in vain.
-        deltas = self._deltas()
-        unlocked = deltas.keys() - set(locked_nodes)
-        if unlocked and writes.dialect == "postgresql":
-            writes.add(LOCK_NODES, [(id,) for id in unlocked])
         if guarded:
-            _reserve(writes, deltas)
+            _reserve(writes, (move.task for move in self._moves.values()))
         else:
-            _count(writes, deltas)
+            _count(writes, self._deltas(), locked_nodes)
         self._write_ledger(writes, now)
         self._write_devices(writes, now)
         released = [m for m in self._moves.values() if m.freed or m.given_up]
@@ -241,31 +237,69 @@ class Moves:
             writes.add(_FORGET_DEVICES, given_up)
 
 
-def _count(writes: Writes, deltas: Deltas) -> None:
+def _count(writes: Writes, deltas: Deltas, locked_nodes: Iterable[UUID]) -> None:
+    unlocked = deltas.keys() - set(locked_nodes)
+    if unlocked and writes.dialect == "postgresql":
+        writes.add(LOCK_NODES, [(id,) for id in unlocked])
     rows = [(node_id, slot, *delta) for node_id, slots in deltas.items() for slot, delta in slots.items() if any(delta)]
     if rows:
         writes.add(_COUNT, rows)
 
 
-def _reserve(writes: Writes, deltas: Deltas) -> None:
-    slots = tuple(sorted({slot for amounts in deltas.values() for slot in amounts}))
-    rows = []
-    for node_id in sorted(deltas, key=attrgetter("int")):
-        amounts = deltas[node_id]
-        rows.append((node_id, *(amounts[slot][_RESERVED] if slot in amounts else None for slot in slots)))
-    if rows and slots:
-        names = {f"slot_{number}": slot for number, slot in enumerate(slots)}
-        writes.add(_reservation(len(slots)), rows, expected=sum(map(len, deltas.values())), **names)
+def _reserve(writes: Writes, places: Iterable[LoadedTask]) -> None:
+    """What these tasks request, where it fits on their nodes."""
+    by_node: dict[UUID, tuple[int, ...]] = {}
+    requests: dict[int, Amounts] = {}
+    for task in places:
+        if task.node_id is not None:
+            by_node[task.node_id] = (*by_node.get(task.node_id, ()), id(task.request))
+            requests[id(task.request)] = task.request
+    given: dict[tuple[int, ...], list[UUID]] = {}
+    for node_id, asked in by_node.items():
+        given.setdefault(asked, []).append(node_id)
+    sums = {asked: _sum(requests[number] for number in asked) for asked in given}
+    # Most nodes of a batch are given the same, which need not be said for each of them.
+    commonest = max(given, key=lambda asked: len(given[asked]), default=())
+    if amounts := sums.pop(commonest, {}):
+        ids, slots = given[commonest], tuple(sorted(amounts))
+        said = {f"amount_{number}": amounts[slot] for number, slot in enumerate(slots)} | _named(slots)
+        writes.add(_alike(len(slots)), [(id,) for id in ids], expected=len(ids) * len(slots), **said)
+    if slots := tuple(sorted({slot for amounts in sums.values() for slot in amounts})):
+        rows = [(id, *map(sums[asked].get, slots)) for asked in sums for id in given[asked]]
+        expected = sum(len(sums[asked]) * len(given[asked]) for asked in sums)
+        writes.add(_reservation(len(slots)), rows, expected=expected, **_named(slots))
+
+
+def _sum(requests: Iterable[Amounts]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for request in requests:
+        total.update(request)
+    return total
+
+
+def _named(slots: Sequence[str]) -> dict[str, str]:
+    return {f"slot_{number}": slot for number, slot in enumerate(slots)}
+
+
+@lru_cache(maxsize=100)
+def _alike(number: int) -> Statement:
+    """Reserve the same amounts of so many slots on each node where they fit: the rule of `model.slots.fits`."""
+    asked = _by_slot([f"{{amount_{n}}}" for n in range(number)])
+    return Statement(
+        f"""
+        UPDATE node_resources SET reserved = reserved + {asked}
+        WHERE node_id IN (SELECT i.node_id FROM {{rows}} i) AND held + reserved + used + {asked} <= allocatable
+        """,
+        {"node_id": "uuid"},
+        **{f"slot_{n}": "text" for n in range(number)},
+        **{f"amount_{n}": "bigint" for n in range(number)},
+    )
 
 
 @lru_cache(maxsize=100)
 def _reservation(number: int) -> Statement:
-    """Reserve amounts of so many slots where they fit: the rule of `model.slots.fits`, as a part of the write.
-
-    A row per node is half the work of a row per node and slot.
-    """
-    asked = " ".join(f"WHEN {{slot_{n}}} THEN i.amount_{n}" for n in range(number))
-    asked = f"CASE r.slot_name {asked} END"
+    """As `_alike`, of other amounts on each node: a row per node is half the work of a row per node and slot."""
+    asked = _by_slot([f"i.amount_{n}" for n in range(number)])
     return Statement(
         f"""
         UPDATE node_resources AS r SET reserved = r.reserved + {asked} FROM {{rows}} i
@@ -274,6 +308,10 @@ def _reservation(number: int) -> Statement:
         {"node_id": "uuid"} | {f"amount_{n}": "bigint" for n in range(number)},
         **{f"slot_{n}": "text" for n in range(number)},
     )
+
+
+def _by_slot(amounts: Sequence[str]) -> str:
+    return f"CASE slot_name {' '.join(f'WHEN {{slot_{n}}} THEN {amount}' for n, amount in enumerate(amounts))} END"
 
 
 @lru_cache(maxsize=100)

@@ -69,7 +69,7 @@ def statement(dialect: str) -> str:
 # A task occupies what it requested until it is known what it uses.
 AMOUNT = "CASE WHEN a.used_at IS NULL THEN a.requested ELSE a.used END"
 IS_LIVE = "a.freed_at IS NULL AND t.node_id IS NOT NULL AND t.status <> 'PENDING'"
-# Lost tasks are charged to their nodes alone, and so is private work.
+# Lost tasks are charged to their nodes alone, and so is private work and what is inside a timeslot.
 _CHARGED = f"CASE WHEN t.status IN ({OCCUPYING_LIST}) THEN {AMOUNT} ELSE 0 END"
 _SUMS = f"a.slot_name, sum({AMOUNT}) AS amount, sum({_CHARGED}) AS charged"
 _LIVE = f"FROM resource_allocations a JOIN tasks t ON t.id = a.task_id WHERE {IS_LIVE}"
@@ -79,7 +79,7 @@ _OCCUPIED = f"""
     by_node AS (SELECT t.node_id, {_SUMS} {_LIVE} GROUP BY t.node_id, a.slot_name),
     occupied AS (
         SELECT w.access_key, w.user_id, w.project_id, w.domain_id, NULL AS node_id, NULL AS pool, s.slot_name,
-            0 AS amount, CASE WHEN w.private THEN 0 ELSE s.charged END AS charged
+            0 AS amount, CASE WHEN w.private OR w.timeslot_id IS NOT NULL THEN 0 ELSE s.charged END AS charged
         FROM by_workload s JOIN workloads w ON w.id = s.workload_id
         UNION ALL
         SELECT NULL, NULL, NULL, NULL, s.node_id, p.name, s.slot_name, s.amount, 0

@@ -90,7 +90,7 @@ def tenants_charged(workloads: Iterable[LoadedWorkload | Workload]) -> frozenset
 
 def _asked_by(workload: LoadedWorkload, decision: Decision) -> dict[str, int]:
     number = len(decision.placements)
-    slots = {} if workload.private else decision.workload.request
+    slots = {} if workload.exempt else decision.workload.request
     return {slot: number * amount for slot, amount in slots.items()} | {charges.sessions_slot(workload): 1}
 
 

@@ -6,12 +6,13 @@ PostgreSQL arrays that `unnest` puts side by side, on SQLite one JSON text that 
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple, Self
 from uuid import UUID
 
@@ -43,6 +44,8 @@ from mooring.store.types import UtcDateTime
 
 _LARGE = 50
 """Rows from which on a text of its own is worth it for a statement."""
+# A row that is refused undoes the transaction, so SQLite need not be able to undo the statement alone.
+_UPDATE = re.compile(r"^\s*UPDATE ")
 _encode = msgspec.json.Encoder(uuid_format="hex").encode
 
 
@@ -56,7 +59,7 @@ class Statement:
         self._values = {name: kind for name, kind in values.items() if f"{{{name}}}" in sql}
         self._json = [number for number, kind in enumerate(rows.values()) if kind == "jsonb"]
         self._instants = [number for number, kind in enumerate(rows.values()) if kind == "timestamptz"]
-        self._plain = [number for number in range(1, len(rows)) if number not in {*self._json, *self._instants}]
+        self._shared = [number for number in range(len(rows)) if number not in self._instants]
         self._texts: dict[tuple[str, tuple[int, ...]], str] = {}
 
     async def read(
@@ -78,34 +81,41 @@ class Statement:
         self, dialect: str, columns: list[tuple[Any, ...]], values: Mapping[str, Any]
     ) -> tuple[str, tuple[Any, ...]]:
         """As `prepared`; a column that is the same in all rows of a large set travels as one value."""
-        number_of_rows = len(columns[0])
-        same = (
-            tuple(n for n in self._plain if columns[n].count(columns[n][0]) == number_of_rows)
-            if number_of_rows >= _LARGE
-            else ()
-        )
-        given = [*(columns[number][0] for number in same), *(values[name] for name in self._values)]
-        for number in self._json if dialect == "postgresql" else ():
-            columns[number] = tuple(None if value is None else _encode(value).decode() for value in columns[number])
+        same = self._same(columns) if len(columns[0]) >= _LARGE else ()
+        for number in same:
+            columns[number] = columns[number][:1]
+        for number in self._json:
+            if dialect == "postgresql" or number in same:
+                columns[number] = tuple(None if value is None else _encode(value).decode() for value in columns[number])
         for number in self._instants if dialect == "sqlite" else ():
             columns[number] = tuple(None if value is None else _instant(value) for value in columns[number])
+        given = [*(columns[number][0] for number in same), *(values[name] for name in self._values)]
         varying = [column for number, column in enumerate(columns) if number not in same] if same else columns
         text = self._texts.get((dialect, same)) or self._text(dialect, same)
         if dialect == "postgresql":
             return text, (*varying, *given)
-        return text, (_encode(list(zip(*varying, strict=True))).decode(), *map(_sqlite_value, given))
+        rows = varying[0] if len(varying) == 1 else list(zip(*varying, strict=True))
+        return text, (_encode(rows).decode(), *map(_sqlite_value, given))
+
+    def _same(self, columns: Sequence[tuple[Any, ...]]) -> tuple[int, ...]:
+        """Not all of them: something has to say how many rows there are."""
+        found = [n for n in self._shared if columns[n][0] == columns[n][-1]]
+        found = [n for n in found if columns[n].count(columns[n][0]) == len(columns[n])]
+        return tuple(found[len(found) == len(columns) :])
 
     def _text(self, dialect: str, same: tuple[int, ...]) -> str:
         varying = dict(row for number, row in enumerate(self._rows) if number not in same)
         once = dict(self._rows[number] for number in same)
         if dialect == "postgresql":
             kinds = enumerate((once | self._values).items(), start=len(varying) + 1)
-            places = {name: f"${number}::{kind}" for number, (name, kind) in kinds}
+            casts = {"jsonb": "text::jsonb"}
+            places = {name: f"${number}::{casts.get(kind, kind)}" for number, (name, kind) in kinds}
         else:
             places = {name: f"?{number}" for number, name in enumerate((*once, *self._values), start=2)}
         table = (_unnest if dialect == "postgresql" else _json_each)(varying, {name: places[name] for name in once})
         lock = self._lock if dialect == "postgresql" else ""
-        found = self._sql.format(rows=table, lock=lock, **{name: places[name] for name in self._values})
+        sql = self._sql if dialect == "postgresql" else _UPDATE.sub("UPDATE OR FAIL ", self._sql, count=1)
+        found = sql.format(rows=table, lock=lock, **{name: places[name] for name in self._values})
         self._texts[dialect, same] = found
         return found
 
@@ -225,6 +235,15 @@ class Writes:
         sql, parameters = statement.prepared(self.dialect, rows, values)
         self._prepared.append(_Prepared(sql, parameters, expected, counts=False))
 
+    def add_runs(self, statement: Statement, rows: Sequence[tuple[Any, ...]], *, alike: int, **values: Any) -> None:
+        """As `add`, for rows of which long runs have one value in the column `alike`, and with it in others.
+
+        Each run is a statement of its own, so that what its rows share travels once.
+        """
+        runs = [list(run) for _, run in groupby(rows, key=itemgetter(alike))]
+        for run in runs if len(rows) >= _LARGE * len(runs) else [rows]:
+            self.add(statement, run, **values)
+
     def expect(self, count: Statement, rows: Sequence[tuple[Any, ...]]) -> None:
         """NotAsExpected unless the statement counts as many rows as it is given."""
         sql, parameters = count.prepared(self.dialect, rows, {})
@@ -239,22 +258,18 @@ class Writes:
                 result = await connection.exec_driver_sql(one.sql, one.parameters)
                 _check(one, result.scalar_one() if one.counts else result.rowcount)
             return
-        outcomes = await asyncio.gather(
-            *(_execute(driver(connection), one) for one in self._prepared), return_exceptions=True
-        )
-        for one, outcome in zip(self._prepared, outcomes, strict=True):
-            if isinstance(outcome, sqlite3.Error):
-                raise DBAPIError.instance(one.sql, None, outcome, sqlite3.Error) from outcome
-            if isinstance(outcome, BaseException):
-                raise outcome
-            _check(one, outcome)
+        opened: Any = driver(connection)
+        try:
+            # In one turn of the connection's thread, which has to wait for the others of this process at each.
+            await opened._execute(_make, opened._conn, self._prepared)
+        except sqlite3.Error as error:
+            raise DBAPIError.instance(None, None, error, sqlite3.Error) from error
 
 
-async def _execute(connection: aiosqlite.Connection, one: _Prepared) -> int:
-    if one.counts:
-        [[found]] = await connection.execute_fetchall(one.sql, one.parameters)
-        return int(found)
-    return (await connection.execute(one.sql, one.parameters)).rowcount
+def _make(connection: sqlite3.Connection, prepared: Sequence[_Prepared]) -> None:
+    for one in prepared:
+        cursor = connection.execute(one.sql, one.parameters)
+        _check(one, cursor.fetchone()[0] if one.counts else cursor.rowcount)
 
 
 def _check(one: _Prepared, number: int) -> None:
@@ -313,7 +328,8 @@ def _unnest(rows: Mapping[str, str], once: Mapping[str, str]) -> str:
 
 
 def _json_each(rows: Mapping[str, str], once: Mapping[str, str]) -> str:
-    taken = [f"value ->> {number} AS {_quoted(name)}" for number, name in enumerate(rows)]
+    places = ["value"] if len(rows) == 1 else [f"value ->> {number}" for number in range(len(rows))]
+    taken = [f"{place} AS {_quoted(name)}" for place, name in zip(places, rows, strict=True)]
     return f"(SELECT {', '.join(['key AS ordinal', *taken, *_as(once)])} FROM json_each(?1))"
 
 

@@ -554,6 +554,10 @@ timeslots = Table(
     Column("domain_id", Id, ForeignKey("domains.id"), nullable=False),
     Column("project_id", Id, ForeignKey("projects.id"), nullable=False),
     Column("user_id", Id, ForeignKey("users.id"), nullable=False, index=True),
+    # That it is charged to.
+    Column("access_key", String(63), nullable=False),
+    # What people say that it is for.
+    Column("purpose", String(500)),
     Column("status", String(16), nullable=False, index=True),
     # Why it was refused, is at risk or has expired: a `model.reasons.Reason`, with alternatives in its details.
     Column("reason", json_type()),

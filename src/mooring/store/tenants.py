@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.tenants import Principal, Role
@@ -19,6 +19,28 @@ from mooring.store.tables import users as user_table
 DEFAULT_DOMAIN = "default"
 DEFAULT_PROJECT = "default"
 FIRST_ADMIN = "admin"
+
+
+_STANDING = (
+    select(
+        user_table.c.name,
+        user_table.c.role,
+        user_table.c.domain_id,
+        user_table.c.project_id,
+        (user_table.c.active & domain_table.c.active).label("active"),
+        user_table.c.token_epoch,
+        keypairs.carrying(user_table.c.id, user_table.c.project_id)
+        .correlate(user_table)
+        .scalar_subquery()
+        .label("access_key"),
+        memberships.c.project_id.label("member_of"),
+        memberships.c.role.label("as_what"),
+    )
+    .join(domain_table, domain_table.c.id == user_table.c.domain_id)
+    .join(memberships, memberships.c.user_id == user_table.c.id, isouter=True)
+    .where(user_table.c.id == bindparam("user_id"))
+)
+"""Asked by every request: made once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +93,7 @@ async def standing(connection: AsyncConnection, user_id: UUID) -> Standing | Non
 
     Its workloads carry its oldest keypair there that does not end by itself; the access key is "" where it has none.
     """
-    carrying = keypairs.carrying(user_table.c.id, user_table.c.project_id).correlate(user_table).scalar_subquery()
-    rows = (
-        await connection.execute(
-            select(
-                user_table.c.name,
-                user_table.c.role,
-                user_table.c.domain_id,
-                user_table.c.project_id,
-                (user_table.c.active & domain_table.c.active).label("active"),
-                user_table.c.token_epoch,
-                carrying.label("access_key"),
-                memberships.c.project_id.label("member_of"),
-                memberships.c.role.label("as_what"),
-            )
-            .join(domain_table, domain_table.c.id == user_table.c.domain_id)
-            .join(memberships, memberships.c.user_id == user_table.c.id, isouter=True)
-            .where(user_table.c.id == user_id)
-        )
-    ).all()
+    rows = (await connection.execute(_STANDING, {"user_id": user_id})).all()
     if not rows:
         return None
     row = rows[0]

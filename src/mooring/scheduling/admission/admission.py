@@ -140,6 +140,7 @@ class Admission:
             workload.project_id,
             workload.domain_id,
             workload.private,
+            workload.booking,
             bool(workload.occupied),
             len(workload.tasks),
             at_once(workload),

@@ -16,7 +16,7 @@ from mooring.scheduling.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What waits of a keypair and has nothing on a node, private workloads excepted."""
+    """What waits of a keypair and has nothing on a node, exempt workloads excepted."""
 
     workloads: int = 0
     slots: Amounts = field(default_factory=dict)
@@ -60,7 +60,7 @@ class AdmissionContext:
 
 def is_pending(workload: Workload) -> bool:
     """Whether a waiting workload counts as pending."""
-    return not workload.occupied and not workload.private
+    return not workload.occupied and not workload.exempt
 
 
 def within_parallel(workload: Workload) -> int:

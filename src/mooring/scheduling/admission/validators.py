@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import entry_points
 from typing import Protocol
 
+from mooring.installed import entry_points
 from mooring.model.errors import InvalidInput
 from mooring.model.pools import Moment, PoolPolicy
 from mooring.model.workloads import Workload

@@ -34,6 +34,8 @@ def upgrade() -> None:
         sa.Column("domain_id", Id(), nullable=False),
         sa.Column("project_id", Id(), nullable=False),
         sa.Column("user_id", Id(), nullable=False),
+        sa.Column("access_key", sa.String(length=63), nullable=False),
+        sa.Column("purpose", sa.String(length=500), nullable=True),
         sa.Column("status", sa.String(length=16), nullable=False),
         sa.Column("reason", json_type(), nullable=True),
         sa.Column("starts_at", UtcDateTime(), nullable=False),
