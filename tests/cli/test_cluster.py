@@ -142,6 +142,8 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
         "--type", "batch", "--type", "interactive", "--max-tasks-per-node", "4", "--default-time", "80", "--max-time",
         "90", "--deprioritise", "10", "--validator", "concurrency=enqueue,scheduling", "--validator", "dependencies=",
         "--no-public", "--health", "check-gpus -q 'two words'", "--health-interval", "30", "--health-timeout", "20",
+        "--scale-goal", "fewest", "--least-nodes", "1", "--most-nodes", "8", "--scale-cooldown", "30", "--idle-time",
+        "900", "--shrink-cooldown", "600", "--shrink", "drain",
     )  # fmt: skip
     assert changed.stdout == "default: changed\n"
     body = server.last("PATCH", "/api/pools/default").body
@@ -169,6 +171,15 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
         "validators": {"concurrency": ["enqueue", "scheduling"], "dependencies": []},
         "public": False,
         "health": {"command": ["check-gpus", "-q", "two words"], "interval_seconds": 30, "timeout_seconds": 20},
+        "scaling": {
+            "goal": "fewest",
+            "least": 1,
+            "most": 8,
+            "cooldown_seconds": 30,
+            "idle_seconds": 900,
+            "shrink_cooldown_seconds": 600,
+            "shrink": "drain",
+        },
     }
     assert body.keys() == PoolChange.model_fields.keys()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,6 +20,7 @@ from mooring.binding.binder import Binder
 from mooring.clock import monotonic, now
 from mooring.controllers.loops import Turn
 from mooring.controllers.reservations import Reservations
+from mooring.controllers.shortfall import Question, Shortfall, shortfall
 from mooring.coordination.leadership import Office
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
@@ -30,14 +31,11 @@ from mooring.model.fair_share import Factors
 from mooring.model.pools import HeadOfLine, PoolPolicy
 from mooring.model.reasons import Reason
 from mooring.model.slots import describe_amounts
-from mooring.model.workloads import Kind, OnInsufficient, Workload
+from mooring.model.workloads import Kind, Workload
 from mooring.scheduling import compilation
 from mooring.scheduling.admission import Admission
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.growth import copy_of
-from mooring.scheduling.ordering.bands import turn
 from mooring.scheduling.plugins import NO_FACTORS
-from mooring.scheduling.profiles import Profile, Registry
+from mooring.scheduling.profiles import Registry
 from mooring.scheduling.reclaim import Guarantees
 from mooring.scheduling.scheduler import Pass, Scheduler
 from mooring.scheduling.timeline import seconds_of, time_of
@@ -69,18 +67,6 @@ class FullPass:
     waiting: int
     """The others."""
     seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Shortfall:
-    """What lacks room, and a view of the cluster by which nodes for it can be chosen."""
-
-    pools: frozenset[str]
-    """Where something lacks room that more nodes could give."""
-    waiting: Mapping[str, Sequence[Workload]]
-    """By pool the work of it that asks for nodes, as far as its tenants may use more."""
-    cluster: Cluster
-    profiles: Mapping[str, Profile]
 
 
 class SchedulingLoop:
@@ -204,44 +190,17 @@ class SchedulingLoop:
                 self._distrust()
                 raise
 
-    async def short_of_nodes(self, resting: Collection[str], known: Mapping[UUID, int]) -> Shortfall | None:
-        """What more nodes could help, except in pools that rest; None if there is nothing to say yet.
-
-        That is so while the view is older than these generations of nodes: work may have found its room there.
-        """
+    async def short_of_nodes(self, asked: Question) -> Shortfall | None:
+        """What more nodes could help, between two turns; None if there is nothing to say yet."""
         async with self._turning:
             if self._schedulers is None or not self.room.settled:
                 return None
-            return await self._in_thread(self._shortfall, resting, known, now())
+            admission = self._new_admission(now())
+            return await self._in_thread(shortfall, asked, self._mirror, self.room, self._schedulers, admission)
 
-    def _shortfall(self, resting: Collection[str], known: Mapping[UUID, int], at: datetime) -> Shortfall | None:
-        cluster = self._mirror.cluster
-        for node_id, generation in known.items():
-            row = cluster.row_of(node_id)
-            if row is None or cluster.node(row).generation < generation:
-                return None
-        short = self.room.short_of_room()
-        pools = frozenset(workload.pool for workload in short)
-        asking = [w for w in short if w.on_insufficient is OnInsufficient.SCALE_UP and w.pool not in resting]
-        waiting: dict[str, list[Workload]] = {}
-        for workload in self._within_limits(asking, at):
-            waiting.setdefault(workload.pool, []).append(workload)
-        profiles = {name: self._schedulers_of(name).profile for name in waiting}
-        return Shortfall(pools, waiting, copy_of(cluster) if waiting else Cluster(), profiles)
-
-    def _within_limits(self, workloads: Iterable[Workload], at: datetime) -> list[Workload]:
-        """Those of them, or of their tasks, that could start were there room for all: no nodes are for the others."""
-        tenancy = self._mirror.tenancy
-        admission = tenancy.admission(self._mirror.queue.values(), self._policies, self._validators, at)
-        in_turn = sorted(workloads, key=lambda workload: (-workload.priority, turn(workload)))
-        admitted = [found for found in map(admission.admit, in_turn) if isinstance(found, Workload)]
-        for workload in admitted:
-            admission.refund(workload)
-        return admitted
-
-    def _schedulers_of(self, pool: str) -> Scheduler:
-        assert self._schedulers is not None
-        return self._schedulers.of(self._mirror.pools[pool])
+    def _new_admission(self, at: datetime) -> Admission:
+        waiting = self._mirror.queue.values()
+        return self._mirror.tenancy.admission(waiting, self._policies, self._validators, at)
 
     async def _turn(self) -> Turn:
         asked = list(self._asked)
@@ -335,9 +294,7 @@ class SchedulingLoop:
         by_pool: dict[str, list[Workload]] = {}
         for workload in waiting:
             by_pool.setdefault(workload.pool, []).append(workload)
-        self._admission = self._mirror.tenancy.admission(
-            self._mirror.queue.values(), self._policies, self._validators, at
-        )
+        self._admission = self._new_admission(at)
         return [self._place_in(self._mirror.pools[name], by_pool[name], at) for name in sorted(by_pool)]
 
     def _place_in(self, pool: Pool, workloads: Sequence[Workload], at: datetime) -> tuple[Scheduler | None, Pass]:
@@ -372,7 +329,7 @@ class SchedulingLoop:
         ]
         for group in self.room.unexplained(_REASONS_A_TURN):
             workload = group.entry.workload
-            scheduler = self._schedulers_of(workload.pool)
+            scheduler = self._schedulers.of(self._mirror.pools[workload.pool])
             first = scheduler.with_reason(Decision(workload, Outcome.WAITING), group.shortage)
             assert first.reason is not None
             told = self.room.explained(group, first.reason)

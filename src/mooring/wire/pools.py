@@ -58,6 +58,18 @@ class HealthChange(Request):
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 10
 
 
+class ScalingChange(Request):
+    """How the pool grows and shrinks. Only what is given changes; `most` 0 lifts the limit."""
+
+    goal: Literal["cheapest", "fewest"] | None = None
+    least: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
+    most: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
+    cooldown_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
+    idle_seconds: Seconds | None = None
+    shrink_cooldown_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
+    shrink: Literal["advise", "drain"] | None = None
+
+
 class PoolChange(Request):
     """Only what is given changes; {} gives weights, factors and validators their defaults back, 0 lifts a limit."""
 
@@ -84,6 +96,7 @@ class PoolChange(Request):
     validators: dict[PluginName, list[MomentName]] | None = None
     public: bool | None = None
     health: HealthChange | None = None
+    scaling: ScalingChange | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -143,6 +156,16 @@ class HealthView(Answer):
     timeout_seconds: int
 
 
+class ScalingRulesView(Answer):
+    goal: str = "cheapest"
+    least: int = 0
+    most: int | None = None
+    cooldown_seconds: int = 60
+    idle_seconds: int = 600
+    shrink_cooldown_seconds: int = 300
+    shrink: str = "advise"
+
+
 class PoolView(Answer):
     name: str
     simulated: bool
@@ -170,6 +193,7 @@ class PoolView(Answer):
     validators: dict[str, list[str]] = {}
     public: bool = True
     health: HealthView | None = None
+    scaling: ScalingRulesView = ScalingRulesView()
     paused: bool = False
     paused_reason: str | None = None
     nodes: int
