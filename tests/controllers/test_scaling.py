@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import insert
 
 from mooring import clock
 from mooring.binding.binder import Binder
@@ -20,11 +19,12 @@ from mooring.mirror.mirror import Mirror
 from mooring.model.errors import LeadershipLost
 from mooring.model.lifecycle import NodeStatus, TaskStatus
 from mooring.model.quotas import Scope
+from mooring.model.reasons import Reason
 from mooring.model.slots import parse_amounts
 from mooring.model.templates import NodeTemplate, ScaleRequest, ScaleRequestStatus
-from mooring.model.timeslots import TimeslotKind, TimeslotStatus
+from mooring.model.timeslots import Timeslot, TimeslotKind, TimeslotStatus
 from mooring.model.workloads import OnInsufficient
-from mooring.store import node_templates, nodes, quotas, scale_requests, scaling_states, tables
+from mooring.store import node_templates, nodes, quotas, scale_requests, scaling_states, tables, timeslots
 from mooring.store.actions import SERVER
 from mooring.store.engine import Connection
 from mooring.store.ids import new_id
@@ -352,37 +352,52 @@ async def test_nodes_that_nobody_asked_for_and_the_least_number_stay(world: Worl
 
 
 @on_sqlite
+async def test_a_timeslot_whose_room_is_gone_gets_nodes_in_time(world: World):
+    await world.harbour.set_options(on_insufficient="scale_up")
+    await world.template(cpu=4, boot_seconds=600)
+    at, lead_seconds = world.time.at, 900
+    slot = replace(booking(world, starts_in=timedelta(hours=2)), lead_seconds=lead_seconds, count=3)
+    lost = Reason("capacity-lost", "its room is gone", details={"missing": 2})
+
+    async def lose(connection: Connection) -> None:
+        await timeslots.insert(connection, [slot], at)
+        await timeslots.move(connection, [timeslots.Move(slot, TimeslotStatus.AT_RISK, lost)], at)
+
+    await world.harbour.database.write(lose)
+    assert await world.turn() == []
+    # Its lead and the time to boot before its start.
+    begins = 7200 - lead_seconds - 600
+    assert world.scaling.wait_seconds(100_000) == begins
+    world.time.forward(begins)
+    [request] = await world.turn()
+    assert request.wanted == ({slot.id: 1}, {slot.id: 1})
+
+
+def booking(world: World, *, starts_in: timedelta, **more: Any) -> Timeslot:
+    """A confirmed one of half an hour, for tasks that fill a node."""
+    principal, starts_at = world.harbour.principal, world.time.at + starts_in
+    return Timeslot(
+        new_id(),
+        "class",
+        TimeslotKind.BOOKING,
+        world.harbour.pool.name,
+        TimeslotStatus.CONFIRMED,
+        starts_at,
+        starts_at + timedelta(minutes=30),
+        request=parse_amounts({"cpu": 4}),
+        user_id=principal.user_id,
+        project_id=principal.project_id,
+        domain_id=principal.domain_id,
+        access_key=principal.access_key,
+        **more,
+    )
+
+
+@on_sqlite
 async def test_a_node_that_is_booked_soon_stays(world: World):
     node_id = await grown(world)
-    slot = new_id()
-    principal, at = world.harbour.principal, world.time.at
-    row = {
-        "id": slot,
-        "name": "class",
-        "kind": TimeslotKind.BOOKING,
-        "pool_id": world.harbour.pool.id,
-        "domain_id": principal.domain_id,
-        "project_id": principal.project_id,
-        "user_id": principal.user_id,
-        "status": TimeslotStatus.CONFIRMED,
-        "starts_at": at + timedelta(hours=2),
-        "ends_at": at + timedelta(hours=4),
-        "lead_seconds": 2100,
-        "grace_seconds": 300,
-        "requested_slots": {},
-        "count": 1,
-        "constraints": {},
-        "users": [],
-        "projects": [],
-        "created_at": at,
-        "updated_at": at,
-    }
-
-    async def book(connection: Connection) -> None:
-        await connection.execute(insert(tables.timeslots).values(**row))
-        await connection.execute(insert(tables.timeslot_places).values(timeslot_id=slot, node_id=node_id, tasks=1))
-
-    await world.harbour.database.write(book)
+    slot = booking(world, starts_in=timedelta(hours=2), places={node_id: 1})
+    await world.harbour.database.write(lambda c: timeslots.insert(c, [slot], world.time.at))
     world.time.forward(3600)
     await world.turn()
     assert (await world.state()).advice == ()
