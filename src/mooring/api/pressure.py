@@ -162,14 +162,15 @@ class Pressure:
         self._hand_on()
 
     def _hand_on(self) -> None:
-        """To the one who has waited longest and is still there."""
-        while self._waiting and self._in_progress <= self._turns:
-            waiting = self._waiting.popleft()
-            if not waiting.come.done():
-                waiting.come.set_result(True)
-                return
-            self._forget(waiting.credential)
+        """To those who have waited longest and are still there."""
         self._in_progress -= 1
+        while self._waiting and self._in_progress < self._turns:
+            waiting = self._waiting.popleft()
+            if waiting.come.done():
+                self._forget(waiting.credential)
+            else:
+                waiting.come.set_result(True)
+                self._in_progress += 1
         metrics.requests_in_progress.set(self._in_progress)
 
     def _forget(self, credential: int) -> None:
