@@ -134,6 +134,7 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
     changed = mooring(
         "pool", "change", "default", "--profile", "pack", "--weight", "load=2", "--binding", "two_phase",
         "--hold-seconds", "9", "--fragmentation", "--preemption", "requeue", "--scope", "reclaim", "--min-runtime", "5",
+        "--booking-lead", "600", "--booking-grace", "60", "--booking-notice", "120",
         "--sequencer", "multi_factor", "--factor", "age=3", "--half-life", "2", "--lookback", "9", "--slot-weight",
         "gpu=5", "--ageing", "60", "--head-of-line", "strict", "--on-insufficient", "fail", "--pending-timeout", "70",
         "--type", "batch", "--type", "interactive", "--max-tasks-per-node", "4", "--default-time", "80", "--max-time",
@@ -145,6 +146,7 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
     assert body == {
         "profile": "pack",
         "weights": {"load": 2},
+        "bookings": {"lead_seconds": 600, "grace_seconds": 60, "notice_seconds": 120},
         "binding": "two_phase",
         "hold_seconds": 9,
         "fragmentation": True,

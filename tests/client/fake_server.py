@@ -23,6 +23,7 @@ from mooring.wire.pools import PauseRequest, PoolChange, PoolList, PoolRequest, 
 from mooring.wire.quarantine import QuarantineList
 from mooring.wire.quotas import QuotaView
 from mooring.wire.versions import CLIENT_HEADER
+from tests.client.fake_timeslots import FakeTimeslots
 
 Step = Callable[["FakeWorkload"], None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -114,6 +115,7 @@ class FakeServer:
         self.report = api.AuditReport(clean=True, checked={"nodes": 1}, findings=[])
         self.quotas = QuotaView(quotas=[])
         self.quarantine = QuarantineList(tasks=[])
+        self.bookings = FakeTimeslots()
         self.term = 4
         self.servers = [server_view("first", "leader")]
         self.loops: list[LoopView] = []
@@ -284,6 +286,7 @@ class FakeServer:
             web.get("/api/loops", self._loops),
             web.post("/api/leader/resign", self._resign),
             web.post("/api/leader/pass", self._pass),
+            *self.bookings.routes(),
         ]
 
     # --- routes ---

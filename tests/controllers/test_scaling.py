@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import insert
 
 from mooring import clock
 from mooring.binding.binder import Binder
@@ -22,9 +21,9 @@ from mooring.model.lifecycle import NodeStatus, TaskStatus
 from mooring.model.quotas import Scope
 from mooring.model.slots import parse_amounts
 from mooring.model.templates import NodeTemplate, ScaleRequest, ScaleRequestStatus
-from mooring.model.timeslots import TimeslotKind, TimeslotStatus
+from mooring.model.timeslots import Timeslot, TimeslotKind, TimeslotStatus
 from mooring.model.workloads import OnInsufficient
-from mooring.store import node_templates, nodes, quotas, scale_requests, scaling_states, tables
+from mooring.store import node_templates, nodes, quotas, scale_requests, scaling_states, tables, timeslots
 from mooring.store.actions import SERVER
 from mooring.store.engine import Connection
 from mooring.store.ids import new_id
@@ -354,35 +353,22 @@ async def test_nodes_that_nobody_asked_for_and_the_least_number_stay(world: Worl
 @on_sqlite
 async def test_a_node_that_is_booked_soon_stays(world: World):
     node_id = await grown(world)
-    slot = new_id()
-    principal, at = world.harbour.principal, world.time.at
-    row = {
-        "id": slot,
-        "name": "class",
-        "kind": TimeslotKind.BOOKING,
-        "pool_id": world.harbour.pool.id,
-        "domain_id": principal.domain_id,
-        "project_id": principal.project_id,
-        "user_id": principal.user_id,
-        "status": TimeslotStatus.CONFIRMED,
-        "starts_at": at + timedelta(hours=2),
-        "ends_at": at + timedelta(hours=4),
-        "lead_seconds": 2100,
-        "grace_seconds": 300,
-        "requested_slots": {},
-        "count": 1,
-        "constraints": {},
-        "users": [],
-        "projects": [],
-        "created_at": at,
-        "updated_at": at,
-    }
-
-    async def book(connection: Connection) -> None:
-        await connection.execute(insert(tables.timeslots).values(**row))
-        await connection.execute(insert(tables.timeslot_places).values(timeslot_id=slot, node_id=node_id, tasks=1))
-
-    await world.harbour.database.write(book)
+    at = world.time.at
+    slot = Timeslot(
+        new_id(),
+        "class",
+        TimeslotKind.BOOKING,
+        world.harbour.pool.name,
+        TimeslotStatus.CONFIRMED,
+        at + timedelta(hours=2),
+        at + timedelta(hours=4),
+        user_id=world.harbour.principal.user_id,
+        project_id=world.harbour.principal.project_id,
+        domain_id=world.harbour.principal.domain_id,
+        access_key=world.harbour.principal.access_key,
+        places={node_id: 1},
+    )
+    await world.harbour.database.write(lambda c: timeslots.insert(c, [slot], at))
     world.time.forward(3600)
     await world.turn()
     assert (await world.state()).advice == ()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from mooring.intake import hooks as hooks_module
+from mooring import hooks as hooks_module
 from mooring.intake.hooks import Hooks, RefusedByHook
 from mooring.intake.intake import Intake
 from mooring.model.errors import Unavailable

@@ -20,6 +20,7 @@ from mooring.api import (
     events,
     join_tokens,
     keypairs,
+    labs,
     nodes,
     operations,
     policies,
@@ -29,6 +30,7 @@ from mooring.api import (
     quotas,
     server,
     sessions,
+    timeslots,
     users,
     workloads,
 )
@@ -40,6 +42,7 @@ from mooring.wire.fields import MAX_BATCH_BYTES
 _TAGS = [
     {"name": "workloads", "description": "Sessions and deployments: submit, watch, scale, remove."},
     {"name": "sessions", "description": "Sessions: interactive, batch, inference and system."},
+    {"name": "timeslots", "description": "Room for a window of time: bookings, labs, maintenance."},
     {"name": "deployment", "description": "Deployments in the words of fog-compute."},
     {"name": "events", "description": "What happened: page by page, or as a stream."},
     {"name": "nodes", "description": "The machines that run tasks."},
@@ -57,6 +60,8 @@ EVERYTHING = (
     batches.router,
     workloads.router,
     sessions.router,
+    timeslots.router,
+    labs.router,
     events.router,
     deployment.router,
     nodes.router,

@@ -34,6 +34,14 @@ from mooring.wire.pools import PoolChange, PoolRequest
 from mooring.wire.quarantine import QuarantineEnd
 from mooring.wire.quotas import QuotaChange, QuotaView
 from mooring.wire.sessions import ExtendRequest
+from mooring.wire.timeslots import (
+    LabAccepted,
+    LabRequest,
+    MaintenanceRequest,
+    TimeslotChange,
+    TimeslotRequest,
+    TimeslotsAccepted,
+)
 
 
 class Intake(Protocol):
@@ -51,6 +59,10 @@ class Intake(Protocol):
         """Workloads as they were sent, each accepted or refused by itself."""
         ...
 
+    async def submit_lab(self, principal: Principal, request: LabRequest, *, key: str | None = None) -> LabAccepted:
+        """A workload with a timeslot of its own, written together."""
+        ...
+
     async def scale(self, principal: Principal, workload_id: UUID, replicas: int) -> None: ...
 
     async def extend(self, principal: Principal, workload_id: UUID, asked: ExtendRequest) -> None: ...
@@ -58,6 +70,22 @@ class Intake(Protocol):
     async def remove(
         self, principal: Principal, workload_id: UUID, *, keep: bool = False, force: bool = False
     ) -> None: ...
+
+
+class Bookings(Protocol):
+    """The one way in for timeslots."""
+
+    async def book(
+        self, principal: Principal, request: TimeslotRequest, *, key: str | None = None
+    ) -> TimeslotsAccepted: ...
+
+    async def change(self, principal: Principal, timeslot_id: UUID, asked: TimeslotChange) -> UUID:
+        """The id of the timeslot to look at: the same one, or what was asked for in its place."""
+        ...
+
+    async def cancel(self, principal: Principal, timeslot_id: UUID, *, series: bool = False) -> list[UUID]: ...
+
+    async def maintain(self, principal: Principal, request: MaintenanceRequest) -> list[UUID]: ...
 
 
 class Questions(Protocol):
@@ -203,6 +231,7 @@ class DeploymentLimits:
 class Services:
     database: Database
     intake: Intake
+    bookings: Bookings
     questions: Questions
     nodes: Nodes
     pools: Pools

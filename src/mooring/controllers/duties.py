@@ -23,6 +23,7 @@ from mooring.controllers.scaling import ScalingLoop
 from mooring.controllers.scheduling import SchedulingLoop
 from mooring.controllers.simulation import SimulationLoop
 from mooring.controllers.suspicion import SuspicionLoop
+from mooring.controllers.timeslots import TimeslotsLoop
 from mooring.coordination.leadership import Office
 from mooring.coordination.signals import Signal
 from mooring.mirror.mirror import Mirror
@@ -75,6 +76,7 @@ class Duties:
         self._deliveries = DeliveryLoop(database, office, controller, told)
         self._lifecycle = LifecycleLoop(database, office)
         self._limits = LimitsLoop(database, office)
+        self._timeslots = TimeslotsLoop(database, office)
         self._draining = DrainingLoop(database, office)
         self._suspicion = SuspicionLoop(database, office, suspicion)
         self._holds = HoldsLoop(database, office)
@@ -97,6 +99,8 @@ class Duties:
         self._start(group, "lifecycle", self._lifecycle.once, lambda: longest, _BURST_SECONDS)
         until_due = self._limits.wait_seconds
         self._start(group, "limits", self._limits.once, lambda: until_due(longest), _UNHURRIED_SECONDS)
+        until_turn = self._timeslots.wait_seconds
+        self._start(group, "timeslots", self._timeslots.once, lambda: until_turn(longest), _BURST_SECONDS)
         until_over = self._quarantine.wait_seconds
         self._start(group, "quarantine", self._quarantine.once, lambda: until_over(longest), _UNHURRIED_SECONDS)
         self._start(group, "simulation", self._simulation.once, lambda: longest, _BURST_SECONDS)

@@ -19,6 +19,7 @@ from mooring import metrics
 from mooring.binding.binder import Binder
 from mooring.clock import monotonic, now
 from mooring.controllers.loops import Turn
+from mooring.controllers.reservations import Reservations
 from mooring.coordination.leadership import Office
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
@@ -96,6 +97,7 @@ class SchedulingLoop:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scheduling-pass")
         self._schedulers: Schedulers | None = None
         """None: the mirror must be read first."""
+        self._reservations: Reservations | None = None
         self._validators = installed_validators()
         self.room = self._new_room()
         self._policies: dict[str, PoolPolicy] = {}
@@ -168,6 +170,7 @@ class SchedulingLoop:
         self._policies, self._guarantees, self._factors = {}, {}, {}
         self._tried_all_at = monotonic()
         self._schedulers = Schedulers(self._mirror, self._registry)
+        self._reservations = Reservations(self._mirror.cluster, self._mirror.calendar, self._schedulers.rows_for)
         metrics.view_warm.set(1)
 
     def _new_room(self) -> WaitingRoom:
@@ -244,6 +247,7 @@ class SchedulingLoop:
         held_back = self._mirror.held_back
         announced = await self._mirror.follow() and not held_back
         at = now()
+        await self._reserve(at)
         self._tell_room()
         self._measure_queue(at)
         started = perf_counter()
@@ -253,7 +257,7 @@ class SchedulingLoop:
         overlooked = self.room.found_by_timer > missed
         if not placed and not self.room.restless:
             self._answer(asked, placed, pass_seconds, queued)
-            return Turn(False, announced, overlooked)
+            return Turn(self._mirror.calendar.undecided, announced, overlooked)
         conflicts = await self._bind([d for _, result in placed for d in result.decisions if d.placements], at)
         # Said when what was placed is committed: reasons never delay a start.
         decided = await self._in_thread(self._explain, placed)
@@ -262,8 +266,21 @@ class SchedulingLoop:
             self._record(pass_seconds, at)
         self._answer(asked, placed, pass_seconds, queued, conflicts)
         self._conflicts = {workload_id: self._conflicts.get(workload_id, 0) + 1 for workload_id in conflicts}
-        more = self.room.restless or any(number <= _AGAIN_AT_ONCE for number in self._conflicts.values())
+        more = self.room.restless or self._mirror.calendar.undecided
+        more = more or any(number <= _AGAIN_AT_ONCE for number in self._conflicts.values())
         return Turn(more, announced, overlooked)
+
+    async def _reserve(self, at: datetime) -> None:
+        """Answer who asked for a timeslot, and find other room for those that lost theirs."""
+        assert self._reservations is not None
+        moves = await self._in_thread(self._reservations.decide, at) if self._mirror.calendar.unsettled else []
+        if not moves:
+            return
+        moved = await self._binder.move(moves, self._office.term)
+        self._reservations.settle(moves, moved)
+        for move in moves:
+            why = "" if move.reason is None else f": {move.reason.message}"
+            _log.info(f"Timeslot {move.slot.id} is {move.status}{why}")
 
     def _tell_room(self) -> None:
         """Tell the waiting room what came, went and changed."""
@@ -282,6 +299,7 @@ class SchedulingLoop:
             # Who used how much changes who is first in line, and so who stops others.
             self.room.reconsider({p for p in used if used[p] != self._factors.get(p)} & self.room.in_line)
             self._factors = dict(used)
+        self.room.reconsider(self._mirror.calendar.eased())
         for workload_id, workload in self._mirror.news().items():
             if workload is None:
                 self.room.forget(workload_id)

@@ -163,6 +163,8 @@ def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:
             state[name] = sorted(value.items()) or (None if name == "weights" else [])
         elif name == "preemption":
             state[name] = _preemption(value)
+        elif name == "bookings":
+            state[name] |= value.model_dump(exclude_none=True)
         elif name == "health":
             state[name] = value.model_dump() if value.command else None
         elif name == "fair_share":

@@ -33,6 +33,14 @@ class FairShareChange(Request):
     slot_weights: dict[SlotName, Annotated[int, Field(ge=0, le=1_000_000)]] | None = None
 
 
+class BookingRulesChange(Request):
+    """What the pool's timeslots have where they do not say. Only what is given changes."""
+
+    lead_seconds: Seconds | None = None
+    grace_seconds: Seconds | None = None
+    notice_seconds: Seconds | None = None
+
+
 class HealthChange(Request):
     """What the agents of the pool run now and then, without a shell; no command: nothing."""
 
@@ -50,6 +58,7 @@ class PoolChange(Request):
     hold_seconds: Annotated[int, Field(ge=1, le=3600)] | None = None
     fragmentation: bool | None = None
     preemption: PreemptionChange | None = None
+    bookings: BookingRulesChange | None = None
     sequencer: PluginName | None = None
     fair_share: FairShareChange | None = None
     factors: dict[PluginName, Annotated[int, Field(ge=0, le=1_000_000)]] | None = None
@@ -99,6 +108,12 @@ class PreemptionView(Answer):
     hold_seconds: int
 
 
+class BookingRulesView(Answer):
+    lead_seconds: int = 2100
+    grace_seconds: int = 300
+    notice_seconds: int = 300
+
+
 class FairShareView(Answer):
     half_life_days: int = 7
     lookback_days: int = 28
@@ -121,6 +136,7 @@ class PoolView(Answer):
     hold_seconds: int
     fragmentation: bool
     preemption: PreemptionView | None = None
+    bookings: BookingRulesView = BookingRulesView()
     sequencer: str = "fifo"
     fair_share: FairShareView = FairShareView()
     factors: dict[str, int] = {}

@@ -98,6 +98,15 @@ SlotWeight = Annotated[
     list[str] | None,
     typer.Option("--slot-weight", metavar="SLOT=N", help="fair_share: in thousandths; may be repeated."),
 ]
+BookingLead = Annotated[
+    int | None, typer.Option(metavar="SECONDS", help="Bookings are made ready so long before their start.")
+]
+BookingGrace = Annotated[
+    int | None, typer.Option(metavar="SECONDS", help="Bookings that could not start so late have missed it.")
+]
+BookingNotice = Annotated[
+    int | None, typer.Option(metavar="SECONDS", help="Users of a booking are told so long before its end.")
+]
 Ageing = Annotated[
     int | None,
     typer.Option("--ageing", metavar="SECONDS", help="Waiting so long raises the priority by one; 0: never."),
@@ -213,6 +222,9 @@ def change_pool(
     preemption: PreemptionOption = None,
     scope: ScopeOption = None,
     min_runtime: MinRuntime = None,
+    booking_lead: BookingLead = None,
+    booking_grace: BookingGrace = None,
+    booking_notice: BookingNotice = None,
     sequencer: SequencerOption = None,
     factor: Factor = None,
     half_life: HalfLife = None,
@@ -249,6 +261,7 @@ def change_pool(
         hold_seconds=hold_seconds,
         fragmentation=fragmentation,
         preemption=None if preemption is None else _preemption(preemption, scope, min_runtime),
+        bookings=_bookings(booking_lead, booking_grace, booking_notice),
         sequencer=sequencer,
         factors=_numbers(factor, "--factor"),
         fair_share=_fair_share(half_life, lookback, slot_weight),
@@ -315,6 +328,11 @@ def _numbers(written: list[str] | None, option: str, *, emptied: bool = False) -
             raise InvalidInput(f"{option} {name}={amount[:20]}: write a whole number")
         given = (given or {}) | {name: int(amount)}
     return given
+
+
+def _bookings(lead: int | None, grace: int | None, notice: int | None) -> dict[str, int] | None:
+    asked = {"lead_seconds": lead, "grace_seconds": grace, "notice_seconds": notice}
+    return {name: value for name, value in asked.items() if value is not None} or None
 
 
 def _fair_share(half_life: int | None, lookback: int | None, slot_weight: list[str] | None) -> dict[str, Any] | None:
