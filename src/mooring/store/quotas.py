@@ -248,10 +248,15 @@ def _amount(slot: str, written: str) -> int:
 
 async def _locked_state(connection: AsyncConnection, tenant: Tenant) -> State:
     """Changes of one tenant's quota follow each other, so that each begins where the one before it ended."""
+    await lock(connection, tenant)
+    return await state(connection, tenant)
+
+
+async def lock(connection: AsyncConnection, tenant: Tenant) -> None:
+    """From here on nobody else counts what the tenant has, to give it more, until this transaction ends."""
     table = _TABLES[tenant.scope]
     id = table.c.access_key == tenant.id if tenant.scope is Scope.KEYPAIR else table.c.id == UUID(tenant.id)
     await connection.execute(select(table.c.created_at).where(id).with_for_update(key_share=True))
-    return await state(connection, tenant)
 
 
 async def _told_of(connection: AsyncConnection, found: Found, before: State, now: datetime) -> State:
