@@ -211,11 +211,14 @@ class Mirror:
                 del self.queue[workload.id]
 
     def note_waiting(self, decisions: Iterable[Decision]) -> None:
-        """Why workloads wait is stored without an event: it is known here, and not to be written again."""
+        """Why workloads wait, and until when, is stored without an event: it is known here, and not written again."""
         for decision in decisions:
             workload = self.queue.get(decision.workload.id)
-            if workload is not None and decision.reason is not None:
-                self.queue[workload.id] = replace(workload, waiting_reason=decision.reason.message)
+            if workload is None:
+                continue
+            start = decision.planned_start if decision.is_replanned else workload.planned_start
+            message = workload.waiting_reason if decision.reason is None else decision.reason.message
+            self.queue[workload.id] = replace(workload, waiting_reason=message, planned_start=start)
 
     async def _read_nodes(self, connection: Connection, ids: set[UUID]) -> None:
         for part in chunks(sorted(ids), _NODES_AT_ONCE):

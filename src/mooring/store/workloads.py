@@ -70,10 +70,11 @@ _SEEN_BY_PLACEMENT = [
         "starts_at",
         "parallel",
         "time_limit_seconds",
+        "planned_start_at",
         "singleton",
         "timeslot_id",
     )
-]
+] + [workloads.c.template["stop_grace_seconds"].as_integer().label("stop_grace_seconds")]
 
 
 _ADMISSION = sets.Statement(
@@ -82,6 +83,16 @@ _ADMISSION = sets.Statement(
     WHERE w.id = i.id AND w.ended_at IS NULL
     """,
     {"id": "uuid", "admission": "jsonb"},
+    now="timestamptz",
+)
+
+
+_PLANNED = sets.Statement(
+    """
+    UPDATE workloads AS w SET planned_start_at = i.planned_start_at, updated_at = {now} FROM {rows} i
+    WHERE w.id = i.id AND w.ended_at IS NULL
+    """,
+    {"id": "uuid", "planned_start_at": "timestamptz"},
     now="timestamptz",
 )
 
@@ -375,6 +386,8 @@ def as_placement_sees(
         starts_at=row.starts_at,
         parallel=row.parallel,
         time_limit_seconds=row.time_limit_seconds,
+        planned_start=row.planned_start_at,
+        stop_grace_seconds=row.stop_grace_seconds,
         dependencies=needs,
         behind=behind,
         booking=row.timeslot_id,
@@ -395,6 +408,14 @@ async def note_waiting(connection: AsyncConnection, reasons: Mapping[UUID, Reaso
         ),
         [{"workload": w, "new_reason": reason.as_dict()} for w, reason in sorted(reasons.items())],
     )
+
+
+async def note_planned(connection: AsyncConnection, starts: Mapping[UUID, datetime | None], now: datetime) -> None:
+    """Store when workloads start by the plan, None for no longer planned. No status changes, so no history."""
+    if starts:
+        writes = sets.Writes.on(connection)
+        writes.add(_PLANNED, sorted(starts.items()), now=now)
+        await writes.make(connection)
 
 
 async def note_admission(connection: AsyncConnection, looks: Mapping[UUID, Checked], now: datetime) -> None:
