@@ -343,6 +343,20 @@ async def test_where_the_pool_says_so_idle_nodes_are_drained_and_resumed_when_wo
 
 
 @on_sqlite
+async def test_work_that_no_node_would_help_keeps_none_and_other_work_that_waits_does(world: World):
+    await grown(world, idle_seconds=600)
+    await world.harbour.submit("giant", cpu=100, on_insufficient=GROW)
+    gang = await world.harbour.submit("gang", cpu=4, replicas=2, gang=True)
+    world.time.forward(600)
+    await world.turn()
+    assert [each.code for each in (await world.state()).unmet] == ["no-template"]
+    assert (await world.state()).advice == ()
+    await world.harbour.stop(gang)
+    await world.turn()
+    assert [each.node for each in (await world.state()).advice] == ["n1"]
+
+
+@on_sqlite
 async def test_nodes_that_nobody_asked_for_and_the_least_number_stay(world: World):
     await world.join("own")
     await grown(world, least=2)

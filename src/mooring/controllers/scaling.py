@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from uuid import UUID
 
 import structlog
 
@@ -27,6 +28,7 @@ from mooring.model.templates import (
 )
 from mooring.model.timeslots import Timeslot
 from mooring.model.workloads import OnInsufficient, Workload, new_tasks
+from mooring.scheduling.growth import NO_TEMPLATE
 from mooring.scheduling.joining import expected
 from mooring.scheduling.scaling import scale_up
 from mooring.scheduling.shrinking import NodeUse, Step, scale_down
@@ -150,7 +152,8 @@ class ScalingLoop:
             unmet = before.unmet if name in resting else ()
             if name in short.waiting:
                 unmet = await self._grow(view, short, name, at, changes)
-            state = _since(ScalingState(unmet, _shrink(view, name, at, name in short.pools, changes)), before)
+            wanted = any(workload not in _hopeless(unmet) for workload in short.lacking.get(name, ()))
+            state = _since(ScalingState(unmet, _shrink(view, name, at, wanted, changes)), before)
             if state != before:
                 changes.states[name] = state
         if changes != _Changes():
@@ -240,7 +243,7 @@ class ScalingLoop:
         term = await self._checked_term(connection)
         await scale_requests.insert_new(connection, changes.new, now=at, term=term)
         for request in changes.new:
-            _log.info(f"Pool {request.pool} asks for {len(request.wanted)} nodes of template {request.template}")
+            _log.info(f"Pool {request.pool} asks for nodes of template {request.template}: {len(request.wanted)}")
         for node in changes.resumed:
             await nodes.set_draining(connection, node.id, False, actor=_ACTOR, now=at)
             _log.info(f"Node {node.name} is wanted again and takes work")
@@ -355,6 +358,11 @@ def _unmet(answer: ScaleUp, refused: Mapping[str, str]) -> tuple[Unmet, ...]:
         told = "; ".join(f"{template}: {error}" for template, error in sorted(refused.items()))
         return tuple(Unmet(workload, "nodes-refused", f"nodes are refused ({told})") for workload, _ in said)
     return tuple(Unmet(workload, reason.code, reason.message) for workload, reason in said)
+
+
+def _hopeless(unmet: Sequence[Unmet]) -> set[UUID]:
+    """Work that nodes of no template would help, and so none that stays."""
+    return {each.workload_id for each in unmet if each.code == NO_TEMPLATE}
 
 
 def _shrink(view: _View, pool: str, at: datetime, wanted: bool, changes: _Changes) -> tuple[Advised, ...]:

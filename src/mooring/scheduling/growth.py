@@ -31,6 +31,8 @@ from mooring.scheduling.scheduler import Scheduler
 from mooring.scheduling.shapes import Shape
 from mooring.scheduling.together import least_together
 
+NO_TEMPLATE = "no-template"
+"""The code for work that nodes of no template would help."""
 _ENDLESS = 1 << 40
 
 
@@ -434,5 +436,5 @@ def _of_devices(slot: str, amount: int) -> int:
 
 def _unmet(pool: str, incurable: bool) -> Reason:
     if incurable:
-        return Reason("no-template", f"no node template of pool {pool!r} makes room for it", "scaling", "change")
+        return Reason(NO_TEMPLATE, f"no node template of pool {pool!r} makes room for it", "scaling", "change")
     return Reason("scaling-limit", f"pool {pool!r} may have no more nodes that would take it", "scaling", "change")
