@@ -311,6 +311,7 @@ async def test_idle_nodes_are_advised_to_go_after_their_time(world: World):
     world.time.forward(599)
     await world.turn()
     assert (await world.state()).advice == ()
+    assert world.scaling.wait_seconds(3600) == 1
     world.time.forward(1)
     await world.turn()
     [advised] = (await world.state()).advice

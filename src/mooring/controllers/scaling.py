@@ -156,6 +156,9 @@ class ScalingLoop:
             state = _since(ScalingState(unmet, _shrink(view, name, at, wanted, changes)), before)
             if state != before:
                 changes.states[name] = state
+            for due in _may_go_at(view, name):
+                if due > at:
+                    self._note_time(due)
         if changes != _Changes():
             await self._database.write(lambda connection: self._write(connection, at, changes))
 
@@ -386,6 +389,16 @@ def _shrink(view: _View, pool: str, at: datetime, wanted: bool, changes: _Change
         changes.drained += [own[each.node.id] for each in found if each.step is Step.DRAIN]
         found = tuple(each for each in found if each.step is not Step.DRAIN)
     return tuple(Advised(each.node.id, each.node.name, each.step.value, at) for each in found)
+
+
+def _may_go_at(view: _View, pool: str) -> list[datetime]:
+    """The times at which idle nodes of a pool may come to be advised about."""
+    rules, changed_at = view.pools[pool].policy.scaling, _changed_at(view, pool)
+    idle_since = [node.idle_since for node in view.nodes_of(pool) if node.idle_since is not None]
+    times = [since + timedelta(seconds=rules.idle_seconds) for since in idle_since]
+    if idle_since and changed_at is not None:
+        times.append(changed_at + timedelta(seconds=rules.shrink_cooldown_seconds))
+    return times
 
 
 def _since(state: ScalingState, before: ScalingState) -> ScalingState:

@@ -365,6 +365,7 @@ class _Group:
                 tasks=(self.sample.tasks * count)[:count],
                 gang=False,
                 min_tasks=None,
+                spread=False,
                 on_insufficient=OnInsufficient.WAIT,
                 constraints=replace(self.sample.constraints, failed_on=last) if last else self.sample.constraints,
             )
@@ -410,7 +411,7 @@ def _goes_anywhere(workload: Workload) -> bool:
     """Whether each of its tasks asks for amounts and for what a node is, whatever else runs there."""
     constraints = workload.constraints
     related = constraints.affinity or constraints.anti_affinity or any(spread.hard for spread in constraints.spread)
-    bound = workload.max_per_node is not None or workload.spread or workload.pack or workload.single_node
+    bound = workload.max_per_node is not None or workload.pack or workload.single_node
     return not (related or bound or constraints.host_ports or constraints.licence)
 
 
