@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mooring.model.lifecycle import OCCUPYING, TaskStatus
 from mooring.model.slots import Amounts
 from mooring.store.sets import among
-from mooring.store.tables import tasks, workloads
+from mooring.store.tables import tasks, timeslots, workloads
 from mooring.store.types import AnyRow
 
 
@@ -28,7 +28,10 @@ class Ending(NamedTuple):
 
 
 async def on_nodes(connection: AsyncConnection, ids: Sequence[UUID], now: datetime) -> list[Ending]:
-    """The tasks on these nodes that have a time limit or are being stopped; the end of all others is open."""
+    """The tasks on these nodes that have a time limit, run inside a timeslot or are being stopped.
+
+    The end of all others is open.
+    """
     rows = await connection.execute(_on_nodes(), {"ids": ids})
     return [Ending(row.node_id, row.id, _end(row, now), row.requested_slots) for row in rows]
 
@@ -44,20 +47,33 @@ def _on_nodes() -> Select[Any]:
             tasks.c.requested_slots,
             workloads.c.time_limit_seconds,
             workloads.c.template["stop_grace_seconds"].as_integer().label("stop_grace_seconds"),
+            timeslots.c.ends_at.label("timeslot_ends_at"),
         )
         .join(workloads, workloads.c.id == tasks.c.workload_id)
+        .outerjoin(timeslots, timeslots.c.id == workloads.c.timeslot_id)
         .where(
             among(tasks.c.node_id),
             tasks.c.status.in_(list(OCCUPYING)),
-            or_(workloads.c.time_limit_seconds.is_not(None), tasks.c.status == TaskStatus.TERMINATING),
+            or_(
+                workloads.c.time_limit_seconds.is_not(None),
+                timeslots.c.ends_at.is_not(None),
+                tasks.c.status == TaskStatus.TERMINATING,
+            ),
         )
     )
 
 
 def _end(row: AnyRow, now: datetime) -> datetime:
-    """Its limit is counted from its start, which may be yet to come; then it is given time to stop."""
+    """Its limit is counted from its start, which may be yet to come; then it is given time to stop.
+
+    What is inside a timeslot makes room at the end of that, since the next one may begin then.
+    """
     grace = timedelta(seconds=row.stop_grace_seconds)
     if row.status == TaskStatus.TERMINATING:
         return now + grace
-    ends: datetime = row.deadline_at or now + timedelta(seconds=row.time_limit_seconds)
-    return ends + grace
+    ends: list[datetime] = []
+    if row.time_limit_seconds is not None:
+        ends.append((row.deadline_at or now + timedelta(seconds=row.time_limit_seconds)) + grace)
+    if row.timeslot_ends_at is not None:
+        ends.append(row.timeslot_ends_at)
+    return min(ends)
