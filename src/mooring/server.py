@@ -406,6 +406,10 @@ def _check(settings: Settings) -> None:
     url = settings.control_plane_api_url
     if url is not None and not url.startswith(("http://", "https://")):
         raise InvalidInput("CONTROL_PLANE_API_URL begins with http:// or https://", code="invalid-setting")
+    if url is not None and "@" in url and settings.control_plane_token is not None:
+        raise InvalidInput(
+            "CONTROL_PLANE_API_URL has a login of its own: give that, or a token, not both", code="invalid-setting"
+        )
 
 
 async def _ready_schema(database: Database) -> None:

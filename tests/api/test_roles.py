@@ -125,9 +125,14 @@ ROUTES = """
     200   403  403  403  403   200  200  GET    /api/pools/default/access
     204   403  403  403  403   403  403  POST   /api/pools/default/access {"project":"vision","domain":"default"}
     204   403  403  403  403   403  403  DELETE /api/pools/default/access?project=vision&domain=default
+    200   403  403  403  403   200  200  GET    /api/pools/default/templates
+    200   403  403  403  403   403  403  PUT    /api/pools/default/templates/small {"resources":{"cpu":4}}
+    404   403  403  403  403   403  403  DELETE /api/pools/default/templates/nothing
+    200   403  403  403  403   200  200  GET    /api/scaling
     200   200  200  200  200   200  200  GET    /api/usage
     200   200  200  200  200   200  200  GET    /api/usage/workloads
     200   200  200  200  200   200  200  GET    /api/free
+    200   200  200  200  200   200  200  GET    /api/timeline
     200   200  200  200  200   200  200  GET    /api/auth/me
     200   200  200  200  200   403  403  POST   /api/auth/renew
     200   200  200  200  200   200  200  GET    /api/events

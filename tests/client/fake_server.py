@@ -22,6 +22,8 @@ from mooring.wire.operations import LeaderView, LoopList, LoopView, PassView, Se
 from mooring.wire.pools import PauseRequest, PoolChange, PoolList, PoolRequest, PoolView
 from mooring.wire.quarantine import QuarantineList
 from mooring.wire.quotas import QuotaView
+from mooring.wire.scaling import ScalingView, TemplateList, TemplateRequest, TemplateView
+from mooring.wire.timeline import TimelineView
 from mooring.wire.versions import CLIENT_HEADER
 from tests.client.fake_timeslots import FakeTimeslots
 
@@ -110,6 +112,8 @@ class FakeServer:
             "default": pool_view("default", profile="balanced"),
             "toy": pool_view("toy", simulated=True, runtimes=["container"], profile="spread", nodes=5),
         }
+        self.templates: dict[str, TemplateView] = {}
+        self.scaling = ScalingView(requests=[], unmet=[], advice=[])
         self.plan: list[Step] = [running]
         self.prepare: Callable[[FakeWorkload], None] = lambda workload: None
         self.report = api.AuditReport(clean=True, checked={"nodes": 1}, findings=[])
@@ -121,6 +125,7 @@ class FakeServer:
         self.loops: list[LoopView] = []
         self.explanation = explanation()
         self.room = accounting.Room(pools=[], quotas=[])
+        self.timeline = TimelineView(starts_at=NOW, step_seconds=60, steps=1, outlooks=[])
         self.undrained: set[str] = set()
         """Nodes that somebody resumes as soon as they are drained."""
         self.ready = True
@@ -265,7 +270,12 @@ class FakeServer:
             web.get("/api/usage", self._usage),
             web.get("/api/usage/workloads", self._records),
             web.get("/api/free", self._free),
+            web.get("/api/timeline", self._timeline),
             web.post("/api/pools", self._create_pool),
+            web.get("/api/pools/{name}/templates", self._templates),
+            web.put("/api/pools/{name}/templates/{template}", self._put_template),
+            web.delete("/api/pools/{name}/templates/{template}", self._remove_template),
+            web.get("/api/scaling", self._scaling),
             web.get("/api/pools/{name}", self._pool),
             web.patch("/api/pools/{name}", self._change_pool),
             web.post("/api/pools/{name}/pause", self._pause_pool),
@@ -579,6 +589,30 @@ class FakeServer:
         PoolChange.model_validate(request[BODY])
         return web.Response(status=204)
 
+    async def _templates(self, request: web.Request) -> web.Response:
+        return _json(TemplateList(templates=list(self.templates.values())))
+
+    async def _put_template(self, request: web.Request) -> web.Response:
+        asked = TemplateRequest.model_validate(request[BODY])
+        name = request.match_info["template"]
+        self.templates[name] = TemplateView(
+            **asked.model_dump(exclude={"resources", "runtimes", "devices"}),
+            name=name,
+            pool=request.match_info["name"],
+            resources={slot: str(amount) for slot, amount in asked.resources.items()},
+            runtimes=asked.runtimes or ["process"],
+            version=1,
+        )
+        return _json(self.templates[name])
+
+    async def _remove_template(self, request: web.Request) -> web.Response:
+        if self.templates.pop(request.match_info["template"], None) is None:
+            raise Refusal(404, "not-found", "there is no such template")
+        return web.Response(status=204)
+
+    async def _scaling(self, request: web.Request) -> web.Response:
+        return _json(self.scaling)
+
     async def _pause_pool(self, request: web.Request) -> web.Response:
         reason = PauseRequest.model_validate(request[BODY]).reason
         return await self._set_pool(request, {"paused": True, "paused_reason": reason})
@@ -608,6 +642,9 @@ class FakeServer:
 
     async def _free(self, request: web.Request) -> web.Response:
         return _json(self.room)
+
+    async def _timeline(self, request: web.Request) -> web.Response:
+        return _json(self.timeline)
 
     async def _join_token(self, request: web.Request) -> web.Response:
         asked = api.JoinTokenRequest.model_validate(request[BODY])

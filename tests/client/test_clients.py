@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mooring import __version__
-from mooring.client import AsyncClient, Client, bookings, tenancy
+from mooring.client import AsyncClient, Client, bookings, scaling, tenancy
 from mooring.client import operations as ops
 from mooring.client.answers import read_answer, read_error
 from mooring.client.patience import Patience
@@ -75,7 +75,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 async def test_every_operation_of_the_table_is_a_method_of_both_clients() -> None:
     operations = {
         name
-        for table in (ops, tenancy, bookings)
+        for table in (ops, tenancy, bookings, scaling)
         for name, made in vars(table).items()
         if callable(made) and not name.startswith("_") and getattr(made, "__module__", "") == table.__name__
     }

@@ -19,6 +19,7 @@ from mooring.model.quotas import Scope
 from mooring.model.tenants import Principal
 from mooring.store.actions import Actor
 from mooring.store.engine import Database
+from mooring.store.node_templates import StoredTemplate
 from mooring.wire.accounting import Room
 from mooring.wire.api import (
     AuditReport,
@@ -33,7 +34,9 @@ from mooring.wire.explanation import Explanation
 from mooring.wire.pools import PoolChange, PoolRequest
 from mooring.wire.quarantine import QuarantineEnd
 from mooring.wire.quotas import QuotaChange, QuotaView
+from mooring.wire.scaling import TemplateRequest
 from mooring.wire.sessions import ExtendRequest
+from mooring.wire.timeline import TimelineView
 from mooring.wire.timeslots import (
     LabAccepted,
     LabRequest,
@@ -99,6 +102,10 @@ class Questions(Protocol):
         """How much would start now."""
         ...
 
+    async def timeline(self, pool: str | None, *, hours: int, steps: int, by_node: bool) -> TimelineView:
+        """What runs, is booked, planned and free in the hours ahead."""
+        ...
+
 
 class Nodes(Protocol):
     async def add_simulated(self, principal: Principal, request: NodeRequest) -> UUID: ...
@@ -126,6 +133,8 @@ class Pools(Protocol):
     async def pause(self, name: str, reason: str | None, actor: Actor) -> None: ...
 
     async def resume(self, name: str, actor: Actor) -> None: ...
+
+    async def put_template(self, pool: str, name: str, asked: TemplateRequest, actor: Actor) -> StoredTemplate: ...
 
 
 class Quotas(Protocol):

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from itertools import pairwise
 from uuid import UUID
@@ -191,6 +192,7 @@ async def _in_one_transaction(
     dropped = {decision.workload.id for decision in result.dropped}
     told = [decision for decision in decisions if decision.workload.id not in dropped]
     await workloads.note_waiting(connection, _new_reasons(told), at)
+    await workloads.note_planned(connection, _new_starts(told), at)
     await workloads.note_admission(connection, {d.workload.id: d.checked for d in told if d.checked is not None}, at)
     await pools.set_turns(connection, terms.turns)
     return result
@@ -211,6 +213,11 @@ def _new_reasons(decisions: Sequence[Decision]) -> dict[UUID, Reason]:
         and decision.outcome in (Outcome.WAITING, Outcome.PLACED)
         and decision.reason.message != decision.workload.waiting_reason
     }
+
+
+def _new_starts(decisions: Sequence[Decision]) -> dict[UUID, datetime | None]:
+    """When workloads start by the plan, where it is not what was stored before."""
+    return {d.workload.id: d.planned_start for d in decisions if d.outcome is Outcome.WAITING and d.is_replanned}
 
 
 def _follow(known: dict[str, int], revisions: Mapping[str, int]) -> None:

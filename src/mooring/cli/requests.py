@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Model = TypeVar("Model", bound=BaseModel)
 
 
-def build(model: type[Model], **fields: Any) -> Model:
+def build(model: type[Model], /, **fields: Any) -> Model:
     """A request of the wire; fields that are None are left to the server."""
     from pydantic import ValidationError
 

@@ -14,6 +14,7 @@ import aiohttp
 from yarl import URL
 
 from mooring.client import accounting, bookings, operations, tenancy
+from mooring.client import scaling as growing
 from mooring.client.address import canonical_address, proxy_for, resolve_server, tls_context
 from mooring.client.answers import read_answer, read_error, timed_out, unreachable, untrusted
 from mooring.client.authentication import Authentication
@@ -158,6 +159,10 @@ class AsyncClient:
     pause_pool = _sent(operations.pause_pool)
     resume_pool = _sent(operations.resume_pool)
     remove_pool = _sent(operations.remove_pool)
+    node_templates = _sent(growing.node_templates)
+    put_node_template = _sent(growing.put_node_template)
+    remove_node_template = _sent(growing.remove_node_template)
+    scaling = _sent(growing.scaling)
     quotas = _sent(operations.quotas)
     quota = _sent(operations.quota)
     change_quota = _sent(operations.change_quota)
@@ -167,6 +172,7 @@ class AsyncClient:
     usage = _sent(accounting.usage)
     workload_records = _sent(accounting.workload_records)
     free = _sent(accounting.free)
+    timeline = _sent(accounting.timeline)
 
     health = _sent(operations.health)
     ready = _sent(operations.ready)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,6 +20,7 @@ from mooring.binding.binder import Binder
 from mooring.clock import monotonic, now
 from mooring.controllers.loops import Turn
 from mooring.controllers.reservations import Reservations
+from mooring.controllers.shortfall import Question, Shortfall, shortfall
 from mooring.coordination.leadership import Office
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
@@ -30,14 +31,11 @@ from mooring.model.fair_share import Factors
 from mooring.model.pools import HeadOfLine, PoolPolicy
 from mooring.model.reasons import Reason
 from mooring.model.slots import describe_amounts
-from mooring.model.workloads import Kind, OnInsufficient, Workload
+from mooring.model.workloads import Kind, Workload
 from mooring.scheduling import compilation
 from mooring.scheduling.admission import Admission
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.growth import copy_of
-from mooring.scheduling.ordering.bands import turn
 from mooring.scheduling.plugins import NO_FACTORS
-from mooring.scheduling.profiles import Profile, Registry
+from mooring.scheduling.profiles import Registry
 from mooring.scheduling.reclaim import Guarantees
 from mooring.scheduling.scheduler import Pass, Scheduler
 from mooring.scheduling.timeline import seconds_of, time_of
@@ -71,18 +69,6 @@ class FullPass:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Shortfall:
-    """What lacks room, and a view of the cluster by which nodes for it can be chosen."""
-
-    pools: frozenset[str]
-    """Where something lacks room that more nodes could give."""
-    waiting: Mapping[str, Sequence[Workload]]
-    """By pool the work of it that asks for nodes, as far as its tenants may use more."""
-    cluster: Cluster
-    profiles: Mapping[str, Profile]
-
-
 class SchedulingLoop:
     """The leader's pass."""
 
@@ -109,6 +95,8 @@ class SchedulingLoop:
         self._measured_at = -_MEASURED_SECONDS
         self._conflicts: dict[UUID, int] = {}
         """How often in a row workloads went back to placing."""
+        self._first_starts: dict[UUID, datetime] = {}
+        """When work that waits was to start by its first plan."""
         self._asked: list[asyncio.Future[FullPass]] = []
         """Those who wait for a pass over everything."""
         self._turning = asyncio.Lock()
@@ -167,7 +155,7 @@ class SchedulingLoop:
 
     def _begin(self) -> None:
         self.room = self._new_room()
-        self._policies, self._guarantees, self._factors = {}, {}, {}
+        self._policies, self._guarantees, self._factors, self._first_starts = {}, {}, {}, {}
         self._tried_all_at = monotonic()
         self._schedulers = Schedulers(self._mirror, self._registry)
         self._reservations = Reservations(self._mirror.cluster, self._mirror.calendar, self._schedulers.rows_for)
@@ -202,44 +190,17 @@ class SchedulingLoop:
                 self._distrust()
                 raise
 
-    async def short_of_nodes(self, resting: Collection[str], known: Mapping[UUID, int]) -> Shortfall | None:
-        """What more nodes could help, except in pools that rest; None if there is nothing to say yet.
-
-        That is so while the view is older than these generations of nodes: work may have found its room there.
-        """
+    async def short_of_nodes(self, asked: Question) -> Shortfall | None:
+        """What more nodes could help, between two turns; None if there is nothing to say yet."""
         async with self._turning:
             if self._schedulers is None or not self.room.settled:
                 return None
-            return await self._in_thread(self._shortfall, resting, known, now())
+            admission = self._new_admission(now())
+            return await self._in_thread(shortfall, asked, self._mirror, self.room, self._schedulers, admission)
 
-    def _shortfall(self, resting: Collection[str], known: Mapping[UUID, int], at: datetime) -> Shortfall | None:
-        cluster = self._mirror.cluster
-        for node_id, generation in known.items():
-            row = cluster.row_of(node_id)
-            if row is None or cluster.node(row).generation < generation:
-                return None
-        short = self.room.short_of_room()
-        pools = frozenset(workload.pool for workload in short)
-        asking = [w for w in short if w.on_insufficient is OnInsufficient.SCALE_UP and w.pool not in resting]
-        waiting: dict[str, list[Workload]] = {}
-        for workload in self._within_limits(asking, at):
-            waiting.setdefault(workload.pool, []).append(workload)
-        profiles = {name: self._schedulers_of(name).profile for name in waiting}
-        return Shortfall(pools, waiting, copy_of(cluster) if waiting else Cluster(), profiles)
-
-    def _within_limits(self, workloads: Iterable[Workload], at: datetime) -> list[Workload]:
-        """Those of them, or of their tasks, that could start were there room for all: no nodes are for the others."""
-        tenancy = self._mirror.tenancy
-        admission = tenancy.admission(self._mirror.queue.values(), self._policies, self._validators, at)
-        in_turn = sorted(workloads, key=lambda workload: (-workload.priority, turn(workload)))
-        admitted = [found for found in map(admission.admit, in_turn) if isinstance(found, Workload)]
-        for workload in admitted:
-            admission.refund(workload)
-        return admitted
-
-    def _schedulers_of(self, pool: str) -> Scheduler:
-        assert self._schedulers is not None
-        return self._schedulers.of(self._mirror.pools[pool])
+    def _new_admission(self, at: datetime) -> Admission:
+        waiting = self._mirror.queue.values()
+        return self._mirror.tenancy.admission(waiting, self._policies, self._validators, at)
 
     async def _turn(self) -> Turn:
         asked = list(self._asked)
@@ -290,6 +251,11 @@ class SchedulingLoop:
             self._policies = policies
             strict = (name for name, policy in policies.items() if policy.head_of_line is HeadOfLine.STRICT)
             self.room.in_line = frozenset(strict)
+            self.room.depths = {
+                name: policy.backfill.depth
+                for name, policy in policies.items()
+                if policy.head_of_line is HeadOfLine.BACKFILL
+            }
         lent = self._mirror.guarantees
         if lent != self._guarantees:
             self.room.reconsider({p for p in {*lent, *self._guarantees} if lent.get(p) != self._guarantees.get(p)})
@@ -303,6 +269,7 @@ class SchedulingLoop:
         for workload_id, workload in self._mirror.news().items():
             if workload is None:
                 self.room.forget(workload_id)
+                self._first_starts.pop(workload_id, None)
             else:
                 self.room.admit(workload)
         self._mirror.tenancy.note_pending(self._mirror.queue.values(), policies)
@@ -327,9 +294,7 @@ class SchedulingLoop:
         by_pool: dict[str, list[Workload]] = {}
         for workload in waiting:
             by_pool.setdefault(workload.pool, []).append(workload)
-        self._admission = self._mirror.tenancy.admission(
-            self._mirror.queue.values(), self._policies, self._validators, at
-        )
+        self._admission = self._new_admission(at)
         return [self._place_in(self._mirror.pools[name], by_pool[name], at) for name in sorted(by_pool)]
 
     def _place_in(self, pool: Pool, workloads: Sequence[Workload], at: datetime) -> tuple[Scheduler | None, Pass]:
@@ -364,12 +329,13 @@ class SchedulingLoop:
         ]
         for group in self.room.unexplained(_REASONS_A_TURN):
             workload = group.entry.workload
-            scheduler = self._schedulers_of(workload.pool)
+            scheduler = self._schedulers.of(self._mirror.pools[workload.pool])
             first = scheduler.with_reason(Decision(workload, Outcome.WAITING), group.shortage)
             assert first.reason is not None
             told = self.room.explained(group, first.reason)
             checked = self._admission.passed(workload) if self._admission is not None else None
             decided += [each._replace(outcome=first.outcome, checked=checked) for each in told]
+        decided += self.room.replanned({decision.workload.id for decision in decided})
         # The room does not hear of reasons that were stored; the mirror does.
         queue = self._mirror.queue
         return [d._replace(workload=queue.get(d.workload.id, d.workload)) for d in decided]
@@ -400,6 +366,7 @@ class SchedulingLoop:
         for decision in result.bound:
             if not decision.workload.placed_before:
                 metrics.waited_seconds.observe((at - decision.workload.created_at).total_seconds())
+                self._measure_start(decision.workload, at)
         narrate(result.applied)
         for decision in result.bound:
             if decision.victims:
@@ -419,6 +386,9 @@ class SchedulingLoop:
         left = [d._replace(outcome=Outcome.WAITING, placements=()) if d.placements else d for d in decisions]
         result = await self._binder.bind(_worth_writing(left), self._office.term)
         self._mirror.note_waiting(left)
+        for decision in left:
+            if decision.planned_start is not None:
+                self._first_starts.setdefault(decision.workload.id, decision.planned_start)
         failed = {d.workload.id for d in left if d.outcome in (Outcome.IMPOSSIBLE, Outcome.ERROR)}
         if failed:
             await self._mirror.read_again((), failed)
@@ -451,6 +421,13 @@ class SchedulingLoop:
         self.last_pass_ms = seconds * 1000
         metrics.passes.inc()
         metrics.pass_seconds.observe(seconds)
+
+    def _measure_start(self, workload: Workload, at: datetime) -> None:
+        """How right its first planned start was; after a take-over the one that was stored counts for that."""
+        planned = self._first_starts.pop(workload.id, workload.planned_start)
+        if planned is not None:
+            late = (at - planned).total_seconds()
+            metrics.start_error_seconds.labels("late" if late > 0 else "early").observe(abs(late))
 
     def _measure_queue(self, at: datetime) -> None:
         queue = self._mirror.queue.values()
@@ -487,6 +464,7 @@ def _worth_writing(decisions: Sequence[Decision]) -> list[Decision]:
         for decision in decisions
         if decision.outcome is not Outcome.WAITING
         or (decision.reason is not None and decision.reason.message != decision.workload.waiting_reason)
+        or decision.is_replanned
     ]
 
 

@@ -13,7 +13,7 @@ from mooring.model.errors import MooringError
 from mooring.model.policies import NO_POLICY, Policy
 from mooring.model.tenants import Principal
 from mooring.model.timeslots import Timeslot
-from mooring.store import dependencies, nodes, policies, pool_access, pools
+from mooring.store import dependencies, node_templates, nodes, policies, pool_access, pools
 from mooring.store.engine import Connection, Database
 from mooring.store.pool_access import Grants
 from mooring.store.pools import Pool
@@ -31,7 +31,7 @@ class Circumstances:
     pools: Sequence[Pool]
     policy: Policy = NO_POLICY
     served: Mapping[UUID, frozenset[str]] = field(default_factory=dict)
-    """Per pool the slots that some node of it has; pools without nodes are not named."""
+    """Per pool the slots that some node of it has, or would have once asked for; pools without nodes are not named."""
     known: Mapping[str, UUID] = field(default_factory=dict)
     """What the names and ids that it depends on mean."""
     grants: Grants = field(default_factory=dict)
@@ -57,6 +57,17 @@ def of_project(found: ByProject, project: str | None) -> Circumstances:
 async def policy_for(connection: Connection, access_key: str) -> Policy:
     """The innermost policy of a keypair."""
     return (await policies.policy_of(connection, access_key)).innermost
+
+
+async def _served_slots(connection: Connection, known: Sequence[Pool]) -> dict[UUID, frozenset[str]]:
+    """What nodes of pools have, and what those would have that can be asked for."""
+    served = await nodes.served_slots(connection)
+    templates = await node_templates.by_pool(connection)
+    for pool in known:
+        if pool.id in served:
+            offered = (template.allocatable for template in templates.get(pool.name, ()))
+            served[pool.id] = served[pool.id].union(*offered)
+    return served
 
 
 class Surroundings:
@@ -125,7 +136,7 @@ class Surroundings:
         """Everything anew; policies are read as they are asked for."""
         time = asyncio.get_running_loop().time()
         self._pools, self._grants = await pools.all_pools(connection), await pool_access.grants(connection)
-        self._served = await nodes.served_slots(connection)
+        self._served = await _served_slots(connection, self._pools)
         self._read_at, self._policies = time, {}
         return self._policies
 

@@ -66,7 +66,7 @@ class Schedulers:
         if known:
             return scheduler.rows_for(known[0])
         runtimes = {name for names in self._mirror.cluster.runtime_sets.values for name in names}
-        found = [scheduler.rows_for(_work_of(slot, runtime)) for runtime in sorted(runtimes)]
+        found = [scheduler.rows_for(work_of(slot, runtime)) for runtime in sorted(runtimes)]
         return np.unique(np.concatenate((np.empty(0, dtype=np.intp), *found)))
 
     def tell_budgets(self) -> None:
@@ -86,7 +86,7 @@ class Schedulers:
         return moved
 
 
-def _work_of(slot: Timeslot, runtime: str) -> Workload:
+def work_of(slot: Timeslot, runtime: str) -> Workload:
     """One task of a timeslot, as placement sees it."""
     return Workload(
         name=slot.name,

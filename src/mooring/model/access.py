@@ -34,6 +34,7 @@ class Action(StrEnum):
     CHANGE_QUOTA = "change quotas"
     SEE_CLUSTER = "see pools and nodes"
     SEE_POOL_ACCESS = "see who may use a pool"
+    SEE_SCALING = "see how pools grow and shrink"
     CHANGE_POOLS = "change pools and who may use them"
     CHANGE_NODES = "change nodes and let new ones join"
     SEE_QUARANTINE = "see tasks that the database does not know"
@@ -83,6 +84,7 @@ _GRANTED: dict[Action, frozenset[_Standing]] = {
     Action.CHANGE_QUOTA: frozenset({_Standing.DOMAIN_ADMIN}),
     Action.SEE_CLUSTER: frozenset({_Standing.ANYBODY}),
     Action.SEE_POOL_ACCESS: _NOBODY,
+    Action.SEE_SCALING: _NOBODY,
     Action.CHANGE_POOLS: _NOBODY,
     Action.CHANGE_NODES: _NOBODY,
     Action.SEE_QUARANTINE: _NOBODY,

@@ -16,6 +16,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
+from itertools import takewhile
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -65,6 +66,10 @@ from mooring.scheduling.trial import Trial
 if TYPE_CHECKING:
     from mooring.scheduling.compiled_preemption import CompiledPreemptor
     from mooring.scheduling.engine import Engine
+
+
+_LONGEST_LINE = 500
+"""A start is estimated for those that have no more before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +231,34 @@ class Scheduler:
 
     def ahead_of(
         self, workload: Workload, waiting: Iterable[Workload], now: datetime, factors: Factors = NO_FACTORS
-    ) -> int:
-        """How many of those that wait in the same pool have their turn before it, were all placed in turn."""
+    ) -> list[Workload]:
+        """Those that wait in the same pool and have their turn before it, were all placed in turn."""
         others = [each for each in waiting if each.pool == workload.pool and not each.gates and each.id != workload.id]
         in_turn = ordered(
             self.sequencer, [workload, *others], self.situation(now, factors=factors), self.ageing_seconds
         )
-        return next(position for position, each in enumerate(in_turn) if each.id == workload.id)
+        return list(takewhile(lambda each: each.id != workload.id, in_turn))
+
+    def estimate(self, workload: Workload, ahead: Sequence[Workload], now: datetime) -> datetime | None:
+        """When a workload would start, were all that are `ahead` to start in turn and nothing to end early.
+
+        None: that is not known, or too many are ahead. Nothing stays planned.
+        """
+        if len(ahead) > _LONGEST_LINE or workload.gates:
+            return None
+        timeline, start = self.cluster.timeline, None
+        timeline.advance(seconds_of(now))
+        planner = Planner(self.cluster, self._evaluations, self.backfill, now)
+        try:
+            for each in (*ahead, workload):
+                shortage = Shortage([], len(each.tasks), least_together(each))
+                start = planner.plan(each, shortage, seconds_of(_first_try(each, now)))
+        except PluginFailed:
+            return None
+        finally:
+            for each in (*ahead, workload):
+                timeline.drop_plan(each.id)
+        return start
 
     def situation(self, now: datetime, admission: Admission | None = None, factors: Factors = NO_FACTORS) -> Situation:
         """What the sequencer may ask about."""
@@ -328,9 +354,8 @@ class Scheduler:
         # Imported here, since the kernels may not be compiled when this module is.
         from mooring.scheduling.batches import decide_in_batches
 
-        decisions, short = decide_in_batches(self._ready_engine(), ordered, now, one_by_one=self._decide, stop=stop)
-        self._expect_ends(decisions, now)
-        return decisions, short
+        tell = partial(self._expect_ends, now=now)
+        return decide_in_batches(self._ready_engine(), ordered, now, one_by_one=self._decide, tell=tell, stop=stop)
 
     def _ready_engine(self) -> Engine:
         from mooring.scheduling.engine import Engine
@@ -408,8 +433,8 @@ class Scheduler:
         if now == END_OF_TIME or not (inside or timeline.booked or self.head_of_line is HeadOfLine.BACKFILL):
             return
         for workload, _, placements, *_ in decisions:
-            if workload.time_limit_seconds is not None:
-                end = timeline.now + workload.time_limit_seconds
+            if workload.longest_seconds is not None:
+                end = timeline.now + workload.longest_seconds
                 for placement in placements:
                     row = self.cluster.row_of(placement.node_id)
                     assert row is not None
@@ -447,6 +472,12 @@ class Scheduler:
             Placement(task.id, node.id, node.name, node.generation, score, ports, devices)
             for task, node, score, ports, devices in chosen
         )
+
+
+def _first_try(workload: Workload, now: datetime) -> datetime:
+    """When it, or a task of it, may be placed at the earliest."""
+    tasks = min((task.not_before or now for task in workload.tasks), default=now)
+    return max(tasks, workload.starts_at or now, now)
 
 
 def _split(tasks: Iterable[Task], now: datetime) -> tuple[list[Task], list[Task]]:

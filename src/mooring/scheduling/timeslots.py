@@ -117,7 +117,8 @@ class Timeslots:
         assert workload.booking is not None
         left = self._rooms[workload.booking].ends - now
         limit = workload.time_limit_seconds
-        return replace(workload, time_limit_seconds=left if limit is None else min(limit, left))
+        capped = left if limit is None else min(limit, left)
+        return replace(workload, time_limit_seconds=capped, stop_grace_seconds=0)
 
     def full(self, workload: Workload) -> Reason | None:
         """Why its timeslot takes no task of it more; None: there is room for one, as far as it is the timeslot's."""

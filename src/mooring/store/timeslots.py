@@ -128,6 +128,16 @@ async def _load(connection: AsyncConnection, condition: ColumnElement[bool]) -> 
     return [as_timeslot(row, places.get(row.id, {})) for row in found]
 
 
+async def at_risk(connection: AsyncConnection) -> list[tuple[Timeslot, int]]:
+    """The timeslots that have lost room, and of how many of their tasks."""
+    rows = await connection.execute(
+        select(timeslots.c.id, timeslots.c.reason).where(timeslots.c.status == TimeslotStatus.AT_RISK)
+    )
+    reasons = {row.id: row.reason or {} for row in rows}
+    found = await load(connection, sorted(reasons)) if reasons else []
+    return [(slot, reasons[slot.id].get("details", {}).get("missing", slot.count)) for slot in found]
+
+
 async def places_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, dict[UUID, int]]:
     """Per timeslot how many of its tasks have their room on which node."""
     found: dict[UUID, dict[UUID, int]] = defaultdict(dict)

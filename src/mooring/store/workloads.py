@@ -37,7 +37,7 @@ _TYPICAL_KINDS = 100
 """Different requests that make up what is typical."""
 
 
-_SEEN_BY_PLACEMENT = [
+SEEN_BY_PLACEMENT = [
     workloads.c[name]
     for name in (
         "id",
@@ -70,10 +70,11 @@ _SEEN_BY_PLACEMENT = [
         "starts_at",
         "parallel",
         "time_limit_seconds",
+        "planned_start_at",
         "singleton",
         "timeslot_id",
     )
-]
+] + [workloads.c.template["stop_grace_seconds"].as_integer().label("stop_grace_seconds")]
 
 
 _ADMISSION = sets.Statement(
@@ -82,6 +83,16 @@ _ADMISSION = sets.Statement(
     WHERE w.id = i.id AND w.ended_at IS NULL
     """,
     {"id": "uuid", "admission": "jsonb"},
+    now="timestamptz",
+)
+
+
+_PLANNED = sets.Statement(
+    """
+    UPDATE workloads AS w SET planned_start_at = i.planned_start_at, updated_at = {now} FROM {rows} i
+    WHERE w.id = i.id AND w.ended_at IS NULL
+    """,
+    {"id": "uuid", "planned_start_at": "timestamptz"},
     now="timestamptz",
 )
 
@@ -306,7 +317,7 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
         else:
             occupied[row.workload_id][row.node_id] += 1
     found = await connection.execute(
-        select(*_SEEN_BY_PLACEMENT, pools.c.name.label("pool_name"))
+        select(*SEEN_BY_PLACEMENT, pools.c.name.label("pool_name"))
         .join(pools, pools.c.id == workloads.c.pool_id)
         .where(
             sets.among(workloads.c.id, waits.keys()),
@@ -375,6 +386,8 @@ def as_placement_sees(
         starts_at=row.starts_at,
         parallel=row.parallel,
         time_limit_seconds=row.time_limit_seconds,
+        planned_start=row.planned_start_at,
+        stop_grace_seconds=row.stop_grace_seconds,
         dependencies=needs,
         behind=behind,
         booking=row.timeslot_id,
@@ -395,6 +408,14 @@ async def note_waiting(connection: AsyncConnection, reasons: Mapping[UUID, Reaso
         ),
         [{"workload": w, "new_reason": reason.as_dict()} for w, reason in sorted(reasons.items())],
     )
+
+
+async def note_planned(connection: AsyncConnection, starts: Mapping[UUID, datetime | None], now: datetime) -> None:
+    """Store when workloads start by the plan, None for no longer planned. No status changes, so no history."""
+    if starts:
+        writes = sets.Writes.on(connection)
+        writes.add(_PLANNED, sorted(starts.items()), now=now)
+        await writes.make(connection)
 
 
 async def note_admission(connection: AsyncConnection, looks: Mapping[UUID, Checked], now: datetime) -> None:

@@ -41,12 +41,33 @@ class BookingRulesChange(Request):
     notice_seconds: Seconds | None = None
 
 
+class BackfillChange(Request):
+    """How work may go before other work that lacks room. Only what is given changes."""
+
+    depth: Annotated[int, Field(ge=1, le=100)] | None = None
+    order: Literal["queue", "shortest"] | None = None
+    max_bypass_seconds: Seconds | None = None
+    expectation: Literal["limit", "history"] | None = None
+
+
 class HealthChange(Request):
     """What the agents of the pool run now and then, without a shell; no command: nothing."""
 
     command: Annotated[list[ShortText], Field(max_length=64)]
     interval_seconds: Annotated[int, Field(ge=1, le=86_400)] = 60
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 10
+
+
+class ScalingChange(Request):
+    """How the pool grows and shrinks. Only what is given changes; `most` 0 lifts the limit."""
+
+    goal: Literal["cheapest", "fewest"] | None = None
+    least: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
+    most: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
+    cooldown_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
+    idle_seconds: Seconds | None = None
+    shrink_cooldown_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
+    shrink: Literal["advise", "drain"] | None = None
 
 
 class PoolChange(Request):
@@ -63,7 +84,8 @@ class PoolChange(Request):
     fair_share: FairShareChange | None = None
     factors: dict[PluginName, Annotated[int, Field(ge=0, le=1_000_000)]] | None = None
     ageing_seconds: Seconds | None = None
-    head_of_line: Literal["strict", "skip"] | None = None
+    head_of_line: Literal["strict", "skip", "backfill"] | None = None
+    backfill: BackfillChange | None = None
     on_insufficient: Literal["wait", "fail", "scale_up"] | None = None
     pending_timeout_seconds: Seconds | None = None
     allowed_types: Annotated[list[TypeName], Field(min_length=1)] | None = None
@@ -74,6 +96,7 @@ class PoolChange(Request):
     validators: dict[PluginName, list[MomentName]] | None = None
     public: bool | None = None
     health: HealthChange | None = None
+    scaling: ScalingChange | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -120,10 +143,27 @@ class FairShareView(Answer):
     slot_weights: dict[str, int] = {}
 
 
+class BackfillView(Answer):
+    depth: int = 1
+    order: str = "queue"
+    max_bypass_seconds: int = 3600
+    expectation: str = "limit"
+
+
 class HealthView(Answer):
     command: list[str]
     interval_seconds: int
     timeout_seconds: int
+
+
+class ScalingRulesView(Answer):
+    goal: str = "cheapest"
+    least: int = 0
+    most: int | None = None
+    cooldown_seconds: int = 60
+    idle_seconds: int = 600
+    shrink_cooldown_seconds: int = 300
+    shrink: str = "advise"
 
 
 class PoolView(Answer):
@@ -141,7 +181,8 @@ class PoolView(Answer):
     fair_share: FairShareView = FairShareView()
     factors: dict[str, int] = {}
     ageing_seconds: int = 0
-    head_of_line: str = "skip"
+    head_of_line: str = "backfill"
+    backfill: BackfillView = BackfillView()
     on_insufficient: str = "wait"
     pending_timeout_seconds: int = 0
     allowed_types: list[str] = []
@@ -152,6 +193,7 @@ class PoolView(Answer):
     validators: dict[str, list[str]] = {}
     public: bool = True
     health: HealthView | None = None
+    scaling: ScalingRulesView = ScalingRulesView()
     paused: bool = False
     paused_reason: str | None = None
     nodes: int

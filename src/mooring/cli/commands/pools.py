@@ -55,6 +55,27 @@ class ScopeChoice(StrEnum):
 class HeadOfLineChoice(StrEnum):
     STRICT = "strict"
     SKIP = "skip"
+    BACKFILL = "backfill"
+
+
+class BackfillOrderChoice(StrEnum):
+    QUEUE = "queue"
+    SHORTEST = "shortest"
+
+
+class ExpectationChoice(StrEnum):
+    LIMIT = "limit"
+    HISTORY = "history"
+
+
+class GoalChoice(StrEnum):
+    CHEAPEST = "cheapest"
+    FEWEST = "fewest"
+
+
+class ShrinkChoice(StrEnum):
+    ADVISE = "advise"
+    DRAIN = "drain"
 
 
 class RuntimeChoice(StrEnum):
@@ -112,7 +133,20 @@ Ageing = Annotated[
     typer.Option("--ageing", metavar="SECONDS", help="Waiting so long raises the priority by one; 0: never."),
 ]
 HeadOfLineOption = Annotated[
-    HeadOfLineChoice | None, typer.Option(help="Whether work that lacks room stops what is behind it.")
+    HeadOfLineChoice | None,
+    typer.Option(help="Work that lacks room stops what is behind it, is passed over, or has a planned start."),
+]
+BackfillDepth = Annotated[
+    int | None, typer.Option(metavar="N", help="backfill: how many that lack room have a planned start.")
+]
+BackfillOrder = Annotated[
+    BackfillOrderChoice | None, typer.Option(help="backfill: in which order the others may fill gaps.")
+]
+MaxBypass = Annotated[
+    int | None, typer.Option(metavar="SECONDS", help="backfill: work without a planned start is passed for so long.")
+]
+ExpectationOption = Annotated[
+    ExpectationChoice | None, typer.Option(help="backfill: when running work is expected to end.")
 ]
 OnInsufficientOption = Annotated[
     OnInsufficientChoice | None, typer.Option(help="What becomes of work that finds no room and does not say.")
@@ -145,6 +179,22 @@ Health = Annotated[
         metavar="COMMAND",
         help='Run on every node, without a shell; where it fails nothing new comes. "": none.',
     ),
+]
+GoalOption = Annotated[
+    GoalChoice | None, typer.Option("--scale-goal", help="Grow at the least cost, or by the fewest nodes.")
+]
+LeastNodes = Annotated[int | None, typer.Option("--least-nodes", min=0, help="So many nodes stay although idle.")]
+MostNodes = Annotated[int | None, typer.Option("--most-nodes", min=0, help="Ask for no more than so many; 0: any.")]
+ScaleCooldown = Annotated[
+    int | None, typer.Option("--scale-cooldown", metavar="SECONDS", help="Between two requests for nodes.")
+]
+IdleTime = Annotated[int | None, typer.Option("--idle-time", metavar="SECONDS", help="Idle so long, a node may go.")]
+ShrinkCooldown = Annotated[
+    int | None,
+    typer.Option("--shrink-cooldown", metavar="SECONDS", help="After it grew or shrank, until a node may go."),
+]
+ShrinkOption = Annotated[
+    ShrinkChoice | None, typer.Option("--shrink", help="Advise about nodes that may go, or drain them as well.")
 ]
 HealthInterval = Annotated[int | None, typer.Option(metavar="SECONDS", help="The pause between two runs; else 60.")]
 HealthTimeout = Annotated[int | None, typer.Option(metavar="SECONDS", help="How long it may take; else 10.")]
@@ -232,6 +282,10 @@ def change_pool(
     slot_weight: SlotWeight = None,
     ageing: Ageing = None,
     head_of_line: HeadOfLineOption = None,
+    backfill_depth: BackfillDepth = None,
+    backfill_order: BackfillOrder = None,
+    max_bypass: MaxBypass = None,
+    expectation: ExpectationOption = None,
     on_insufficient: OnInsufficientOption = None,
     pending_timeout: PendingTimeout = None,
     types: Types = None,
@@ -244,6 +298,13 @@ def change_pool(
     health: Health = None,
     health_interval: HealthInterval = None,
     health_timeout: HealthTimeout = None,
+    scale_goal: GoalOption = None,
+    least_nodes: LeastNodes = None,
+    most_nodes: MostNodes = None,
+    scale_cooldown: ScaleCooldown = None,
+    idle_time: IdleTime = None,
+    shrink_cooldown: ShrinkCooldown = None,
+    shrink: ShrinkOption = None,
     server: ServerOption = None,
 ) -> None:
     """Change options of a pool; they hold from the next pass on. Only what is given changes."""
@@ -261,12 +322,15 @@ def change_pool(
         hold_seconds=hold_seconds,
         fragmentation=fragmentation,
         preemption=None if preemption is None else _preemption(preemption, scope, min_runtime),
-        bookings=_bookings(booking_lead, booking_grace, booking_notice),
+        bookings=_given(lead_seconds=booking_lead, grace_seconds=booking_grace, notice_seconds=booking_notice),
         sequencer=sequencer,
         factors=_numbers(factor, "--factor"),
         fair_share=_fair_share(half_life, lookback, slot_weight),
         ageing_seconds=ageing,
         head_of_line=head_of_line,
+        backfill=_given(
+            depth=backfill_depth, order=backfill_order, max_bypass_seconds=max_bypass, expectation=expectation
+        ),
         on_insufficient=on_insufficient,
         pending_timeout_seconds=pending_timeout,
         allowed_types=types,
@@ -277,6 +341,15 @@ def change_pool(
         validators=_validators(validator),
         public=public,
         health=_health(health, health_interval, health_timeout),
+        scaling=_given(
+            goal=scale_goal,
+            least=least_nodes,
+            most=most_nodes,
+            cooldown_seconds=scale_cooldown,
+            idle_seconds=idle_time,
+            shrink_cooldown_seconds=shrink_cooldown,
+            shrink=shrink,
+        ),
     )
     if not change.model_fields_set:
         raise InvalidInput("there is nothing to change: `mooring pool change --help` lists the options")
@@ -330,18 +403,14 @@ def _numbers(written: list[str] | None, option: str, *, emptied: bool = False) -
     return given
 
 
-def _bookings(lead: int | None, grace: int | None, notice: int | None) -> dict[str, int] | None:
-    asked = {"lead_seconds": lead, "grace_seconds": grace, "notice_seconds": notice}
-    return {name: value for name, value in asked.items() if value is not None} or None
-
-
 def _fair_share(half_life: int | None, lookback: int | None, slot_weight: list[str] | None) -> dict[str, Any] | None:
-    asked = {
-        "half_life_days": half_life,
-        "lookback_days": lookback,
-        "slot_weights": _numbers(slot_weight, "--slot-weight"),
-    }
-    return {name: value for name, value in asked.items() if value is not None} or None
+    weights = _numbers(slot_weight, "--slot-weight")
+    return _given(half_life_days=half_life, lookback_days=lookback, slot_weights=weights)
+
+
+def _given(**options: Any) -> dict[str, Any] | None:
+    """Those of the options that were given; None if none was."""
+    return {name: value for name, value in options.items() if value is not None} or None
 
 
 def _validators(written: list[str] | None) -> dict[str, list[str]] | None:

@@ -136,6 +136,7 @@ def upgrade() -> None:
     op.create_index(
         "ix_workloads_timeslot_id", "workloads", ["timeslot_id"], sqlite_where=inside, postgresql_where=inside
     )
+    _keep_options({"head_of_line": "skip"})
 
 
 def downgrade() -> None:
@@ -183,3 +184,11 @@ def downgrade() -> None:
         sa.ForeignKeyConstraint(["pool_id"], ["pools.id"], name=op.f("fk_scale_requests_pool_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_scale_requests")),
     )
+
+
+def _keep_options(before: dict[str, str]) -> None:
+    """Options are stored where they are not the default: what was the default so far stays so for pools that exist."""
+    pools = sa.table("pools", sa.column("id", Id()), sa.column("options", json_type()))
+    connection = op.get_bind()
+    for id, options in connection.execute(sa.select(pools.c.id, pools.c.options)).all():
+        connection.execute(sa.update(pools).where(pools.c.id == id).values(options=before | options))
