@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from heapq import heappop, heappush
+from random import Random
 from uuid import UUID
 
 import pytest
@@ -173,3 +175,39 @@ async def test_the_loop_rests_while_what_should_have_ended_does_not(
     assert await harbour.statuses(long) == ["PENDING"]
     assert await harbour.statuses(head) == ["PENDING"]
     assert loop.wait_seconds(30) > 0
+
+
+@on_sqlite
+@pytest.mark.parametrize("seed", range(2))
+async def test_work_starts_by_the_first_start_that_was_planned_for_it(
+    harbour: Harbour, loop: SchedulingLoop, hands: Hands, seed: int
+):
+    """Whatever comes and however early it ends, as long as nobody jumps the queue."""
+    chance = Random(seed)
+    for name in ("n1", "n2"):
+        await harbour.node(name, cpu=4)
+    arrivals = sorted(hands.time + timedelta(seconds=chance.randrange(2 * HOUR)) for _ in range(16))
+    plans: dict[UUID, datetime] = {}
+    waiting: dict[UUID, timedelta] = {}
+    ends: list[tuple[datetime, UUID]] = []
+    while arrivals or ends:
+        hands.time = min([*arrivals[:1], *(end for end, _ in ends[:1])])
+        while ends and ends[0][0] <= hands.time:
+            [task] = await harbour.tasks(heappop(ends)[1])
+            await harbour.move(task, T.SUCCEEDED)
+        while arrivals and arrivals[0] <= hands.time:
+            arrivals.pop(0)
+            limit = chance.choice([300, 1200, HOUR])
+            new = await job(harbour, f"job-{len(arrivals)}", chance.choice([1, 2, 4]), limit)
+            waiting[new] = timedelta(seconds=chance.randrange(1, limit))
+        await settle(loop)
+        for id in list(waiting):
+            planned_at = await planned(harbour, id)
+            if planned_at is not None:
+                plans.setdefault(id, planned_at)
+            if await harbour.statuses(id) == ["SCHEDULED"]:
+                await start(harbour, id)
+                heappush(ends, (hands.time + waiting.pop(id), id))
+                assert hands.time <= plans.get(id, hands.time)
+    assert plans
+    assert await harbour.findings() == []

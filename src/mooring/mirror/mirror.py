@@ -24,7 +24,7 @@ from mooring.model.decisions import Decision
 from mooring.model.events import Event
 from mooring.model.fair_share import Factors
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus, is_workload_end
-from mooring.model.pools import PoolPolicy
+from mooring.model.pools import Expectation, PoolPolicy
 from mooring.model.preemption import Budgets, VictimScope
 from mooring.model.slots import Amounts
 from mooring.model.workloads import NO_CONSTRAINTS, Workload
@@ -36,10 +36,12 @@ from mooring.scheduling.typical import Typical
 from mooring.store import dependencies, events, expectations, nodes, pools, quotas, residents, workloads
 from mooring.store.chunks import chunks
 from mooring.store.engine import Connection, Database
+from mooring.store.run_times import RunTimes, usual
 
 _log = structlog.get_logger(__name__)
 _LOAD_SECONDS = 5.0
 _TYPICAL_SECONDS = 600.0
+_USUAL_SECONDS = 300.0
 _CONSTRAINTS_KEPT = 100_000
 _NODES_AT_ONCE = 250
 _WORKLOADS_AT_ONCE = 1000
@@ -85,6 +87,9 @@ class Mirror:
         self.tenancy = Tenancy()
         """Whose work waits, and what they may."""
         self._typical_read_at: dict[UUID, float] = {}
+        self._usual: dict[UUID, RunTimes] = {}
+        """By pool how long work runs that is expected to end as such work did before."""
+        self._usual_read_at: dict[UUID, float] = {}
         self.factors: dict[str, Factors] = {}
         """How much tenants used lately, for the pools that order by it."""
         self._factors_read_at: dict[str, float] = {}
@@ -99,6 +104,8 @@ class Mirror:
             self.calendar = Calendar(self.cluster)
             # Before the tasks: the view then knows at least the placements up to these numbers.
             await self._read_pools(connection)
+            self._usual, self._usual_read_at = {}, {}
+            await self._read_usual(connection)
             self._revisions = Revisions({pool.id: pool.placement_revision for pool in self.pools.values()})
             await self._read_nodes(connection, await nodes.all_ids(connection))
             await self.calendar.load(connection)
@@ -131,6 +138,7 @@ class Mirror:
             await self.tenancy.follow(connection, news, now())
             await self._read_load(connection)
             await self._read_typical(connection)
+            await self._read_usual(connection)
             if self._any_preempts:
                 self.budgets = await residents.budgets(connection)
             await self._read_guarantees(connection)
@@ -266,7 +274,8 @@ class Mirror:
     async def _tell_ends(self, connection: Connection, ids: set[UUID]) -> None:
         """Tell the cluster when what runs on nodes will be gone."""
         ends: dict[UUID, dict[UUID, tuple[int, Amounts]]] = {node_id: {} for node_id in ids}
-        for node_id, task_id, ends_at, request in await expectations.on_nodes(connection, sorted(ids), now()):
+        endings = await expectations.on_nodes(connection, sorted(ids), now(), self._usual)
+        for node_id, task_id, ends_at, request in endings:
             ends[node_id][task_id] = (seconds_of(ends_at + _ALMOST_A_SECOND), request)
         for node_id, own in ends.items():
             self.cluster.tell_ends(node_id, own)
@@ -327,6 +336,23 @@ class Mirror:
     @property
     def _any_preempts(self) -> bool:
         return any(pool.policy.preemption is not None for pool in self.pools.values())
+
+    async def _read_usual(self, connection: Connection) -> None:
+        """How long work usually runs, for the pools that expect it to end so; what runs there is told anew with it."""
+        time = asyncio.get_running_loop().time()
+        for pool in self.pools.values():
+            if pool.policy.backfill.expectation is not Expectation.HISTORY:
+                run_times: RunTimes = {}
+            elif time - self._usual_read_at.get(pool.id, -_USUAL_SECONDS) >= _USUAL_SECONDS:
+                self._usual_read_at[pool.id] = time
+                run_times = await usual(connection, pool.id, now())
+            else:
+                continue
+            if run_times != self._usual.get(pool.id, {}):
+                self._usual[pool.id] = run_times
+                ids = [node.id for node in self.cluster.nodes_of(pool.name)]
+                for part in chunks(ids, _NODES_AT_ONCE):
+                    await self._tell_ends(connection, set(part))
 
     async def _read_typical(self, connection: Connection) -> None:
         """What is typically asked of devices, for the pools that place by it; a change makes all scores stale."""

@@ -354,9 +354,8 @@ class Scheduler:
         # Imported here, since the kernels may not be compiled when this module is.
         from mooring.scheduling.batches import decide_in_batches
 
-        decisions, short = decide_in_batches(self._ready_engine(), ordered, now, one_by_one=self._decide, stop=stop)
-        self._expect_ends(decisions, now)
-        return decisions, short
+        tell = partial(self._expect_ends, now=now)
+        return decide_in_batches(self._ready_engine(), ordered, now, one_by_one=self._decide, tell=tell, stop=stop)
 
     def _ready_engine(self) -> Engine:
         from mooring.scheduling.engine import Engine

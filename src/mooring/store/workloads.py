@@ -37,7 +37,7 @@ _TYPICAL_KINDS = 100
 """Different requests that make up what is typical."""
 
 
-_SEEN_BY_PLACEMENT = [
+SEEN_BY_PLACEMENT = [
     workloads.c[name]
     for name in (
         "id",
@@ -317,7 +317,7 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
         else:
             occupied[row.workload_id][row.node_id] += 1
     found = await connection.execute(
-        select(*_SEEN_BY_PLACEMENT, pools.c.name.label("pool_name"))
+        select(*SEEN_BY_PLACEMENT, pools.c.name.label("pool_name"))
         .join(pools, pools.c.id == workloads.c.pool_id)
         .where(
             sets.among(workloads.c.id, waits.keys()),
