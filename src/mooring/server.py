@@ -44,6 +44,7 @@ from mooring.coordination.lease import LeaseElection
 from mooring.coordination.presence import attend
 from mooring.coordination.signals import Signal
 from mooring.intake.auditing import Auditor
+from mooring.intake.bookings import Bookings
 from mooring.intake.intake import Intake
 from mooring.intake.nodes import SIMULATED_POOL, NodeAdmin, simulated_request
 from mooring.intake.pools import PoolAdmin
@@ -227,6 +228,7 @@ class _Server:
         services = Services(
             database=database,
             intake=Intake(database),
+            bookings=Bookings(database),
             questions=Questions(database),
             nodes=node_admin,
             pools=PoolAdmin(database),
@@ -404,6 +406,10 @@ def _check(settings: Settings) -> None:
     url = settings.control_plane_api_url
     if url is not None and not url.startswith(("http://", "https://")):
         raise InvalidInput("CONTROL_PLANE_API_URL begins with http:// or https://", code="invalid-setting")
+    if url is not None and "@" in url and settings.control_plane_token is not None:
+        raise InvalidInput(
+            "CONTROL_PLANE_API_URL has a login of its own: give that, or a token, not both", code="invalid-setting"
+        )
 
 
 async def _ready_schema(database: Database) -> None:

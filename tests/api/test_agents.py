@@ -12,6 +12,7 @@ from sqlalchemy import update
 from mooring.api import agents
 from mooring.api.hub import AgentHub
 from mooring.coordination.signals import Signal
+from mooring.store.nodes import load
 from mooring.store.tables import nodes
 from mooring.wire.agent import PROTOCOL, FromAgent, Hello, encode
 from tests.api.test_hub import FACTS
@@ -50,11 +51,26 @@ async def hold_conversation(harbour: Harbour, *said: FromAgent) -> list[dict[str
 
 
 @on_sqlite
+async def test_an_agent_tells_the_licence_and_the_image_of_its_machine(harbour: Harbour):
+    node_id = await harbour.node("n1", cpu=8)
+    machine = {"licence": "personal", "machine_image": "cml", "machine_image_version": "2.7"}
+    await hold_conversation(harbour, replace(HELLO, facts=replace(FACTS, **machine)))
+    async with harbour.database.read() as connection:
+        [node] = await load(connection, [node_id])
+    assert (node.licence, node.machine_image, node.machine_image_version) == ("personal", "cml", "2.7")
+    before = node.generation
+    await hold_conversation(harbour, HELLO)
+    row = await harbour.node_row(node_id)
+    assert (row.licence, row.machine_image, row.generation) == (None, None, before + 1)
+
+
+@on_sqlite
 @pytest.mark.parametrize(
     "second",
     [
         pytest.param(replace(HELLO, protocol=PROTOCOL + 1), id="of another protocol"),
         pytest.param(replace(HELLO, facts=replace(FACTS, capacity={"cpu": -1})), id="with less than nothing"),
+        pytest.param(replace(HELLO, facts=replace(FACTS, licence="x" * 64)), id="with a licence without end"),
     ],
 )
 async def test_what_an_agent_says_of_its_machine_is_checked_and_then_fixed(harbour: Harbour, second: Hello):

@@ -134,6 +134,7 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
     changed = mooring(
         "pool", "change", "default", "--profile", "pack", "--weight", "load=2", "--binding", "two_phase",
         "--hold-seconds", "9", "--fragmentation", "--preemption", "requeue", "--scope", "reclaim", "--min-runtime", "5",
+        "--booking-lead", "600", "--booking-grace", "60", "--booking-notice", "120",
         "--sequencer", "multi_factor", "--factor", "age=3", "--half-life", "2", "--lookback", "9", "--slot-weight",
         "gpu=5", "--ageing", "60", "--head-of-line", "backfill", "--backfill-depth", "3",
         "--backfill-order", "shortest", "--max-bypass", "600", "--expectation", "history",
@@ -141,12 +142,15 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
         "--type", "batch", "--type", "interactive", "--max-tasks-per-node", "4", "--default-time", "80", "--max-time",
         "90", "--deprioritise", "10", "--validator", "concurrency=enqueue,scheduling", "--validator", "dependencies=",
         "--no-public", "--health", "check-gpus -q 'two words'", "--health-interval", "30", "--health-timeout", "20",
+        "--scale-goal", "fewest", "--least-nodes", "1", "--most-nodes", "8", "--scale-cooldown", "30", "--idle-time",
+        "900", "--shrink-cooldown", "600", "--shrink", "drain",
     )  # fmt: skip
     assert changed.stdout == "default: changed\n"
     body = server.last("PATCH", "/api/pools/default").body
     assert body == {
         "profile": "pack",
         "weights": {"load": 2},
+        "bookings": {"lead_seconds": 600, "grace_seconds": 60, "notice_seconds": 120},
         "binding": "two_phase",
         "hold_seconds": 9,
         "fragmentation": True,
@@ -167,6 +171,15 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
         "validators": {"concurrency": ["enqueue", "scheduling"], "dependencies": []},
         "public": False,
         "health": {"command": ["check-gpus", "-q", "two words"], "interval_seconds": 30, "timeout_seconds": 20},
+        "scaling": {
+            "goal": "fewest",
+            "least": 1,
+            "most": 8,
+            "cooldown_seconds": 30,
+            "idle_seconds": 900,
+            "shrink_cooldown_seconds": 600,
+            "shrink": "drain",
+        },
     }
     assert body.keys() == PoolChange.model_fields.keys()
 

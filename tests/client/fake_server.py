@@ -22,8 +22,10 @@ from mooring.wire.operations import LeaderView, LoopList, LoopView, PassView, Se
 from mooring.wire.pools import PauseRequest, PoolChange, PoolList, PoolRequest, PoolView
 from mooring.wire.quarantine import QuarantineList
 from mooring.wire.quotas import QuotaView
+from mooring.wire.scaling import ScalingView, TemplateList, TemplateRequest, TemplateView
 from mooring.wire.timeline import TimelineView
 from mooring.wire.versions import CLIENT_HEADER
+from tests.client.fake_timeslots import FakeTimeslots
 
 Step = Callable[["FakeWorkload"], None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -110,11 +112,14 @@ class FakeServer:
             "default": pool_view("default", profile="balanced"),
             "toy": pool_view("toy", simulated=True, runtimes=["container"], profile="spread", nodes=5),
         }
+        self.templates: dict[str, TemplateView] = {}
+        self.scaling = ScalingView(requests=[], unmet=[], advice=[])
         self.plan: list[Step] = [running]
         self.prepare: Callable[[FakeWorkload], None] = lambda workload: None
         self.report = api.AuditReport(clean=True, checked={"nodes": 1}, findings=[])
         self.quotas = QuotaView(quotas=[])
         self.quarantine = QuarantineList(tasks=[])
+        self.bookings = FakeTimeslots()
         self.term = 4
         self.servers = [server_view("first", "leader")]
         self.loops: list[LoopView] = []
@@ -267,6 +272,10 @@ class FakeServer:
             web.get("/api/free", self._free),
             web.get("/api/timeline", self._timeline),
             web.post("/api/pools", self._create_pool),
+            web.get("/api/pools/{name}/templates", self._templates),
+            web.put("/api/pools/{name}/templates/{template}", self._put_template),
+            web.delete("/api/pools/{name}/templates/{template}", self._remove_template),
+            web.get("/api/scaling", self._scaling),
             web.get("/api/pools/{name}", self._pool),
             web.patch("/api/pools/{name}", self._change_pool),
             web.post("/api/pools/{name}/pause", self._pause_pool),
@@ -287,6 +296,7 @@ class FakeServer:
             web.get("/api/loops", self._loops),
             web.post("/api/leader/resign", self._resign),
             web.post("/api/leader/pass", self._pass),
+            *self.bookings.routes(),
         ]
 
     # --- routes ---
@@ -578,6 +588,30 @@ class FakeServer:
     async def _change_pool(self, request: web.Request) -> web.Response:
         PoolChange.model_validate(request[BODY])
         return web.Response(status=204)
+
+    async def _templates(self, request: web.Request) -> web.Response:
+        return _json(TemplateList(templates=list(self.templates.values())))
+
+    async def _put_template(self, request: web.Request) -> web.Response:
+        asked = TemplateRequest.model_validate(request[BODY])
+        name = request.match_info["template"]
+        self.templates[name] = TemplateView(
+            **asked.model_dump(exclude={"resources", "runtimes", "devices"}),
+            name=name,
+            pool=request.match_info["name"],
+            resources={slot: str(amount) for slot, amount in asked.resources.items()},
+            runtimes=asked.runtimes or ["process"],
+            version=1,
+        )
+        return _json(self.templates[name])
+
+    async def _remove_template(self, request: web.Request) -> web.Response:
+        if self.templates.pop(request.match_info["template"], None) is None:
+            raise Refusal(404, "not-found", "there is no such template")
+        return web.Response(status=204)
+
+    async def _scaling(self, request: web.Request) -> web.Response:
+        return _json(self.scaling)
 
     async def _pause_pool(self, request: web.Request) -> web.Response:
         reason = PauseRequest.model_validate(request[BODY]).reason

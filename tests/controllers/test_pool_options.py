@@ -29,6 +29,7 @@ from mooring.model.pools import (
 )
 from mooring.model.preemption import Preemption, PreemptionMode, VictimScope
 from mooring.model.quotas import Scope
+from mooring.model.templates import Goal, ScalingRules, Shrink
 from mooring.model.workloads import OnInsufficient
 from mooring.store import join_tokens, quotas
 from mooring.store.pools import by_name
@@ -62,6 +63,7 @@ EVERYTHING: dict[str, Any] = {
     "validators": {"concurrency": ["enqueue"], "dependencies": []},
     "public": False,
     "health": {"command": ["true"], "interval_seconds": 17, "timeout_seconds": 16},
+    "scaling": {"goal": "fewest", "least": 18, "most": 19, "idle_seconds": 20, "shrink": "drain"},
 }
 
 
@@ -109,9 +111,12 @@ async def test_every_option_is_kept_and_the_others_stay(harbour: Harbour):
         False,
         health=HealthProgram(("true",), 17, 16),
         backfill=Backfill(3, BackfillOrder.SHORTEST, 60, Expectation.HISTORY),
+        scaling=ScalingRules(Goal.FEWEST, 18, 19, 60, 20, 300, Shrink.DRAIN),
     )
-    await change(harbour, max_tasks_per_node=0, factors={}, weights={}, preemption={"enabled": False})
+    lifted = {"max_tasks_per_node": 0, "scaling": {"most": 0}}
+    await change(harbour, factors={}, weights={}, preemption={"enabled": False}, **lifted)
     changed = await policy(harbour)
+    assert changed.scaling == ScalingRules(Goal.FEWEST, 18, None, 60, 20, 300, Shrink.DRAIN)
     assert (changed.max_tasks_per_node, changed.factors, changed.weights, changed.preemption) == (None, (), None, None)
     assert (changed.sequencer, changed.max_time_seconds, changed.public) == ("multi_factor", 14, False)
 
@@ -125,6 +130,7 @@ async def test_every_option_is_kept_and_the_others_stay(harbour: Harbour):
         ({"validators": {"mood": ["enqueue"]}}, "known are concurrency, dependencies"),
         ({"profile": "nonsense"}, "known are balanced"),
         ({"default_time_seconds": 9, "max_time_seconds": 8}, "above the longest"),
+        ({"scaling": {"least": 3, "most": 2}}, "more than at most 2"),
     ],
 )
 async def test_what_cannot_be_meant_is_refused_with_what_can_and_changes_nothing(

@@ -19,6 +19,7 @@ from mooring.mirror.mirror import Mirror
 from mooring.model.errors import LeadershipLost
 from mooring.model.lifecycle import NodeStatus, TaskStatus
 from mooring.model.quotas import Scope
+from mooring.model.reasons import Reason
 from mooring.model.slots import parse_amounts
 from mooring.model.templates import NodeTemplate, ScaleRequest, ScaleRequestStatus
 from mooring.model.timeslots import Timeslot, TimeslotKind, TimeslotStatus
@@ -351,24 +352,52 @@ async def test_nodes_that_nobody_asked_for_and_the_least_number_stay(world: Worl
 
 
 @on_sqlite
-async def test_a_node_that_is_booked_soon_stays(world: World):
-    node_id = await grown(world)
-    at = world.time.at
-    slot = Timeslot(
+async def test_a_timeslot_whose_room_is_gone_gets_nodes_in_time(world: World):
+    await world.harbour.set_options(on_insufficient="scale_up")
+    await world.template(cpu=4, boot_seconds=600)
+    at, lead_seconds = world.time.at, 900
+    slot = replace(booking(world, starts_in=timedelta(hours=2)), lead_seconds=lead_seconds, count=3)
+    lost = Reason("capacity-lost", "its room is gone", details={"missing": 2})
+
+    async def lose(connection: Connection) -> None:
+        await timeslots.insert(connection, [slot], at)
+        await timeslots.move(connection, [timeslots.Move(slot, TimeslotStatus.AT_RISK, lost)], at)
+
+    await world.harbour.database.write(lose)
+    assert await world.turn() == []
+    # Its lead and the time to boot before its start.
+    begins = 7200 - lead_seconds - 600
+    assert world.scaling.wait_seconds(100_000) == begins
+    world.time.forward(begins)
+    [request] = await world.turn()
+    assert request.wanted == ({slot.id: 1}, {slot.id: 1})
+
+
+def booking(world: World, *, starts_in: timedelta, **more: Any) -> Timeslot:
+    """A confirmed one of half an hour, for tasks that fill a node."""
+    principal, starts_at = world.harbour.principal, world.time.at + starts_in
+    return Timeslot(
         new_id(),
         "class",
         TimeslotKind.BOOKING,
         world.harbour.pool.name,
         TimeslotStatus.CONFIRMED,
-        at + timedelta(hours=2),
-        at + timedelta(hours=4),
-        user_id=world.harbour.principal.user_id,
-        project_id=world.harbour.principal.project_id,
-        domain_id=world.harbour.principal.domain_id,
-        access_key=world.harbour.principal.access_key,
-        places={node_id: 1},
+        starts_at,
+        starts_at + timedelta(minutes=30),
+        request=parse_amounts({"cpu": 4}),
+        user_id=principal.user_id,
+        project_id=principal.project_id,
+        domain_id=principal.domain_id,
+        access_key=principal.access_key,
+        **more,
     )
-    await world.harbour.database.write(lambda c: timeslots.insert(c, [slot], at))
+
+
+@on_sqlite
+async def test_a_node_that_is_booked_soon_stays(world: World):
+    node_id = await grown(world)
+    slot = booking(world, starts_in=timedelta(hours=2), places={node_id: 1})
+    await world.harbour.database.write(lambda c: timeslots.insert(c, [slot], world.time.at))
     world.time.forward(3600)
     await world.turn()
     assert (await world.state()).advice == ()

@@ -19,6 +19,7 @@ from mooring.model.quotas import Scope
 from mooring.model.tenants import Principal
 from mooring.store.actions import Actor
 from mooring.store.engine import Database
+from mooring.store.node_templates import StoredTemplate
 from mooring.wire.accounting import Room
 from mooring.wire.api import (
     AuditReport,
@@ -33,8 +34,17 @@ from mooring.wire.explanation import Explanation
 from mooring.wire.pools import PoolChange, PoolRequest
 from mooring.wire.quarantine import QuarantineEnd
 from mooring.wire.quotas import QuotaChange, QuotaView
+from mooring.wire.scaling import TemplateRequest
 from mooring.wire.sessions import ExtendRequest
 from mooring.wire.timeline import TimelineView
+from mooring.wire.timeslots import (
+    LabAccepted,
+    LabRequest,
+    MaintenanceRequest,
+    TimeslotChange,
+    TimeslotRequest,
+    TimeslotsAccepted,
+)
 
 
 class Intake(Protocol):
@@ -52,6 +62,10 @@ class Intake(Protocol):
         """Workloads as they were sent, each accepted or refused by itself."""
         ...
 
+    async def submit_lab(self, principal: Principal, request: LabRequest, *, key: str | None = None) -> LabAccepted:
+        """A workload with a timeslot of its own, written together."""
+        ...
+
     async def scale(self, principal: Principal, workload_id: UUID, replicas: int) -> None: ...
 
     async def extend(self, principal: Principal, workload_id: UUID, asked: ExtendRequest) -> None: ...
@@ -59,6 +73,22 @@ class Intake(Protocol):
     async def remove(
         self, principal: Principal, workload_id: UUID, *, keep: bool = False, force: bool = False
     ) -> None: ...
+
+
+class Bookings(Protocol):
+    """The one way in for timeslots."""
+
+    async def book(
+        self, principal: Principal, request: TimeslotRequest, *, key: str | None = None
+    ) -> TimeslotsAccepted: ...
+
+    async def change(self, principal: Principal, timeslot_id: UUID, asked: TimeslotChange) -> UUID:
+        """The id of the timeslot to look at: the same one, or what was asked for in its place."""
+        ...
+
+    async def cancel(self, principal: Principal, timeslot_id: UUID, *, series: bool = False) -> list[UUID]: ...
+
+    async def maintain(self, principal: Principal, request: MaintenanceRequest) -> list[UUID]: ...
 
 
 class Questions(Protocol):
@@ -103,6 +133,8 @@ class Pools(Protocol):
     async def pause(self, name: str, reason: str | None, actor: Actor) -> None: ...
 
     async def resume(self, name: str, actor: Actor) -> None: ...
+
+    async def put_template(self, pool: str, name: str, asked: TemplateRequest, actor: Actor) -> StoredTemplate: ...
 
 
 class Quotas(Protocol):
@@ -208,6 +240,7 @@ class DeploymentLimits:
 class Services:
     database: Database
     intake: Intake
+    bookings: Bookings
     questions: Questions
     nodes: Nodes
     pools: Pools

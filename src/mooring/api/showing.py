@@ -124,6 +124,7 @@ def workload_detail(
         dependencies=[dependency_view(dependency) for dependency in dependencies],
         on_dependency_failure=row.on_dependency_failure,
         singleton=row.singleton,
+        booking=row.timeslot_id,
         array=None if row.array is None else ArrayView(**row.array),
         parallel=row.parallel,
         retries=row.max_retries,

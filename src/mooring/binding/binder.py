@@ -19,13 +19,15 @@ from mooring.model.decisions import Decision, Outcome
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.pools import Binding, PoolPolicy
 from mooring.model.reasons import Reason
-from mooring.store import attempts, bind, leadership, pools, transitions, workloads
+from mooring.model.timeslots import Timeslot
+from mooring.store import attempts, bind, leadership, pools, timeslots, transitions, workloads
 from mooring.store.bind import Bound, Draft
 from mooring.store.changes import Change
 from mooring.store.engine import Connection, Database, is_refused, retry
 from mooring.store.loading import lock_workloads
 from mooring.store.pools import Pool
 from mooring.store.sets import NotAsExpected
+from mooring.store.timeslots import Move
 
 _log = structlog.get_logger(__name__)
 _BATCH = 1000
@@ -82,6 +84,15 @@ class Binder:
             drafting.cancel()
             await asyncio.gather(drafting, return_exceptions=True)
         return total
+
+    async def move(self, moves: Sequence[Move], term: int) -> list[Timeslot]:
+        """Commit what was decided on timeslots; those that nobody else changed come back as they are now."""
+
+        async def work(connection: Connection) -> list[Timeslot]:
+            await leadership.check_term(connection, term)
+            return await timeslots.move(connection, moves, now(), actor="scheduler", term=term)
+
+        return await self._database.write(work)
 
     async def _draft_all(
         self, batches: Sequence[tuple[_Terms, Sequence[Decision]]], drafts: asyncio.Queue[Draft | None]

@@ -85,6 +85,7 @@ def _show_fields(detail: WorkloadDetail) -> None:
             ("retries", _retries(detail)),
             ("after", _dependencies(detail)),
             ("singleton", detail.singleton or ""),
+            ("booking", "" if detail.booking is None else str(detail.booking)),
             ("starts", instant(detail.starts_at) if detail.starts_at else ""),
             ("start", _start(detail)),
             ("labels", pairs(detail.labels)),

@@ -13,7 +13,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import httpx2
 
-from mooring.client import accounting, operations, tenancy
+from mooring.client import accounting, bookings, operations, tenancy
+from mooring.client import scaling as growing
 from mooring.client.address import canonical_address, proxy_for, resolve_server, tls_context
 from mooring.client.answers import read_answer, read_error, timed_out, unreachable, untrusted
 from mooring.client.authentication import Authentication
@@ -137,6 +138,19 @@ class Client:
     cancel = _sent(operations.cancel)
     event_page = _sent(operations.event_page)
 
+    book = _sent(bookings.book)
+    timeslots = _sent(bookings.timeslots)
+    timeslot = _sent(bookings.timeslot)
+    wait_for_timeslot = _sent(bookings.wait_for_timeslot)
+    change_timeslot = _sent(bookings.change_timeslot)
+    cancel_timeslot = _sent(bookings.cancel_timeslot)
+    calendar = _sent(bookings.calendar)
+    create_maintenance = _sent(bookings.create_maintenance)
+    create_lab = _sent(bookings.create_lab)
+    labs = _sent(bookings.labs)
+    lab = _sent(bookings.lab)
+    cancel_lab = _sent(bookings.cancel_lab)
+
     nodes = _sent(operations.nodes)
     node = _sent(operations.node)
     add_node = _sent(operations.add_node)
@@ -153,6 +167,10 @@ class Client:
     pause_pool = _sent(operations.pause_pool)
     resume_pool = _sent(operations.resume_pool)
     remove_pool = _sent(operations.remove_pool)
+    node_templates = _sent(growing.node_templates)
+    put_node_template = _sent(growing.put_node_template)
+    remove_node_template = _sent(growing.remove_node_template)
+    scaling = _sent(growing.scaling)
     quotas = _sent(operations.quotas)
     quota = _sent(operations.quota)
     change_quota = _sent(operations.change_quota)

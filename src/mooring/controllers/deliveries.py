@@ -103,11 +103,11 @@ def _after_attempt(
             expires_at=expires_at,
         )
     if isinstance(problem, Unavailable):
-        return replace(tried, next_attempt_at=at + timedelta(seconds=pause_seconds(tried.attempts)))
+        return replace(tried, next_attempt_at=at + timedelta(seconds=_pause_seconds(tried.attempts)))
     return replace(tried, status=ScaleRequestStatus.REFUSED, next_attempt_at=None)
 
 
-def pause_seconds(attempts: int) -> float:
+def _pause_seconds(attempts: int) -> float:
     """Before the next attempt: twice as long each time, and never in step with others."""
     return min(_FIRST_SECONDS * 2.0 ** min(attempts - 1, 16), _LONGEST_SECONDS) * random.uniform(0.5, 1.0)
 

@@ -11,7 +11,8 @@ import structlog
 
 from mooring import metrics
 from mooring.clock import monotonic, now
-from mooring.controllers.scheduling import SchedulingLoop, Shortfall
+from mooring.controllers.scheduling import SchedulingLoop
+from mooring.controllers.shortfall import Question, Shortfall
 from mooring.coordination.leadership import Office
 from mooring.model.nodes import Node
 from mooring.model.templates import (
@@ -24,10 +25,21 @@ from mooring.model.templates import (
     Stock,
     late_at,
 )
+from mooring.model.timeslots import Timeslot
+from mooring.model.workloads import OnInsufficient, Workload, new_tasks
 from mooring.scheduling.joining import expected
 from mooring.scheduling.scaling import scale_up
 from mooring.scheduling.shrinking import NodeUse, Step, scale_down
-from mooring.store import leadership, node_templates, nodes, pools, scale_requests, scaled_nodes, scaling_states
+from mooring.store import (
+    leadership,
+    node_templates,
+    nodes,
+    pools,
+    scale_requests,
+    scaled_nodes,
+    scaling_states,
+    timeslots,
+)
 from mooring.store.engine import Connection, Database
 from mooring.store.ids import new_id
 from mooring.store.pools import Pool
@@ -41,8 +53,8 @@ _SPARE = "idle: its pool can do without it"
 _GATHER_SECONDS = 2.0
 """From the first work of a pool that lacks room until nodes are asked for: what comes meanwhile counts, too."""
 _PAUSE_SECONDS = 1.0
-_REST = 20
-"""Between two looks it rests so many times as long as the last one took."""
+_REST = 10
+"""After choosing nodes it rests so many times as long as that took."""
 _LATE = timedelta(days=1)
 """So long after a request was given up, a node that joins is still known as one that was asked for."""
 _UNMET_SAID = 100
@@ -60,6 +72,8 @@ class _View:
     newcomers: Sequence[tuple[Node, datetime]]
     nodes: Sequence[ScaledNode]
     others: Mapping[str, int]
+    at_risk: Sequence[tuple[Timeslot, int]]
+    """Timeslots whose room is gone, and of how many of their tasks."""
     states: Mapping[str, ScalingState]
 
     def requests_of(self, pool: str) -> list[ScaleRequest]:
@@ -110,12 +124,10 @@ class ScalingLoop:
         return max(0.01, min(seconds))
 
     async def once(self) -> bool:
-        began = monotonic()
-        self._resting = began < self._rest_until
+        self._resting = monotonic() < self._rest_until
         if not self._resting:
+            self._rest_until = monotonic() + self._pause_seconds
             await self._look()
-            took = monotonic() - began
-            self._rest_until = monotonic() + max(self._pause_seconds, _REST * took)
         return False
 
     async def _look(self) -> None:
@@ -126,7 +138,8 @@ class ScalingLoop:
             await self._database.write(lambda connection: self._settle(connection, at))
             view = await self._read(at)
         resting = self._cooling_down(view, at)
-        short = await self._scheduling.short_of_nodes(resting, {node.id: node.generation for node in view.nodes})
+        generations = {node.id: node.generation for node in view.nodes}
+        short = await self._scheduling.short_of_nodes(Question(resting, generations, self._booked(view, at)))
         if short is None:
             self._note_time(at + timedelta(seconds=self._pause_seconds))
             return
@@ -158,6 +171,20 @@ class ScalingLoop:
                 self._note_time(over)
         return resting
 
+    def _booked(self, view: _View, at: datetime) -> list[Workload]:
+        """The work of timeslots whose room is gone, if nodes that are asked for now are needed to be there in time."""
+        booked: list[Workload] = []
+        for slot, missing in view.at_risk:
+            templates = view.templates.get(slot.pool, ())
+            if not templates or view.pools[slot.pool].policy.on_insufficient is not OnInsufficient.SCALE_UP:
+                continue
+            due = slot.eligible_at - timedelta(seconds=max(template.boot_seconds for template in templates))
+            if due <= at:
+                booked.append(_work_of(slot, missing, view.pools[slot.pool]))
+            else:
+                self._note_time(due)
+        return booked
+
     def _has_gathered(self, pool: str, at: datetime) -> bool:
         gathered_at = self._short_since[pool] + self._gather
         if at < gathered_at:
@@ -178,10 +205,12 @@ class ScalingLoop:
         refused = _refused(view, pool, at)
         stocks = [_stock(view, template) for template in view.templates.get(pool, ()) if template.name not in refused]
         rules = view.pools[pool].policy.scaling
+        began = monotonic()
         # On a copy and in another thread: it may take a second, and passes go on meanwhile.
         answer = await asyncio.to_thread(
             scale_up, short.cluster, short.profiles[pool], short.waiting[pool], stocks, now=at, rules=rules
         )
+        self._rest_until = max(self._rest_until, monotonic() + _REST * (monotonic() - began))
         changes.new += _requests(answer, at)
         return _unmet(answer, refused)
 
@@ -243,7 +272,26 @@ async def _view(connection: Connection, at: datetime) -> _View:
         newcomers=newcomers,
         nodes=await scaled_nodes.load(connection),
         others=await scaled_nodes.others(connection),
+        at_risk=await timeslots.at_risk(connection),
         states=await scaling_states.by_pool(connection),
+    )
+
+
+def _work_of(slot: Timeslot, missing: int, pool: Pool) -> Workload:
+    """What a timeslot needs room for, as work that waits for it."""
+    return Workload(
+        id=slot.id,
+        name=slot.name,
+        pool=slot.pool,
+        user_id=slot.user_id,
+        project_id=slot.project_id,
+        domain_id=slot.domain_id,
+        runtime=min(pool.runtimes),
+        request=slot.request,
+        tasks=new_tasks(str(slot.id), missing),
+        architecture=slot.architecture,
+        region=slot.region,
+        constraints=slot.constraints,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,6 +19,8 @@ from mooring import metrics
 from mooring.binding.binder import Binder
 from mooring.clock import monotonic, now
 from mooring.controllers.loops import Turn
+from mooring.controllers.reservations import Reservations
+from mooring.controllers.shortfall import Question, Shortfall, shortfall
 from mooring.coordination.leadership import Office
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
@@ -29,14 +31,11 @@ from mooring.model.fair_share import Factors
 from mooring.model.pools import HeadOfLine, PoolPolicy
 from mooring.model.reasons import Reason
 from mooring.model.slots import describe_amounts
-from mooring.model.workloads import Kind, OnInsufficient, Workload
+from mooring.model.workloads import Kind, Workload
 from mooring.scheduling import compilation
 from mooring.scheduling.admission import Admission
-from mooring.scheduling.columns import Cluster
-from mooring.scheduling.growth import copy_of
-from mooring.scheduling.ordering.bands import turn
 from mooring.scheduling.plugins import NO_FACTORS
-from mooring.scheduling.profiles import Profile, Registry
+from mooring.scheduling.profiles import Registry
 from mooring.scheduling.reclaim import Guarantees
 from mooring.scheduling.scheduler import Pass, Scheduler
 from mooring.scheduling.timeline import seconds_of, time_of
@@ -70,18 +69,6 @@ class FullPass:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Shortfall:
-    """What lacks room, and a view of the cluster by which nodes for it can be chosen."""
-
-    pools: frozenset[str]
-    """Where something lacks room that more nodes could give."""
-    waiting: Mapping[str, Sequence[Workload]]
-    """By pool the work of it that asks for nodes, as far as its tenants may use more."""
-    cluster: Cluster
-    profiles: Mapping[str, Profile]
-
-
 class SchedulingLoop:
     """The leader's pass."""
 
@@ -96,6 +83,7 @@ class SchedulingLoop:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scheduling-pass")
         self._schedulers: Schedulers | None = None
         """None: the mirror must be read first."""
+        self._reservations: Reservations | None = None
         self._validators = installed_validators()
         self.room = self._new_room()
         self._policies: dict[str, PoolPolicy] = {}
@@ -170,6 +158,7 @@ class SchedulingLoop:
         self._policies, self._guarantees, self._factors, self._first_starts = {}, {}, {}, {}
         self._tried_all_at = monotonic()
         self._schedulers = Schedulers(self._mirror, self._registry)
+        self._reservations = Reservations(self._mirror.cluster, self._mirror.calendar, self._schedulers.rows_for)
         metrics.view_warm.set(1)
 
     def _new_room(self) -> WaitingRoom:
@@ -201,44 +190,17 @@ class SchedulingLoop:
                 self._distrust()
                 raise
 
-    async def short_of_nodes(self, resting: Collection[str], known: Mapping[UUID, int]) -> Shortfall | None:
-        """What more nodes could help, except in pools that rest; None if there is nothing to say yet.
-
-        That is so while the view is older than these generations of nodes: work may have found its room there.
-        """
+    async def short_of_nodes(self, asked: Question) -> Shortfall | None:
+        """What more nodes could help, between two turns; None if there is nothing to say yet."""
         async with self._turning:
             if self._schedulers is None or not self.room.settled:
                 return None
-            return await self._in_thread(self._shortfall, resting, known, now())
+            admission = self._new_admission(now())
+            return await self._in_thread(shortfall, asked, self._mirror, self.room, self._schedulers, admission)
 
-    def _shortfall(self, resting: Collection[str], known: Mapping[UUID, int], at: datetime) -> Shortfall | None:
-        cluster = self._mirror.cluster
-        for node_id, generation in known.items():
-            row = cluster.row_of(node_id)
-            if row is None or cluster.node(row).generation < generation:
-                return None
-        short = self.room.short_of_room()
-        pools = frozenset(workload.pool for workload in short)
-        asking = [w for w in short if w.on_insufficient is OnInsufficient.SCALE_UP and w.pool not in resting]
-        waiting: dict[str, list[Workload]] = {}
-        for workload in self._within_limits(asking, at):
-            waiting.setdefault(workload.pool, []).append(workload)
-        profiles = {name: self._schedulers_of(name).profile for name in waiting}
-        return Shortfall(pools, waiting, copy_of(cluster) if waiting else Cluster(), profiles)
-
-    def _within_limits(self, workloads: Iterable[Workload], at: datetime) -> list[Workload]:
-        """Those of them, or of their tasks, that could start were there room for all: no nodes are for the others."""
-        tenancy = self._mirror.tenancy
-        admission = tenancy.admission(self._mirror.queue.values(), self._policies, self._validators, at)
-        in_turn = sorted(workloads, key=lambda workload: (-workload.priority, turn(workload)))
-        admitted = [found for found in map(admission.admit, in_turn) if isinstance(found, Workload)]
-        for workload in admitted:
-            admission.refund(workload)
-        return admitted
-
-    def _schedulers_of(self, pool: str) -> Scheduler:
-        assert self._schedulers is not None
-        return self._schedulers.of(self._mirror.pools[pool])
+    def _new_admission(self, at: datetime) -> Admission:
+        waiting = self._mirror.queue.values()
+        return self._mirror.tenancy.admission(waiting, self._policies, self._validators, at)
 
     async def _turn(self) -> Turn:
         asked = list(self._asked)
@@ -246,6 +208,7 @@ class SchedulingLoop:
         held_back = self._mirror.held_back
         announced = await self._mirror.follow() and not held_back
         at = now()
+        await self._reserve(at)
         self._tell_room()
         self._measure_queue(at)
         started = perf_counter()
@@ -255,7 +218,7 @@ class SchedulingLoop:
         overlooked = self.room.found_by_timer > missed
         if not placed and not self.room.restless:
             self._answer(asked, placed, pass_seconds, queued)
-            return Turn(False, announced, overlooked)
+            return Turn(self._mirror.calendar.undecided, announced, overlooked)
         conflicts = await self._bind([d for _, result in placed for d in result.decisions if d.placements], at)
         # Said when what was placed is committed: reasons never delay a start.
         decided = await self._in_thread(self._explain, placed)
@@ -264,8 +227,21 @@ class SchedulingLoop:
             self._record(pass_seconds, at)
         self._answer(asked, placed, pass_seconds, queued, conflicts)
         self._conflicts = {workload_id: self._conflicts.get(workload_id, 0) + 1 for workload_id in conflicts}
-        more = self.room.restless or any(number <= _AGAIN_AT_ONCE for number in self._conflicts.values())
+        more = self.room.restless or self._mirror.calendar.undecided
+        more = more or any(number <= _AGAIN_AT_ONCE for number in self._conflicts.values())
         return Turn(more, announced, overlooked)
+
+    async def _reserve(self, at: datetime) -> None:
+        """Answer who asked for a timeslot, and find other room for those that lost theirs."""
+        assert self._reservations is not None
+        moves = await self._in_thread(self._reservations.decide, at) if self._mirror.calendar.unsettled else []
+        if not moves:
+            return
+        moved = await self._binder.move(moves, self._office.term)
+        self._reservations.settle(moves, moved)
+        for move in moves:
+            why = "" if move.reason is None else f": {move.reason.message}"
+            _log.info(f"Timeslot {move.slot.id} is {move.status}{why}")
 
     def _tell_room(self) -> None:
         """Tell the waiting room what came, went and changed."""
@@ -289,6 +265,7 @@ class SchedulingLoop:
             # Who used how much changes who is first in line, and so who stops others.
             self.room.reconsider({p for p in used if used[p] != self._factors.get(p)} & self.room.in_line)
             self._factors = dict(used)
+        self.room.reconsider(self._mirror.calendar.eased())
         for workload_id, workload in self._mirror.news().items():
             if workload is None:
                 self.room.forget(workload_id)
@@ -317,9 +294,7 @@ class SchedulingLoop:
         by_pool: dict[str, list[Workload]] = {}
         for workload in waiting:
             by_pool.setdefault(workload.pool, []).append(workload)
-        self._admission = self._mirror.tenancy.admission(
-            self._mirror.queue.values(), self._policies, self._validators, at
-        )
+        self._admission = self._new_admission(at)
         return [self._place_in(self._mirror.pools[name], by_pool[name], at) for name in sorted(by_pool)]
 
     def _place_in(self, pool: Pool, workloads: Sequence[Workload], at: datetime) -> tuple[Scheduler | None, Pass]:
@@ -354,7 +329,7 @@ class SchedulingLoop:
         ]
         for group in self.room.unexplained(_REASONS_A_TURN):
             workload = group.entry.workload
-            scheduler = self._schedulers_of(workload.pool)
+            scheduler = self._schedulers.of(self._mirror.pools[workload.pool])
             first = scheduler.with_reason(Decision(workload, Outcome.WAITING), group.shortage)
             assert first.reason is not None
             told = self.room.explained(group, first.reason)

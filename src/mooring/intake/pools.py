@@ -8,17 +8,20 @@ from typing import Any
 import msgspec
 
 from mooring.clock import now
+from mooring.intake.templates import template_of
 from mooring.model.access import not_there
 from mooring.model.errors import InvalidInput
 from mooring.model.pools import PoolPolicy
 from mooring.scheduling.admission import BUILT_IN_VALIDATORS, discovered_validators
 from mooring.scheduling.ordering.multi_factor import MultiFactorSequencer
 from mooring.scheduling.profiles import DEFAULT_PROFILE, Registry
-from mooring.store import actions, pools
+from mooring.store import actions, node_templates, pools
 from mooring.store.actions import SERVER, Actor
 from mooring.store.engine import Connection, Database
+from mooring.store.node_templates import StoredTemplate
 from mooring.store.policies import earlier
 from mooring.wire.pools import PoolChange, PoolRequest, PreemptionChange
+from mooring.wire.scaling import TemplateRequest
 
 _NO_LIMIT_AT_ZERO = ("max_tasks_per_node", "default_time_seconds", "max_time_seconds")
 _PAIRS = ("weights", "factors", "validators")
@@ -87,6 +90,15 @@ class PoolAdmin:
 
         await self._database.write(work)
 
+    async def put_template(self, pool: str, name: str, asked: TemplateRequest, actor: Actor = SERVER) -> StoredTemplate:
+        """Say what nodes a pool can be given; in place of what was said under that name."""
+
+        async def work(connection: Connection) -> StoredTemplate:
+            template = template_of(asked, name=name, pool=await _found(connection, pool))
+            return await node_templates.put(connection, template, actor=actor, now=now())
+
+        return await self._database.write(work)
+
     async def remove(self, name: str, actor: Actor = SERVER) -> None:
         """One that has neither nodes nor workloads, nor ever had any of these that are kept."""
 
@@ -141,6 +153,9 @@ def check(policy: PoolPolicy) -> None:
     default, most = policy.default_time_seconds, policy.max_time_seconds
     if default is not None and most is not None and default > most:
         raise InvalidInput(f"the default time of {default} s is above the longest of {most} s", code="invalid-pool")
+    scaling = policy.scaling
+    if scaling.most is not None and scaling.most < scaling.least:
+        raise InvalidInput(f"at least {scaling.least} nodes are more than at most {scaling.most}", code="invalid-pool")
     health = policy.health
     if health is not None and not health.command[0]:
         raise InvalidInput("the health program needs a name", code="invalid-pool")
@@ -163,6 +178,8 @@ def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:
             state[name] = sorted(value.items()) or (None if name == "weights" else [])
         elif name == "preemption":
             state[name] = _preemption(value)
+        elif name == "bookings":
+            state[name] |= value.model_dump(exclude_none=True)
         elif name == "health":
             state[name] = value.model_dump() if value.command else None
         elif name == "fair_share":
@@ -172,6 +189,9 @@ def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:
             state[name] |= fair
         elif name == "backfill":
             state[name] |= value.model_dump(exclude_none=True)
+        elif name == "scaling":
+            state[name] |= value.model_dump(exclude_none=True)
+            state[name]["most"] = state[name]["most"] or None
         elif name in _NO_LIMIT_AT_ZERO:
             state[name] = value or None
         else:

@@ -20,6 +20,8 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+import numpy as np
+
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.devices import DeviceShare
 from mooring.model.fair_share import Factors
@@ -30,7 +32,7 @@ from mooring.model.workloads import Task, Workload
 from mooring.scheduling import compilation
 from mooring.scheduling.admission import Admission, Rejection
 from mooring.scheduling.backfill import Planner
-from mooring.scheduling.columns import Cluster
+from mooring.scheduling.columns import Cluster, Rows
 from mooring.scheduling.evaluation import Evaluations
 from mooring.scheduling.explanation import Explanation, explain, explain_placed, forget
 from mooring.scheduling.gangs import shape_on_node
@@ -55,6 +57,7 @@ from mooring.scheduling.profiles import Profile, Registry
 from mooring.scheduling.residents import Residents, told_residents
 from mooring.scheduling.rounds import Round, kept_out
 from mooring.scheduling.selection import Selection, select
+from mooring.scheduling.shapes import shape_of
 from mooring.scheduling.shortage import Shortage, Shortages, backing_off, behind_gates
 from mooring.scheduling.timeline import seconds_of
 from mooring.scheduling.together import fails_at_once, least_together
@@ -287,6 +290,10 @@ class Scheduler:
         """A pass of one workload."""
         return self.run([workload], now).decisions[0]
 
+    def rows_for(self, workload: Workload) -> Rows:
+        """The nodes that may take its tasks by what they are, whether or not there is room."""
+        return np.flatnonzero(self._evaluations.of(shape_of(workload, self.cluster)).may_ever)
+
     def inspect(self, workload: Workload) -> Inspection:
         """What every filter and scorer says about every node of the workload's pool; nothing is placed."""
         return inspect(self._evaluations.of(shape_on_node(workload, self.cluster, len(workload.tasks))))
@@ -410,7 +417,7 @@ class Scheduler:
         if later and len(due) < max(least, 1):
             return Decision(workload, Outcome.WAITING, reason=backing_off(workload, later, least - len(due))), None
         decision, shortage = self._place(workload, due, least)
-        self._expect_ends([decision], now)
+        self._expect_ends([decision], now, inside=workload.booking is not None)
         if later and decision.outcome is Outcome.PLACED and shortage is None:
             return decision._replace(reason=backing_off(workload, later, 1)), None
         return decision, shortage
@@ -420,10 +427,10 @@ class Scheduler:
         decision, shortage = self._decide(workload, now)
         return decision if shortage is None else self.with_reason(decision, shortage)
 
-    def _expect_ends(self, decisions: Iterable[Decision], now: datetime) -> None:
+    def _expect_ends(self, decisions: Iterable[Decision], now: datetime, *, inside: bool = False) -> None:
         """Tell the timeline when what was placed will end, where somebody asks for that in this pass."""
         timeline = self.cluster.timeline
-        if now == END_OF_TIME or not (timeline.booked or self.head_of_line is HeadOfLine.BACKFILL):
+        if now == END_OF_TIME or not (inside or timeline.booked or self.head_of_line is HeadOfLine.BACKFILL):
             return
         for workload, _, placements, *_ in decisions:
             if workload.longest_seconds is not None:

@@ -289,14 +289,16 @@ def _placed(decision: Decision, terms: _Terms) -> Iterator[Change]:
         status, hold = TaskStatus.RESERVED, NewHold(Purpose.PREPARE, until)
     victims = {"victims": [str(victim.task_id) for victim in decision.victims]} if decision.victims else {}
     for placement in decision.placements:
+        # Most of them by their place: names would take longer than all the rest.
         yield Change(
             placement.task_id,
             status,
-            node_id=placement.node_id,
-            node_name=placement.node_name,
-            score=placement.score,
-            ports=ports_of(decision, placement),
-            devices=placement.devices,
+            None,
+            placement.node_id,
+            placement.node_name,
+            placement.score,
+            ports_of(decision, placement),
+            placement.devices,
             hold=hold,
             details={"score": placement.score, "feasible_nodes": decision.feasible_nodes, **victims},
         )

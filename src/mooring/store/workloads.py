@@ -20,8 +20,9 @@ from mooring.model.reasons import Reason
 from mooring.model.slots import slot_type
 from mooring.model.tenants import Principal
 from mooring.model.terms import NO_TERMS, Terms
+from mooring.model.timeslots import Timeslot
 from mooring.model.workloads import Kind, OnInsufficient, Task, TaskTemplate, Workload
-from mooring.store import dependencies, events, sets, transitions
+from mooring.store import dependencies, events, sets, timeslots, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks
 from mooring.store.constraints import decode_constraints, encode_constraints
@@ -124,6 +125,8 @@ class NewWorkload:
     preemptible: bool = True
     min_available: int | None = None
     terms: Terms = NO_TERMS
+    timeslot: Timeslot | None = None
+    """Written with it, since it is its alone."""
 
 
 class NewTask(NamedTuple):
@@ -152,6 +155,9 @@ async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) 
 
 async def submit(connection: AsyncConnection, new: Sequence[NewWorkload], now: datetime) -> None:
     """Write workloads with their tasks PENDING, their ledger rows, history and events: a statement per table."""
+    for w in new:
+        if w.timeslot is not None:
+            await timeslots.insert(connection, [w.timeslot], now, actor=str(w.principal.user_id))
     writes = sets.Writes.on(connection)
     sets.insert(writes, workloads, [_workload_row(w, now) for w in new])
     sets.insert(

@@ -33,6 +33,14 @@ class FairShareChange(Request):
     slot_weights: dict[SlotName, Annotated[int, Field(ge=0, le=1_000_000)]] | None = None
 
 
+class BookingRulesChange(Request):
+    """What the pool's timeslots have where they do not say. Only what is given changes."""
+
+    lead_seconds: Seconds | None = None
+    grace_seconds: Seconds | None = None
+    notice_seconds: Seconds | None = None
+
+
 class BackfillChange(Request):
     """How work may go before other work that lacks room. Only what is given changes."""
 
@@ -50,6 +58,18 @@ class HealthChange(Request):
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 10
 
 
+class ScalingChange(Request):
+    """How the pool grows and shrinks. Only what is given changes; `most` 0 lifts the limit."""
+
+    goal: Literal["cheapest", "fewest"] | None = None
+    least: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
+    most: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
+    cooldown_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
+    idle_seconds: Seconds | None = None
+    shrink_cooldown_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
+    shrink: Literal["advise", "drain"] | None = None
+
+
 class PoolChange(Request):
     """Only what is given changes; {} gives weights, factors and validators their defaults back, 0 lifts a limit."""
 
@@ -59,6 +79,7 @@ class PoolChange(Request):
     hold_seconds: Annotated[int, Field(ge=1, le=3600)] | None = None
     fragmentation: bool | None = None
     preemption: PreemptionChange | None = None
+    bookings: BookingRulesChange | None = None
     sequencer: PluginName | None = None
     fair_share: FairShareChange | None = None
     factors: dict[PluginName, Annotated[int, Field(ge=0, le=1_000_000)]] | None = None
@@ -75,6 +96,7 @@ class PoolChange(Request):
     validators: dict[PluginName, list[MomentName]] | None = None
     public: bool | None = None
     health: HealthChange | None = None
+    scaling: ScalingChange | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -109,6 +131,12 @@ class PreemptionView(Answer):
     hold_seconds: int
 
 
+class BookingRulesView(Answer):
+    lead_seconds: int = 2100
+    grace_seconds: int = 300
+    notice_seconds: int = 300
+
+
 class FairShareView(Answer):
     half_life_days: int = 7
     lookback_days: int = 28
@@ -128,6 +156,16 @@ class HealthView(Answer):
     timeout_seconds: int
 
 
+class ScalingRulesView(Answer):
+    goal: str = "cheapest"
+    least: int = 0
+    most: int | None = None
+    cooldown_seconds: int = 60
+    idle_seconds: int = 600
+    shrink_cooldown_seconds: int = 300
+    shrink: str = "advise"
+
+
 class PoolView(Answer):
     name: str
     simulated: bool
@@ -138,6 +176,7 @@ class PoolView(Answer):
     hold_seconds: int
     fragmentation: bool
     preemption: PreemptionView | None = None
+    bookings: BookingRulesView = BookingRulesView()
     sequencer: str = "fifo"
     fair_share: FairShareView = FairShareView()
     factors: dict[str, int] = {}
@@ -154,6 +193,7 @@ class PoolView(Answer):
     validators: dict[str, list[str]] = {}
     public: bool = True
     health: HealthView | None = None
+    scaling: ScalingRulesView = ScalingRulesView()
     paused: bool = False
     paused_reason: str | None = None
     nodes: int

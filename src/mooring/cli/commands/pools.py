@@ -68,6 +68,16 @@ class ExpectationChoice(StrEnum):
     HISTORY = "history"
 
 
+class GoalChoice(StrEnum):
+    CHEAPEST = "cheapest"
+    FEWEST = "fewest"
+
+
+class ShrinkChoice(StrEnum):
+    ADVISE = "advise"
+    DRAIN = "drain"
+
+
 class RuntimeChoice(StrEnum):
     PROCESS = "process"
     CONTAINER = "container"
@@ -108,6 +118,15 @@ Lookback = Annotated[int | None, typer.Option(metavar="DAYS", help="fair_share: 
 SlotWeight = Annotated[
     list[str] | None,
     typer.Option("--slot-weight", metavar="SLOT=N", help="fair_share: in thousandths; may be repeated."),
+]
+BookingLead = Annotated[
+    int | None, typer.Option(metavar="SECONDS", help="Bookings are made ready so long before their start.")
+]
+BookingGrace = Annotated[
+    int | None, typer.Option(metavar="SECONDS", help="Bookings that could not start so late have missed it.")
+]
+BookingNotice = Annotated[
+    int | None, typer.Option(metavar="SECONDS", help="Users of a booking are told so long before its end.")
 ]
 Ageing = Annotated[
     int | None,
@@ -160,6 +179,22 @@ Health = Annotated[
         metavar="COMMAND",
         help='Run on every node, without a shell; where it fails nothing new comes. "": none.',
     ),
+]
+GoalOption = Annotated[
+    GoalChoice | None, typer.Option("--scale-goal", help="Grow at the least cost, or by the fewest nodes.")
+]
+LeastNodes = Annotated[int | None, typer.Option("--least-nodes", min=0, help="So many nodes stay although idle.")]
+MostNodes = Annotated[int | None, typer.Option("--most-nodes", min=0, help="Ask for no more than so many; 0: any.")]
+ScaleCooldown = Annotated[
+    int | None, typer.Option("--scale-cooldown", metavar="SECONDS", help="Between two requests for nodes.")
+]
+IdleTime = Annotated[int | None, typer.Option("--idle-time", metavar="SECONDS", help="Idle so long, a node may go.")]
+ShrinkCooldown = Annotated[
+    int | None,
+    typer.Option("--shrink-cooldown", metavar="SECONDS", help="After it grew or shrank, until a node may go."),
+]
+ShrinkOption = Annotated[
+    ShrinkChoice | None, typer.Option("--shrink", help="Advise about nodes that may go, or drain them as well.")
 ]
 HealthInterval = Annotated[int | None, typer.Option(metavar="SECONDS", help="The pause between two runs; else 60.")]
 HealthTimeout = Annotated[int | None, typer.Option(metavar="SECONDS", help="How long it may take; else 10.")]
@@ -237,6 +272,9 @@ def change_pool(
     preemption: PreemptionOption = None,
     scope: ScopeOption = None,
     min_runtime: MinRuntime = None,
+    booking_lead: BookingLead = None,
+    booking_grace: BookingGrace = None,
+    booking_notice: BookingNotice = None,
     sequencer: SequencerOption = None,
     factor: Factor = None,
     half_life: HalfLife = None,
@@ -260,6 +298,13 @@ def change_pool(
     health: Health = None,
     health_interval: HealthInterval = None,
     health_timeout: HealthTimeout = None,
+    scale_goal: GoalOption = None,
+    least_nodes: LeastNodes = None,
+    most_nodes: MostNodes = None,
+    scale_cooldown: ScaleCooldown = None,
+    idle_time: IdleTime = None,
+    shrink_cooldown: ShrinkCooldown = None,
+    shrink: ShrinkOption = None,
     server: ServerOption = None,
 ) -> None:
     """Change options of a pool; they hold from the next pass on. Only what is given changes."""
@@ -277,6 +322,7 @@ def change_pool(
         hold_seconds=hold_seconds,
         fragmentation=fragmentation,
         preemption=None if preemption is None else _preemption(preemption, scope, min_runtime),
+        bookings=_given(lead_seconds=booking_lead, grace_seconds=booking_grace, notice_seconds=booking_notice),
         sequencer=sequencer,
         factors=_numbers(factor, "--factor"),
         fair_share=_fair_share(half_life, lookback, slot_weight),
@@ -295,6 +341,15 @@ def change_pool(
         validators=_validators(validator),
         public=public,
         health=_health(health, health_interval, health_timeout),
+        scaling=_given(
+            goal=scale_goal,
+            least=least_nodes,
+            most=most_nodes,
+            cooldown_seconds=scale_cooldown,
+            idle_seconds=idle_time,
+            shrink_cooldown_seconds=shrink_cooldown,
+            shrink=shrink,
+        ),
     )
     if not change.model_fields_set:
         raise InvalidInput("there is nothing to change: `mooring pool change --help` lists the options")

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Select, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.access import EVERYTHING, Sight, Target
-from mooring.model.lifecycle import TaskStatus, WorkloadStatus
+from mooring.model.lifecycle import OCCUPYING, TaskStatus, WorkloadStatus
 from mooring.store import sets
 from mooring.store.tables import pools, projects, tasks, users, workloads
 from mooring.store.types import AnyRow
@@ -66,6 +66,7 @@ class WorkloadRow:
     retry_on: Sequence[int] | None
     on_dependency_failure: str
     singleton: str | None
+    timeslot_id: UUID | None
     admission: Mapping[str, Any] | None
     created_at: datetime
     updated_at: datetime
@@ -181,6 +182,28 @@ async def by_name(connection: AsyncConnection, name: str, *, user_id: UUID) -> W
     return next(iter(await _counted(connection, rows.all())), None)
 
 
+async def by_timeslot(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, WorkloadRow]:
+    """The workloads in these timeslots, by timeslot; of several in one the first."""
+    rows = await connection.execute(
+        _workloads().where(sets.among(workloads.c.timeslot_id, ids)).order_by(workloads.c.id.desc())
+    )
+    found = await _counted(connection, rows.all())
+    return {row.timeslot_id: row for row in found if row.timeslot_id is not None}
+
+
+async def ports_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, dict[int, list[int]]]:
+    """The ports of their nodes that the tasks of these workloads were given: by workload, then by task."""
+    found: dict[UUID, dict[int, list[int]]] = {}
+    for workload_id, index, ports in await connection.execute(
+        select(tasks.c.workload_id, tasks.c.task_index, tasks.c.ports).where(
+            sets.among(tasks.c.workload_id, ids), tasks.c.current, tasks.c.status.in_(list(OCCUPYING))
+        )
+    ):
+        if ports:
+            found.setdefault(workload_id, {})[index] = [number for _, number in ports]
+    return found
+
+
 async def tasks_of(connection: AsyncConnection, workload_id: UUID) -> list[TaskRow]:
     """The tasks by index and attempt: current ones (of a large array the first) and the newest that were replaced."""
     rows = await connection.execute(
@@ -294,6 +317,7 @@ def _workloads() -> Select[Any]:
             workloads.c.retry_on,
             workloads.c.on_dependency_failure,
             workloads.c.singleton,
+            workloads.c.timeslot_id,
             workloads.c.admission,
             workloads.c.created_at,
             workloads.c.updated_at,

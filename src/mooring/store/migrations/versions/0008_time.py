@@ -34,10 +34,11 @@ def upgrade() -> None:
         sa.Column("domain_id", Id(), nullable=False),
         sa.Column("project_id", Id(), nullable=False),
         sa.Column("user_id", Id(), nullable=False),
-        sa.Column("access_key", sa.String(length=63), nullable=False),
+        sa.Column("access_key", sa.String(length=40), nullable=False),
         sa.Column("purpose", sa.String(length=500), nullable=True),
         sa.Column("status", sa.String(length=16), nullable=False),
         sa.Column("reason", json_type(), nullable=True),
+        sa.Column("eligible_at", UtcDateTime(), nullable=False),
         sa.Column("starts_at", UtcDateTime(), nullable=False),
         sa.Column("ends_at", UtcDateTime(), nullable=False),
         sa.Column("lead_seconds", sa.Integer(), nullable=False),
@@ -68,6 +69,8 @@ def upgrade() -> None:
     for column in ("pool_id", "series_id", "starts_at", "status", "user_id"):
         op.create_index(op.f(f"ix_timeslots_{column}"), "timeslots", [column])
     ended = sa.text("ended_at IS NOT NULL")
+    live = sa.text("ended_at IS NULL")
+    op.create_index("ix_timeslots_live", "timeslots", ["eligible_at"], sqlite_where=live, postgresql_where=live)
     op.create_index("ix_timeslots_ended_at", "timeslots", ["ended_at"], sqlite_where=ended, postgresql_where=ended)
     op.create_table(
         "timeslot_places",
