@@ -94,8 +94,12 @@ schema = schemathesis.openapi.from_dict(
     create_app(cast(Services, SimpleNamespace(version="0", pressure=Pressure()))).openapi()
 )
 schema.app = late
-# Both are made of what a submission takes, which takes longest of all to make up.
-operations = schema.exclude(path="/api/workloads/batch").exclude(path="/api/workloads/dry-run")
+# All are made of what a submission takes, which takes longest of all to make up.
+operations = (
+    schema.exclude(path="/api/workloads/batch")
+    .exclude(path="/api/workloads/dry-run")
+    .exclude(path="/api/labs", method="POST")
+)
 
 
 @operations.parametrize()
