@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Select, and_, case, delete, func, or_, select, update
+from sqlalchemy import Select, and_, case, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING
@@ -62,17 +62,16 @@ class Outlived(NamedTuple):
 
 async def due(connection: AsyncConnection, now: datetime) -> tuple[list[Due], datetime | None]:
     """The timeslots whose lead has begun or whose work is done, unless they are over, and when the next lead begins."""
-    live = timeslots.c.ended_at.is_(None)
-    finished = (
-        select(workloads.c.timeslot_id)
-        .where(workloads.c.ended_at >= now - _LATELY, workloads.c.timeslot_id.is_not(None))
-        .correlate(None)
+    live, begun = timeslots.c.ended_at.is_(None), timeslots.c.eligible_at <= now
+    # Each of them by its index: most of the others are far ahead, or long over.
+    finished = select(workloads.c.timeslot_id).where(
+        workloads.c.ended_at >= now - _LATELY, workloads.c.timeslot_id.is_not(None)
     )
-    begun = timeslots.c.eligible_at <= now
+    either = select(timeslots.c.id).where(live, begun).union(finished).subquery()
     rows = await connection.execute(
         select(timeslots, pools.c.name.label("pool_name"))
         .join(pools, pools.c.id == timeslots.c.pool_id)
-        .where(live, or_(begun, timeslots.c.id.in_(finished)))
+        .where(live, timeslots.c.id.in_(select(either.c.id)))
         .order_by(timeslots.c.id)
     )
     found = rows.all()
