@@ -16,7 +16,7 @@ from mooring.model.reasons import Reason
 from mooring.model.timeslots import OVER, Timeslot, TimeslotStatus
 from mooring.store import events, sets
 from mooring.store.events import NewEvent
-from mooring.store.tables import pools, status_history, tasks, timeslot_series, timeslots, workloads
+from mooring.store.tables import pools, tasks, timeslot_series, timeslots, workloads
 from mooring.store.timeslots import as_timeslot, places_of
 
 ENDS_SOON = "ends-soon"
@@ -152,7 +152,10 @@ async def outlived(connection: AsyncConnection) -> list[Outlived]:
 
 
 async def purge(connection: AsyncConnection, before: datetime, most: int) -> int:
-    """Forget timeslots that were over before then, and that no workload names any more; how many went."""
+    """Forget timeslots that were over before then and that no workload names any more; how many went.
+
+    A series goes with its last one. Their history is forgotten by its own age.
+    """
     named = select(workloads.c.id).where(workloads.c.timeslot_id == timeslots.c.id)
     oldest = (
         select(timeslots.c.id)
@@ -162,7 +165,6 @@ async def purge(connection: AsyncConnection, before: datetime, most: int) -> int
     )
     gone = list((await connection.execute(oldest)).scalars())
     if gone:
-        await connection.execute(delete(status_history).where(sets.among(status_history.c.object_id, gone)))
         await connection.execute(delete(timeslots).where(sets.among(timeslots.c.id, gone)))
         left = select(timeslots.c.id).where(timeslots.c.series_id == timeslot_series.c.id)
         await connection.execute(delete(timeslot_series).where(~left.exists()))
