@@ -22,7 +22,6 @@ import urllib.request
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, TypedDict, TypeVar
 
@@ -76,7 +75,7 @@ class PostgresServer:
 
     def create_database(self, template: str = "template1") -> str:
         name = f"test_{next(_database_numbers)}"
-        self.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" {self._copying}')
+        self._ask("postgres", lambda connection: copy_database(connection, template, name))
         return name
 
     def drop_database(self, name: str) -> None:
@@ -89,12 +88,6 @@ class PostgresServer:
     def value(self, url: str, question: str) -> Any:
         """The one value that a statement answers in the database of this URL."""
         return self._ask(url.rpartition("/")[2], lambda connection: connection.fetchval(question))
-
-    @cached_property
-    def _copying(self) -> str:
-        """Files are copied as a whole: half the work of writing every page to the log, which newer servers do."""
-        version = self._ask("postgres", lambda connection: connection.fetchval("SHOW server_version_num"))
-        return "STRATEGY file_copy" if int(version) >= 150_000 else ""
 
     def _ask(self, database: str, question: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
         async def run() -> Any:
@@ -109,6 +102,12 @@ class PostgresServer:
         # A loop of its own, which leaves the one that pytest-asyncio keeps for the test alone.
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             return runner.run(run())
+
+
+async def copy_database(connection: Any, template: str, name: str) -> None:
+    # Whole files, as older servers do: to write every page of them to the log as well is twice the work.
+    strategy = "STRATEGY file_copy" if connection.get_server_version().major >= 15 else ""
+    await connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" {strategy}')
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """Labs at the API: a workload and its timeslot, written together, with the state that both make."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -211,3 +212,16 @@ async def test_bookings_count_against_the_policies_and_quotas_of_their_booker(wo
     more = await world.client.patch(f"/api/timeslots/{ref}", json={"resources": {"cpu": 1}}, headers=ann)
     assert more.status_code == 202
     assert (await world.client.patch(f"/api/timeslots/{ref}", json={"count": 4}, headers=ann)).status_code == 412
+
+
+async def test_bookings_at_once_do_not_exceed_a_quota_together(world: World):
+    people = [await world.user(name, project="vision") for name in ("ann", "ben", "cid")]
+    answer = await world.client.put(
+        "/api/quotas/project/vision", json={"limits": {"cpu": 8}}, headers=await world.admin()
+    )
+    assert answer.status_code == 200
+    body = {"start": START.isoformat(), "duration": "1h", "resources": {"cpu": 4}}
+    answers = await asyncio.gather(
+        *(world.client.post("/api/timeslots", json=body, headers=headers) for headers in people for _ in range(2))
+    )
+    assert sorted(answer.status_code for answer in answers) == [202, 202, 412, 412, 412, 412]

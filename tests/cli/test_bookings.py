@@ -91,7 +91,8 @@ def test_the_zone_of_a_series_is_that_of_the_machine_if_none_is_named(
 
 
 def test_nobody_has_to_wait_for_the_answer(server: FakeServer, mooring: Mooring) -> None:
-    result = mooring("book", "--for", "1h", "--cpu", "1", "--no-wait")
+    result = mooring("book", "--start", "now", "--for", "1h", "--cpu", "1", "--no-wait")
+    assert "start" not in server.last("POST", "/api/timeslots").body
     [slot] = server.bookings.slots.values()
     assert (result.exit_code, result.stdout, slot.status) == (0, f"{slot.id}\n", "REQUESTED")
 

@@ -311,6 +311,7 @@ async def test_idle_nodes_are_advised_to_go_after_their_time(world: World):
     world.time.forward(599)
     await world.turn()
     assert (await world.state()).advice == ()
+    assert world.scaling.wait_seconds(3600) == 1
     world.time.forward(1)
     await world.turn()
     [advised] = (await world.state()).advice
@@ -340,6 +341,20 @@ async def test_where_the_pool_says_so_idle_nodes_are_drained_and_resumed_when_wo
     assert not (await world.harbour.node_row(node_id)).draining
     await world.turn()
     assert await world.harbour.statuses(work) == ["SCHEDULED"]
+
+
+@on_sqlite
+async def test_work_that_no_node_would_help_keeps_none_and_other_work_that_waits_does(world: World):
+    await grown(world, idle_seconds=600)
+    await world.harbour.submit("giant", cpu=100, on_insufficient=GROW)
+    gang = await world.harbour.submit("gang", cpu=4, replicas=2, gang=True)
+    world.time.forward(600)
+    await world.turn()
+    assert [each.code for each in (await world.state()).unmet] == ["no-template"]
+    assert (await world.state()).advice == ()
+    await world.harbour.stop(gang)
+    await world.turn()
+    assert [each.node for each in (await world.state()).advice] == ["n1"]
 
 
 @on_sqlite

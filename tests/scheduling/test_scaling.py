@@ -259,6 +259,11 @@ class TestTogether:
     def test_tasks_apart_get_a_node_each(self) -> None:
         assert asked(ask([workload("w").cpu(1).replicas(3).max_per_node(1)], [SMALL, LARGE])) == {"small": 3}
 
+    def test_a_wish_to_spread_costs_no_nodes(self) -> None:
+        labs = [workload(f"lab-{number}").cpu(3).memory("12Gi").spread() for number in range(4)]
+        # Four of them on small nodes cost 40.
+        assert asked(ask(labs, [SMALL, LARGE])) == {"large": 1}
+
     def test_hard_spread_gets_nodes_in_every_zone(self) -> None:
         labels = (("app", "web"),)
         spread = Spread("zone", 1, equal_to(dict(labels)))

@@ -26,7 +26,7 @@ def calendar_of(rows: Iterable[TimeslotRow]) -> bytes:
 
 def _event(row: TimeslotRow) -> Event:
     slot = row.slot
-    amounts = ", ".join(f"{name} {amount}" for name, amount in format_amounts(slot.request).items())
+    amounts = ", ".join(f"{name} {amount}" for name, amount in format_amounts(slot.request).items()) or "whole nodes"
     event = Event()
     event.add("uid", f"{slot.id}@mooring")
     event.add("sequence", slot.version)

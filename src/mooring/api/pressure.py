@@ -53,7 +53,7 @@ class _Waiting:
 class Pressure:
     """The turns of one process. Refuses with TooManyAttempts, at the door if possible.
 
-    The more are refused, the fewer are at work at once, down to two thirds, and the less the others wait: in a flood
+    The more are refused, the fewer are at work at once, down to half, and the less the others wait: in a flood
     what is taken is done as soon as ever. Where no place is left, who asks for little gets one of who asks for much.
     """
 
@@ -113,7 +113,7 @@ class Pressure:
     @property
     def _turns(self) -> int:
         """How many there are at this moment. With fewer each is done sooner, and with too few less gets done."""
-        return max(1, round(self._at_once * (1 - self._refused_share / 3)))
+        return max(1, round(self._at_once * (1 - self._refused_share / 2)))
 
     def _may_wait(self) -> bool:
         expected_seconds = (len(self._waiting) + 1) * self._turn_seconds / self._turns
@@ -162,14 +162,15 @@ class Pressure:
         self._hand_on()
 
     def _hand_on(self) -> None:
-        """To the one who has waited longest and is still there."""
-        while self._waiting and self._in_progress <= self._turns:
-            waiting = self._waiting.popleft()
-            if not waiting.come.done():
-                waiting.come.set_result(True)
-                return
-            self._forget(waiting.credential)
+        """To those who have waited longest and are still there."""
         self._in_progress -= 1
+        while self._waiting and self._in_progress < self._turns:
+            waiting = self._waiting.popleft()
+            if waiting.come.done():
+                self._forget(waiting.credential)
+            else:
+                waiting.come.set_result(True)
+                self._in_progress += 1
         metrics.requests_in_progress.set(self._in_progress)
 
     def _forget(self, credential: int) -> None:

@@ -147,7 +147,7 @@ def _alternatives(slot: TimeslotView) -> str:
     found = (slot.reason or {}).get("details", {}).get("alternatives") or {}
     options = []
     if found.get("start"):
-        options.append(f"--start {datetime.fromisoformat(found['start']).astimezone().isoformat(timespec='minutes')}")
+        options.append(f"--start {datetime.fromisoformat(found['start']).astimezone().isoformat(timespec='seconds')}")
     if found.get("count"):
         options.append(f"--count {found['count']}")
     return f"try {' or '.join(options)}" if options else ""

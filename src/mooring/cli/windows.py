@@ -16,12 +16,12 @@ _LOCAL_ZONE = Path("/etc/localtime")
 
 
 def window(start: str | None, end: str | None, length: str | None, timezone: str | None) -> dict[str, Any]:
-    """The fields of a window; without a start it begins now. A time of day is the next one to come."""
+    """The fields of a window; without a start it begins now, by the server's clock."""
     from mooring.model.durations import parse_duration
     from mooring.model.recurrence import zone
 
     there = None if timezone is None else zone(timezone)
-    begins = None if start is None else moment_in(start, there)
+    begins = None if start in (None, "now") else moment_in(start, there)
     if length is not None:
         parse_duration(length)
     return {

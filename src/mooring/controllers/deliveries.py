@@ -80,9 +80,8 @@ class DeliveryLoop:
             await leadership.check_term(connection, self._office.term)
             at = now()
             [present] = await scale_requests.locked(connection, [request.id])
-            if present.status is ScaleRequestStatus.REQUESTED:
-                changed = _after_attempt(present, template, problem, at)
-                await scale_requests.save(connection, [changed], now=at, term=self._office.term)
+            changed = _after_attempt(present, template, problem, at)
+            await scale_requests.save(connection, [changed], now=at, term=self._office.term)
 
         await self._database.write(write)
         _tell(request, problem)
@@ -92,6 +91,9 @@ def _after_attempt(
     request: ScaleRequest, template: NodeTemplate | None, problem: MooringError | None, at: datetime
 ) -> ScaleRequest:
     tried = replace(request, attempts=request.attempts + 1, error=None if problem is None else problem.message)
+    if request.status is not ScaleRequestStatus.REQUESTED:
+        # Its nodes have joined, or it was given up, before there was an answer.
+        return replace(tried, delivered_at=at if problem is None else None)
     if problem is None:
         # From here on the nodes boot.
         expires_at = request.expires_at if template is None else late_at(at, template)
@@ -113,7 +115,7 @@ def _pause_seconds(attempts: int) -> float:
 
 
 def _tell(request: ScaleRequest, problem: MooringError | None) -> None:
-    what = f"The request for {len(request.wanted)} nodes of template {request.template} in pool {request.pool}"
+    what = f"The request of pool {request.pool} for nodes of template {request.template} ({len(request.wanted)})"
     if problem is None:
         metrics.scale_requests.labels("delivered").inc()
         _log.info(f"{what} was delivered")

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from uuid import UUID
 
 import structlog
 
@@ -27,6 +28,7 @@ from mooring.model.templates import (
 )
 from mooring.model.timeslots import Timeslot
 from mooring.model.workloads import OnInsufficient, Workload, new_tasks
+from mooring.scheduling.growth import NO_TEMPLATE
 from mooring.scheduling.joining import expected
 from mooring.scheduling.scaling import scale_up
 from mooring.scheduling.shrinking import NodeUse, Step, scale_down
@@ -150,9 +152,13 @@ class ScalingLoop:
             unmet = before.unmet if name in resting else ()
             if name in short.waiting:
                 unmet = await self._grow(view, short, name, at, changes)
-            state = _since(ScalingState(unmet, _shrink(view, name, at, name in short.pools, changes)), before)
+            wanted = any(workload not in _hopeless(unmet) for workload in short.lacking.get(name, ()))
+            state = _since(ScalingState(unmet, _shrink(view, name, at, wanted, changes)), before)
             if state != before:
                 changes.states[name] = state
+            for due in _may_go_at(view, name):
+                if due > at:
+                    self._note_time(due)
         if changes != _Changes():
             await self._database.write(lambda connection: self._write(connection, at, changes))
 
@@ -240,7 +246,7 @@ class ScalingLoop:
         term = await self._checked_term(connection)
         await scale_requests.insert_new(connection, changes.new, now=at, term=term)
         for request in changes.new:
-            _log.info(f"Pool {request.pool} asks for {len(request.wanted)} nodes of template {request.template}")
+            _log.info(f"Pool {request.pool} asks for nodes of template {request.template}: {len(request.wanted)}")
         for node in changes.resumed:
             await nodes.set_draining(connection, node.id, False, actor=_ACTOR, now=at)
             _log.info(f"Node {node.name} is wanted again and takes work")
@@ -357,6 +363,11 @@ def _unmet(answer: ScaleUp, refused: Mapping[str, str]) -> tuple[Unmet, ...]:
     return tuple(Unmet(workload, reason.code, reason.message) for workload, reason in said)
 
 
+def _hopeless(unmet: Sequence[Unmet]) -> set[UUID]:
+    """Work that nodes of no template would help, and so none that stays."""
+    return {each.workload_id for each in unmet if each.code == NO_TEMPLATE}
+
+
 def _shrink(view: _View, pool: str, at: datetime, wanted: bool, changes: _Changes) -> tuple[Advised, ...]:
     """What to advise about idle nodes of a pool; where it says so, they are drained at once."""
     rules = view.pools[pool].policy.scaling
@@ -378,6 +389,16 @@ def _shrink(view: _View, pool: str, at: datetime, wanted: bool, changes: _Change
         changes.drained += [own[each.node.id] for each in found if each.step is Step.DRAIN]
         found = tuple(each for each in found if each.step is not Step.DRAIN)
     return tuple(Advised(each.node.id, each.node.name, each.step.value, at) for each in found)
+
+
+def _may_go_at(view: _View, pool: str) -> list[datetime]:
+    """The times at which idle nodes of a pool may come to be advised about."""
+    rules, changed_at = view.pools[pool].policy.scaling, _changed_at(view, pool)
+    idle_since = [node.idle_since for node in view.nodes_of(pool) if node.idle_since is not None]
+    times = [since + timedelta(seconds=rules.idle_seconds) for since in idle_since]
+    if idle_since and changed_at is not None:
+        times.append(changed_at + timedelta(seconds=rules.shrink_cooldown_seconds))
+    return times
 
 
 def _since(state: ScalingState, before: ScalingState) -> ScalingState:

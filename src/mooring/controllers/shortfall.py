@@ -29,8 +29,8 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    pools: frozenset[str]
-    """Where something lacks room that more nodes could give."""
+    lacking: Mapping[str, Collection[UUID]]
+    """By pool all that lacks room which more nodes could give."""
     waiting: Mapping[str, Sequence[Workload]]
     """By pool the work that asks for nodes, as far as its tenants may use more."""
     cluster: Cluster
@@ -50,8 +50,11 @@ def shortfall(
     waiting: dict[str, list[Workload]] = {}
     for workload in (*booked, *_within_limits(asking, admission)):
         waiting.setdefault(workload.pool, []).append(workload)
+    lacking: dict[str, set[UUID]] = {}
+    for workload in (*short, *asked.booked):
+        lacking.setdefault(workload.pool, set()).add(workload.id)
     return Shortfall(
-        frozenset(workload.pool for workload in (*short, *asked.booked)),
+        lacking,
         waiting,
         copy_of(mirror.cluster) if waiting else Cluster(),
         {pool: schedulers.of(mirror.pools[pool]).profile for pool in waiting},

@@ -26,18 +26,23 @@ async def check_limits(
 ) -> None:
     """Raise where one of these timeslots of one booker is not allowed. `besides`: what they replace does not count."""
     booker = new[0]
-    await booked.lock(connection, booker.user_id)
-    policy = await policy_for(connection, booker.access_key)
     user = Tenant(Scope.USER, str(booker.user_id))
-    live = [slot for slot in await booked.by_tenant(connection, user) if slot.id != besides]
-    check_policy(policy, live, new, now)
-    for tenant, limits in (await quotas.limits_of(connection, _tenants(booker), now)).items():
-        if limits.amounts:
-            theirs = live if tenant == user else await booked.by_tenant(connection, tenant)
-            others = [slot for slot in theirs if slot.id != besides]
-            # As of the first of them: what runs until then and longer may run on.
-            running = await booked.running_at(connection, tenant, min(slot.eligible_at for slot in new))
-            check_quota(tenant, limits.name, limits.amounts, running, others, new)
+    await quotas.lock(connection, user)
+    policy = await policy_for(connection, booker.access_key)
+    live: list[Timeslot] = []
+    if policy.max_bookings or policy.max_booking_slot_hours:
+        live = await booked.by_tenant(connection, user)
+    check_policy(policy, _without(live, besides), new, now)
+    begin, end = min(slot.eligible_at for slot in new), max(slot.ends_at for slot in new)
+    found = await quotas.limits_of(connection, _tenants(booker), now)
+    # In this order, so that nobody waits for one who waits for it.
+    for tenant in _tenants(booker):
+        limits = found.get(tenant)
+        if limits is not None and limits.amounts:
+            await quotas.lock(connection, tenant)
+            theirs = await booked.by_tenant(connection, tenant, within=(begin, end))
+            running = await booked.running_at(connection, tenant, begin)
+            check_quota(tenant, limits.name, limits.amounts, running, _without(theirs, besides), new)
 
 
 def check_policy(policy: Policy, live: Sequence[Timeslot], new: Sequence[Timeslot], now: datetime) -> None:
@@ -110,6 +115,10 @@ def _first_excess(
         if present and total > most:
             return next(iter(present.values())), total
     return None
+
+
+def _without(slots: Sequence[Timeslot], besides: UUID | None) -> list[Timeslot]:
+    return [slot for slot in slots if slot.id != besides]
 
 
 def _tenants(slot: Timeslot) -> list[Tenant]:

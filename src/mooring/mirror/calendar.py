@@ -106,11 +106,21 @@ class Calendar:
             return
         here = {id: self.slots[id] for node_id in node_ids for id in self._on.get(node_id, ())}
         await self._read_occupied(connection, here.values())
+        self.note_nodes(node_ids)
+
+    def note_nodes(self, node_ids: Collection[UUID]) -> None:
+        """The cluster has these nodes anew, or no longer."""
         for node_id in node_ids:
             if self._on.get(node_id):
                 self._note_node(node_id)
-        for slot in here.values():
-            self._tell(slot)
+        for timeslot_id in {id for node_id in node_ids for id in self._on.get(node_id, ())}:
+            self._tell(self.slots[timeslot_id])
+
+    def tell_occupied(self, timeslot_id: UUID, occupied: Mapping[UUID, Amounts]) -> None:
+        """What the work inside a timeslot occupies now, by node."""
+        # Where its work has left, it may be moved.
+        self.stirred |= self.occupied(timeslot_id).keys() - occupied.keys()
+        self._occupied[timeslot_id] = occupied
 
     def put(self, slot: Timeslot) -> None:
         """A timeslot that is not over is like this."""
@@ -165,7 +175,8 @@ class Calendar:
         upkeep = slot.kind is TimeslotKind.MAINTENANCE
         begins = slot.starts_at if upkeep else slot.eligible_at
         left = {node_id: self._whole(node_id) if upkeep else self._left(slot, node_id) for node_id in slot.places}
-        is_open = slot.status is TimeslotStatus.ACTIVE and not upkeep
+        # One that has lost some of its room uses what it has.
+        is_open = slot.status in _MAY_HAVE_WORK and not upkeep
         self._cluster.timeslots.tell(slot.id, seconds_of(begins), seconds_of(slot.ends_at), left, is_open=is_open)
 
     def _left(self, slot: Timeslot, node_id: UUID) -> Amounts:
@@ -186,9 +197,7 @@ class Calendar:
         if ids:
             found = await timeslots.occupied(connection, ids)
             for id in ids:
-                # Where its work has left, it may be moved.
-                self.stirred |= self.occupied(id).keys() - found.get(id, {}).keys()
-                self._occupied[id] = found.get(id, {})
+                self.tell_occupied(id, found.get(id, {}))
 
 
 def _bookers(slot: Timeslot) -> tuple[Tenant, ...]:

@@ -31,6 +31,8 @@ from mooring.scheduling.scheduler import Scheduler
 from mooring.scheduling.shapes import Shape
 from mooring.scheduling.together import least_together
 
+NO_TEMPLATE = "no-template"
+"""The code for work that nodes of no template would help."""
 _ENDLESS = 1 << 40
 
 
@@ -363,6 +365,7 @@ class _Group:
                 tasks=(self.sample.tasks * count)[:count],
                 gang=False,
                 min_tasks=None,
+                spread=False,
                 on_insufficient=OnInsufficient.WAIT,
                 constraints=replace(self.sample.constraints, failed_on=last) if last else self.sample.constraints,
             )
@@ -408,7 +411,7 @@ def _goes_anywhere(workload: Workload) -> bool:
     """Whether each of its tasks asks for amounts and for what a node is, whatever else runs there."""
     constraints = workload.constraints
     related = constraints.affinity or constraints.anti_affinity or any(spread.hard for spread in constraints.spread)
-    bound = workload.max_per_node is not None or workload.spread or workload.pack or workload.single_node
+    bound = workload.max_per_node is not None or workload.pack or workload.single_node
     return not (related or bound or constraints.host_ports or constraints.licence)
 
 
@@ -434,5 +437,5 @@ def _of_devices(slot: str, amount: int) -> int:
 
 def _unmet(pool: str, incurable: bool) -> Reason:
     if incurable:
-        return Reason("no-template", f"no node template of pool {pool!r} makes room for it", "scaling", "change")
+        return Reason(NO_TEMPLATE, f"no node template of pool {pool!r} makes room for it", "scaling", "change")
     return Reason("scaling-limit", f"pool {pool!r} may have no more nodes that would take it", "scaling", "change")

@@ -14,31 +14,29 @@ from mooring.model.access import not_there
 from mooring.model.lifecycle import OCCUPYING
 from mooring.model.quotas import Scope, Tenant
 from mooring.model.slots import Amounts
-from mooring.model.timeslots import OVER, Timeslot, TimeslotKind
+from mooring.model.timeslots import Timeslot, TimeslotKind
 from mooring.store.tables import pools, projects, resource_allocations, tasks, timeslots, users, workloads
 from mooring.store.timeslots import as_timeslot
 
 _COLUMNS = {Scope.KEYPAIR: "access_key", Scope.USER: "user_id", Scope.PROJECT: "project_id", Scope.DOMAIN: "domain_id"}
 
 
-async def lock(connection: AsyncConnection, user_id: UUID) -> None:
-    """Bookings of one user follow each other, so that none is counted without the others."""
-    await connection.execute(select(users.c.id).where(users.c.id == user_id).with_for_update(key_share=True))
+async def by_tenant(
+    connection: AsyncConnection, tenant: Tenant, *, within: tuple[datetime, datetime] | None = None
+) -> list[Timeslot]:
+    """Its timeslots that are not over, or those of them that keep room at some moment of a window, without places.
 
-
-async def by_tenant(connection: AsyncConnection, tenant: Tenant) -> list[Timeslot]:
-    """Its timeslots that are not over, without their places; what operators take is charged to nobody."""
-    rows = await connection.execute(
+    What operators take is charged to nobody.
+    """
+    query = (
         select(timeslots, pools.c.name.label("pool_name"))
         .join(pools, pools.c.id == timeslots.c.pool_id)
-        .where(
-            _is(timeslots.c, tenant),
-            timeslots.c.status.not_in(sorted(OVER)),
-            timeslots.c.kind != TimeslotKind.MAINTENANCE,
-        )
+        .where(_is(timeslots.c, tenant), timeslots.c.ended_at.is_(None), timeslots.c.kind != TimeslotKind.MAINTENANCE)
         .order_by(timeslots.c.id)
     )
-    return [as_timeslot(row, {}) for row in rows]
+    if within is not None:
+        query = query.where(timeslots.c.eligible_at < within[1], timeslots.c.ends_at > within[0])
+    return [as_timeslot(row, {}) for row in await connection.execute(query)]
 
 
 async def running_at(connection: AsyncConnection, tenant: Tenant, moment: datetime) -> Amounts:
