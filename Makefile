@@ -48,10 +48,10 @@ run: install  ## everything on this machine: API, scheduler, five simulated node
 	$(BIN)/mooring up --simulate 5
 
 test: install test-deps lint kernels  ## lint, then every test; pytest's closing line comes last
-	@$(BIN)/pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 coverage: install test-deps kernels  ## every test, with the lines that none of them runs; it takes twice as long
-	@$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
+	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 
 lint: install  ## ruff, mypy --strict, and the doors between the rooms
 	$(BIN)/ruff check .

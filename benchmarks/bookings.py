@@ -1,14 +1,23 @@
-"""Booking a slot among 100,000 bookings over a year on 1,000 nodes: the decision in the core, on every node of them."""
+"""Booking a slot among 100,000 bookings over a year on 1,000 nodes: the decision in the core, and the leader's turn."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from statistics import quantiles
 from time import process_time
+from typing import Any
+from uuid import UUID
 
+from mooring.controllers.reservations import Reservations
+from mooring.mirror.calendar import Calendar
+from mooring.mirror.schedulers import work_of
 from mooring.model.nodes import Node
-from mooring.scheduling import Cluster
+from mooring.model.timeslots import Timeslot, TimeslotKind, TimeslotStatus
+from mooring.model.workloads import LONG_AGO
+from mooring.scheduling import Cluster, Scheduler
 from mooring.scheduling.bookings import Booked, book
 from mooring.scheduling.timeline import Alternatives
 
@@ -46,7 +55,49 @@ def run() -> dict[str, float]:
         "bookings": BOOKINGS,
         **_measured("confirmed", confirmed, MEASURED),
         **_measured("refused", refused, MEASURED // 10),
+        **_measured("decided", leader(), MEASURED),
     }
+
+
+def leader() -> Callable[[int], None]:
+    """A leader that knows as many timeslots; it is told of another, decides on it and takes it in."""
+    cluster = Cluster(
+        Node(name=f"node-{number:04}", allocatable={"cpu": 64 * CORE, "memory": 256 * GIBIBYTE})
+        for number in range(NODES)
+    )
+    scheduler, calendar = Scheduler(cluster=cluster, compiled=False), Calendar(cluster)
+    generator = random.Random(2)
+    ids = [cluster.node(row).id for row in cluster.rows.tolist()]
+    for number in range(BOOKINGS):
+        calendar.put(_timeslot(number, generator, status=TimeslotStatus.CONFIRMED, places={ids[number % NODES]: 1}))
+    calendar.stirred.clear()
+    reservations = Reservations(cluster, calendar, lambda slot: scheduler.rows_for(work_of(slot, "process")))
+    reservations.decide(LONG_AGO)
+
+    def decided(number: int) -> None:
+        asked = _timeslot(BOOKINGS + number, generator, count=4)
+        calendar.put(asked)
+        (move,) = reservations.decide(LONG_AGO)
+        assert move.places is not None
+        reservations.settle([move], [replace(asked, status=move.status, places=move.places, version=2)])
+
+    return decided
+
+
+def _timeslot(number: int, generator: random.Random, **more: Any) -> Timeslot:
+    starts_at = LONG_AGO + timedelta(seconds=2 * HOUR + generator.randrange(YEAR))
+    cores = generator.randint(1, 8)
+    values: dict[str, Any] = {
+        "id": UUID(int=number),
+        "name": "slot",
+        "kind": TimeslotKind.BOOKING,
+        "pool": "default",
+        "status": TimeslotStatus.REQUESTED,
+        "starts_at": starts_at,
+        "ends_at": starts_at + timedelta(hours=generator.randint(1, 8)),
+        "request": {"cpu": cores * CORE, "memory": 4 * cores * GIBIBYTE},
+    }
+    return Timeslot(**(values | more))
 
 
 def fill(cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,15 @@ from sqlalchemy.dialects.sqlite.aiosqlite import SQLiteDialect_aiosqlite
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from mooring.store import engine
+
+_LONGEST = [Path(__file__).parent / room for room in ("simulation", "system", "properties")]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first: at the end no worker waits for the last long one of another."""
+    items.sort(
+        key=lambda item: next((at for at, folder in enumerate(_LONGEST) if folder in item.path.parents), len(_LONGEST))
+    )
 
 
 def pytest_collection_finish() -> None:

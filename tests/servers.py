@@ -75,7 +75,7 @@ class PostgresServer:
 
     def create_database(self, template: str = "template1") -> str:
         name = f"test_{next(_database_numbers)}"
-        self.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+        self._ask("postgres", lambda connection: copy_database(connection, template, name))
         return name
 
     def drop_database(self, name: str) -> None:
@@ -102,6 +102,12 @@ class PostgresServer:
         # A loop of its own, which leaves the one that pytest-asyncio keeps for the test alone.
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             return runner.run(run())
+
+
+async def copy_database(connection: Any, template: str, name: str) -> None:
+    # Whole files, as older servers do: to write every page of them to the log as well is twice the work.
+    strategy = "STRATEGY file_copy" if connection.get_server_version().major >= 15 else ""
+    await connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" {strategy}')
 
 
 @dataclass

@@ -6,8 +6,9 @@ from functools import cache
 from importlib import metadata
 from importlib.metadata import EntryPoints
 
+# Looked for once in a process: the metadata of every installed package is read.
+_all = cache(metadata.entry_points)
 
-@cache
+
 def entry_points(group: str) -> EntryPoints:
-    """Looked for once in a process: the metadata of every installed package is read."""
-    return metadata.entry_points(group=group)
+    return _all().select(group=group)

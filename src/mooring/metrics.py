@@ -28,6 +28,13 @@ pool_oldest_seconds = Gauge(
 waited_seconds = Histogram(
     "mooring_waited_seconds", "Time from submission to the first bind", buckets=_SLOW, registry=registry
 )
+start_error_seconds = Histogram(
+    "mooring_start_error_seconds",
+    "How far the first planned start of a workload was from its start, by whether it was early or late",
+    ["start"],
+    buckets=_SLOW,
+    registry=registry,
+)
 ended = Counter("mooring_workloads_ended_total", "Workloads that ended, by how", ["status"], registry=registry)
 requests_in_progress = Gauge("mooring_requests_in_progress", "Requests that are being worked on", registry=registry)
 requests_refused = Counter(

@@ -44,6 +44,7 @@ from mooring.coordination.lease import LeaseElection
 from mooring.coordination.presence import attend
 from mooring.coordination.signals import Signal
 from mooring.intake.auditing import Auditor
+from mooring.intake.bookings import Bookings
 from mooring.intake.intake import Intake
 from mooring.intake.nodes import SIMULATED_POOL, NodeAdmin, simulated_request
 from mooring.intake.pools import PoolAdmin
@@ -227,6 +228,7 @@ class _Server:
         services = Services(
             database=database,
             intake=Intake(database),
+            bookings=Bookings(database),
             questions=Questions(database),
             nodes=node_admin,
             pools=PoolAdmin(database),

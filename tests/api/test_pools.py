@@ -23,7 +23,7 @@ async def test_an_option_that_does_not_exist_is_refused_with_those_that_do(world
     admin = await world.admin()
     refused = await world.client.patch("/api/pools/default", json={"sequenser": "drf"}, headers=admin)
     assert refused.status_code == 422
-    assert "there is no option 'sequenser'; known are ageing_seconds, allowed_types, binding" in refused.text
+    assert "there is no option 'sequenser'; known are ageing_seconds, allowed_types, backfill, binding" in refused.text
     unknown = await world.client.patch("/api/pools/default", json={"sequencer": "random"}, headers=admin)
     assert (unknown.status_code, unknown.json()["code"]) == (422, "unknown-sequencer")
     assert unknown.json()["details"]["known"] == ["drf", "fair_share", "fifo", "lifo", "multi_factor"]

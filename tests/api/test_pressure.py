@@ -37,45 +37,82 @@ async def test_so_many_at_once_and_the_others_begin_in_the_order_of_their_coming
     await fourth
 
 
-async def work_off(pressure: Pressure, clock: Clock, seconds: float, number: int) -> None:
-    """So many requests one after the other, which each take so long and always have one that waits behind them."""
-    turn = await pressure.turn()
-    for _ in range(number):
-        (next_one,) = await waiting(pressure, 1)
+async def work_off(pressure: Pressure, clock: Clock, seconds: float) -> None:
+    """Many requests one after the other, which each take so long."""
+    for _ in range(60):
+        turn = await pressure.turn()
         clock.time += seconds
         turn.release()
-        turn = await next_one
-    turn.release()
 
 
 async def test_as_many_wait_as_can_begin_soon_and_the_rest_is_told_when_to_come_back():
     clock = Clock()
-    pressure = Pressure(1, clock=clock)
-    await work_off(pressure, clock, 0.01, 60)
-    clock.time += 60
-    turn = await pressure.turn()
-    burst = await waiting(pressure, 110)
+    pressure = Pressure(2, clock=clock)
+    await work_off(pressure, clock, 0.1)
+    turns = [await pressure.turn(), await pressure.turn()]
+    # Each turn that ends lets one begin, every 50 ms: the sixth would begin in 300 ms.
+    burst = await waiting(pressure, 7)
+    assert [task.done() for task in burst] == [False] * 6 + [True]
     with pytest.raises(TooManyAttempts) as refused:
-        pressure.check()
+        await burst[-1]
     assert refused.value.code == "overloaded"
     assert refused.value.details["retry_after_seconds"] >= 1
-    answers = await asyncio.gather(*burst[52:], return_exceptions=True)
-    assert all(isinstance(answer, TooManyAttempts) for answer in answers)
-    for task in burst[:40]:
+    assert not pressure.has_place(0)
+    for turn in turns:
         turn.release()
-        turn = await task
-    pressure.check()
+    await asyncio.gather(*burst[:2])
+    assert pressure.has_place(0)
 
 
-async def test_where_some_always_wait_they_do_not_wait_for_long():
+async def flood(pressure: Pressure, clock: Clock, seconds: float) -> None:
+    """As many come as may, and many more; each turn takes so long."""
+    requests = await waiting(pressure, 66)
+    for _ in range(100):
+        assert not pressure.has_place(0)
+    for request in requests:
+        turn = await request
+        clock.time += seconds
+        turn.release()
+
+
+async def test_in_a_flood_fewer_are_at_work_and_nobody_waits_until_it_is_over():
     clock = Clock()
-    pressure = Pressure(1, clock=clock)
-    await work_off(pressure, clock, 0.01, 300)
-    await pressure.turn()
-    await waiting(pressure, 20)
+    pressure = Pressure(6, clock=clock)
+    await work_off(pressure, clock, 0.03)
+    await flood(pressure, clock, 0.03)
+    turns = [await pressure.turn() for _ in range(3)]
+    assert not pressure.has_place(0)
+    for turn in turns:
+        turn.release()
+    await work_off(pressure, clock, 0.03)
+    for _ in range(6):
+        await pressure.turn()
+    assert pressure.has_place(0)
+
+
+async def test_one_who_asks_for_little_gets_the_place_of_one_who_asks_for_much():
+    clock = Clock()
+    pressure = Pressure(2, clock=clock)
+    await work_off(pressure, clock, 0.2)
+    greedy, modest = 1, 2
+    turn = await pressure.turn(greedy)
+    await pressure.turn(greedy)
+    early = [asyncio.create_task(pressure.turn(greedy)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert not pressure.has_place(greedy)
+    assert pressure.has_place(modest)
+    late = [asyncio.create_task(pressure.turn(modest)) for _ in range(4)]
     with pytest.raises(TooManyAttempts):
-        pressure.check()
-    assert len(pressure._waiting) < 20
+        await early[2]
+    await asyncio.sleep(0)
+    # Of what is left each has a part, and nobody takes a place from one who asks for no more.
+    assert [task.done() for task in early[:2]] == [False, True]
+    assert [task.done() for task in late] == [False, False, True, True]
+    turn.release()
+    await early[0]
+    for task in (*early, *late):
+        task.cancel()
+    await asyncio.gather(*early, *late, return_exceptions=True)
 
 
 async def test_however_quick_the_turns_are_there_is_a_most_that_waits():
@@ -101,7 +138,8 @@ async def test_whoever_has_waited_too_long_or_has_gone_takes_no_turn(monkeypatch
     # Its turn had come just when it went.
     elected.cancel()
     await asyncio.gather(going, elected, return_exceptions=True)
-    await last
+    (await last).release()
+    assert not pressure._asked
 
 
 async def test_operators_read_by_turns_that_nobody_else_gets():
@@ -117,12 +155,13 @@ async def test_operators_read_by_turns_that_nobody_else_gets():
 
 def test_only_the_credentials_of_the_last_operators_are_remembered():
     pressure = Pressure()
-    pressure.trust("Bearer one")
+    first = pressure.credential(b"Bearer one")
+    pressure.trust(first)
     for number in range(module._MOST_OPERATORS):
-        assert pressure.trusts("Bearer one") == (number < module._MOST_OPERATORS)
-        pressure.trust(f"Bearer {number}")
-    assert not pressure.trusts("Bearer one")
-    assert not pressure.trusts("")
+        assert pressure.trusts(first) == (number < module._MOST_OPERATORS)
+        pressure.trust(pressure.credential(f"Bearer {number}".encode()))
+    assert not pressure.trusts(first)
+    assert not pressure.trusts(pressure.credential(b""))
 
 
 class Crowd:

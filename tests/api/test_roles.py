@@ -3,9 +3,11 @@
 import json
 import re
 from dataclasses import dataclass
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
+from mooring import clock
 from mooring.api.app import create_app
 from mooring.api.pressure import Pressure
 from mooring.api.services import Services
@@ -17,6 +19,7 @@ from tests.api.world import World, real_pool_takes_containers
 from tests.store.databases import on_sqlite
 
 Headers = dict[str, str]
+TOMORROW = (clock.now() + timedelta(days=1)).isoformat()
 
 # uma works in project vision of domain default; these are what the others are to her.
 PEOPLE: dict[str, dict[str, Any]] = {
@@ -129,6 +132,7 @@ ROUTES = """
     200   200  200  200  200   200  200  GET    /api/usage
     200   200  200  200  200   200  200  GET    /api/usage/workloads
     200   200  200  200  200   200  200  GET    /api/free
+    200   200  200  200  200   200  200  GET    /api/timeline
     200   200  200  200  200   200  200  GET    /api/auth/me
     200   200  200  200  200   403  403  POST   /api/auth/renew
     200   200  200  200  200   200  200  GET    /api/events
@@ -151,16 +155,36 @@ ROUTES = """
     202   202  202  202  202   403  202  POST   /api/sessions {"image":"a"}
     200   200  200  200  404   200  200  GET    /api/sessions/{job}
     202   202  202  202  404   403  403  DELETE /api/sessions/{job}
+    200   200  200  200  200   200  200  GET    /api/timeslots
+    200   200  200  403  200   200  200  GET    /api/timeslots?everyone=true
+    202   202  202  202  202   403  202  POST   /api/timeslots $booking
+    200   200  200  200  200   200  200  GET    /api/timeslots.ics
+    200   200  200  200  404   200  200  GET    /api/timeslots/{slot}
+    200   200  200  200  404   200  200  GET    /api/timeslots/{slot}/wait?timeout=0
+    202   202  202  202  404   403  403  PATCH  /api/timeslots/{slot} {"duration":3600}
+    404   404  404  404  404   404  404  DELETE /api/timeslots/nothing
+    200   200  200  200  200   200  200  GET    /api/labs
+    202   202  202  202  202   403  202  POST   /api/labs $lab
+    200   200  200  200  404   200  200  GET    /api/labs/{lab}
+    404   404  404  404  404   404  404  DELETE /api/labs/nothing
+    201   403  403  403  403   403  403  POST   /api/maintenance $maintenance
     200   200  200  200  200   200  200  GET    /api/deployment/list
     202   202  202  202  202   403  202  POST   /api/deployment/deploy $deployment
     200   200  200  200  404   200  200  GET    /api/deployment/status/{web}
     202   202  202  202  404   403  403  POST   /api/deployment/scale/{web} {"replicas":1}
     202   202  202  202  202   404  202  DELETE /api/deployment/web-{who}
 """
-BODIES = {
+BODIES: dict[str, dict[str, Any]] = {
     "$work": {"containers": [{"image": "a"}]},
     "$batch": {"workloads": [{"containers": [{"image": "a"}]}]},
     "$node": {"name": "n-{who}", "simulated": True, "resources": {"cpu": 1}},
+    "$booking": {"start": TOMORROW, "duration": "1h", "resources": {"cpu": 1}},
+    "$lab": {
+        "start": TOMORROW,
+        "duration": "1h",
+        "workload": {"containers": [{"image": "a", "resources": {"cpu": 1}}]},
+    },
+    "$maintenance": {"nodes": ["n1"], "start": TOMORROW, "duration": 60, "reason": "a new disk"},
     "$deployment": {"name": "web-{who}", "container_image": "a", "resources": {"cpu": 1, "memory": 512}},
 }
 # Open to all, about the password itself, or tested as a stream.
@@ -277,12 +301,15 @@ async def test_each_role_gets_what_the_table_says_and_what_is_refused_changes_no
     web = await umas_work(world, people["uma"])
     job = await world.submit(people["uma"], name="job", pool="real", time=60)
     key = (await world.client.get("/api/keypairs", headers=people["uma"])).json()[0]["access_key"]
+    longer = BODIES["$booking"] | {"duration": "2h"}
+    slot = (await world.client.post("/api/timeslots", json=longer, headers=people["uma"])).json()["ids"][0]
+    lab = (await world.client.post("/api/labs", json=BODIES["$lab"], headers=people["uma"])).json()["timeslot"]
     before = await world.counts()
     for refused in (True, False):
         for row in rows():
             for name, status in row.statuses.items():
                 if (status >= 400) is refused:
-                    path = row.path.format(web=web, job=job, key=key, who=name)
+                    path = row.path.format(web=web, job=job, key=key, slot=slot, lab=lab, who=name)
                     answer = await world.client.request(row.method, path, json=row.sent(name), headers=people[name])
                     assert (row.method, row.path, name, answer.status_code) == (row.method, row.path, name, status), (
                         answer.text

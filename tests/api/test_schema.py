@@ -51,6 +51,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FastAPI, 
             headers = await world.admin()
             await world.user("bob")
             await world.add_node("n1")
+            template = {"resources": {"cpu": 4}}
+            await client.put("/api/pools/default/templates/small", json=template, headers=headers)
             await world.submit(headers, name="train")
             await world.submit(headers, name="web", kind="deployment")
         await database.close()
@@ -82,6 +84,7 @@ EXISTING = {
     "username": "bob",
     "scope": "user",
     "tenant": "bob",
+    "template": "small",
     "access_key": "MK" + "A" * 18,
 }
 # The description depends on no service but the version.

@@ -20,6 +20,7 @@ from mooring.api.signing import SigningKey, SigningKeys
 from mooring.api.tokens import Claims, Tokens
 from mooring.coordination.signals import Signal
 from mooring.intake.auditing import Auditor
+from mooring.intake.bookings import Bookings
 from mooring.intake.intake import Intake
 from mooring.intake.nodes import NodeAdmin
 from mooring.intake.pools import PoolAdmin
@@ -206,6 +207,7 @@ async def prepare(database: Database) -> tuple[Services, FakeLogs, WatchedSignal
     services = Services(
         database=database,
         intake=Intake(database),
+        bookings=Bookings(database),
         questions=Questions(database),
         nodes=NodeAdmin(database, simulation_allowed=True),
         pools=PoolAdmin(database),

@@ -134,8 +134,11 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
     changed = mooring(
         "pool", "change", "default", "--profile", "pack", "--weight", "load=2", "--binding", "two_phase",
         "--hold-seconds", "9", "--fragmentation", "--preemption", "requeue", "--scope", "reclaim", "--min-runtime", "5",
+        "--booking-lead", "600", "--booking-grace", "60", "--booking-notice", "120",
         "--sequencer", "multi_factor", "--factor", "age=3", "--half-life", "2", "--lookback", "9", "--slot-weight",
-        "gpu=5", "--ageing", "60", "--head-of-line", "strict", "--on-insufficient", "fail", "--pending-timeout", "70",
+        "gpu=5", "--ageing", "60", "--head-of-line", "backfill", "--backfill-depth", "3",
+        "--backfill-order", "shortest", "--max-bypass", "600", "--expectation", "history",
+        "--on-insufficient", "fail", "--pending-timeout", "70",
         "--type", "batch", "--type", "interactive", "--max-tasks-per-node", "4", "--default-time", "80", "--max-time",
         "90", "--deprioritise", "10", "--validator", "concurrency=enqueue,scheduling", "--validator", "dependencies=",
         "--no-public", "--health", "check-gpus -q 'two words'", "--health-interval", "30", "--health-timeout", "20",
@@ -147,6 +150,7 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
     assert body == {
         "profile": "pack",
         "weights": {"load": 2},
+        "bookings": {"lead_seconds": 600, "grace_seconds": 60, "notice_seconds": 120},
         "binding": "two_phase",
         "hold_seconds": 9,
         "fragmentation": True,
@@ -155,7 +159,8 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
         "factors": {"age": 3},
         "fair_share": {"half_life_days": 2, "lookback_days": 9, "slot_weights": {"gpu": 5}},
         "ageing_seconds": 60,
-        "head_of_line": "strict",
+        "head_of_line": "backfill",
+        "backfill": {"depth": 3, "order": "shortest", "max_bypass_seconds": 600, "expectation": "history"},
         "on_insufficient": "fail",
         "pending_timeout_seconds": 70,
         "allowed_types": ["batch", "interactive"],
@@ -197,7 +202,7 @@ def test_a_pool_is_made_shown_and_removed(server: FakeServer, mooring: Mooring) 
         line.partition(":")[0]: line.partition(":")[2].strip()
         for line in mooring("pool", "show", "lab").stdout.splitlines()
     }
-    assert (shown["sequencer"], shown["head of line"], shown["runtimes"]) == ("drf", "skip", "container")
+    assert (shown["sequencer"], shown["head of line"], shown["runtimes"]) == ("drf", "backfill", "container")
     assert "lab" in mooring("pool", "list").stdout
     assert mooring("pool", "remove", "lab").stdout == "lab: removed\n"
     assert mooring("pool", "show", "lab").exit_code == 3

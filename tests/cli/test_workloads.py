@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from mooring.wire import api
 from tests.cli.conftest import Mooring
 from tests.cli.terminal import run_in_pipe, run_on_terminal
 from tests.client.fake_server import FakeServer, FakeWorkload, Refusal, failed, running, succeeded, task_view, waits
@@ -178,6 +180,21 @@ def test_ps_lists_all_pages_in_plain_columns(server: FakeServer, mooring: Moorin
     assert len({line.index("session") for line in lines[1:]}) == 1
     assert len(mooring("ps", "--limit", "7").stdout.splitlines()) == 8
     assert len(json.loads(mooring("ps", "-o", "json").stdout)["workloads"]) == 450
+
+
+def test_ps_says_when_what_waits_will_start(server: FakeServer, mooring: Mooring) -> None:
+    soon, later = (
+        datetime.now(UTC) + timedelta(minutes=12, seconds=30),
+        datetime.now(UTC) + timedelta(hours=3, minutes=1),
+    )
+    server.add("planned", start=api.StartView(position=1, planned_at=soon))
+    server.add("reserved", start=api.StartView(position=2, planned_at=soon, not_before=later, waits_for="time"))
+    server.add("behind", start=api.StartView(position=1234))
+    lines = {line.split()[0]: line for line in mooring("ps").stdout.splitlines()}
+    assert ("in 12m" in lines["planned"], "after 3h" in lines["reserved"], "#1,234" in lines["behind"]) == (True,) * 3
+    told = mooring("status", "reserved").stdout
+    assert "place 2 in the line of its pool; planned for" in told
+    assert "waits for its time" in told
 
 
 def test_ps_filters_and_shows_the_ended_and_the_others_on_request(server: FakeServer, mooring: Mooring) -> None:

@@ -23,7 +23,9 @@ from mooring.wire.pools import PauseRequest, PoolChange, PoolList, PoolRequest, 
 from mooring.wire.quarantine import QuarantineList
 from mooring.wire.quotas import QuotaView
 from mooring.wire.scaling import ScalingView, TemplateList, TemplateRequest, TemplateView
+from mooring.wire.timeline import TimelineView
 from mooring.wire.versions import CLIENT_HEADER
+from tests.client.fake_timeslots import FakeTimeslots
 
 Step = Callable[["FakeWorkload"], None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -117,11 +119,13 @@ class FakeServer:
         self.report = api.AuditReport(clean=True, checked={"nodes": 1}, findings=[])
         self.quotas = QuotaView(quotas=[])
         self.quarantine = QuarantineList(tasks=[])
+        self.bookings = FakeTimeslots()
         self.term = 4
         self.servers = [server_view("first", "leader")]
         self.loops: list[LoopView] = []
         self.explanation = explanation()
         self.room = accounting.Room(pools=[], quotas=[])
+        self.timeline = TimelineView(starts_at=NOW, step_seconds=60, steps=1, outlooks=[])
         self.undrained: set[str] = set()
         """Nodes that somebody resumes as soon as they are drained."""
         self.ready = True
@@ -266,6 +270,7 @@ class FakeServer:
             web.get("/api/usage", self._usage),
             web.get("/api/usage/workloads", self._records),
             web.get("/api/free", self._free),
+            web.get("/api/timeline", self._timeline),
             web.post("/api/pools", self._create_pool),
             web.get("/api/pools/{name}/templates", self._templates),
             web.put("/api/pools/{name}/templates/{template}", self._put_template),
@@ -291,6 +296,7 @@ class FakeServer:
             web.get("/api/loops", self._loops),
             web.post("/api/leader/resign", self._resign),
             web.post("/api/leader/pass", self._pass),
+            *self.bookings.routes(),
         ]
 
     # --- routes ---
@@ -636,6 +642,9 @@ class FakeServer:
 
     async def _free(self, request: web.Request) -> web.Response:
         return _json(self.room)
+
+    async def _timeline(self, request: web.Request) -> web.Response:
+        return _json(self.timeline)
 
     async def _join_token(self, request: web.Request) -> web.Response:
         asked = api.JoinTokenRequest.model_validate(request[BODY])

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mooring import __version__
-from mooring.client import AsyncClient, Client, scaling, tenancy
+from mooring.client import AsyncClient, Client, bookings, scaling, tenancy
 from mooring.client import operations as ops
 from mooring.client.answers import read_answer, read_error
 from mooring.client.patience import Patience
@@ -75,12 +75,12 @@ def kind(request: pytest.FixtureRequest) -> str:
 async def test_every_operation_of_the_table_is_a_method_of_both_clients() -> None:
     operations = {
         name
-        for table in (ops, tenancy, scaling)
+        for table in (ops, tenancy, bookings, scaling)
         for name, made in vars(table).items()
         if callable(made) and not name.startswith("_") and getattr(made, "__module__", "") == table.__name__
     }
     operations -= {"log_in", "renew"}
-    assert {"submit", "create_keypair"} <= operations
+    assert {"submit", "create_keypair", "book"} <= operations
     for client in (Client, AsyncClient):
         assert not [name for name in operations if not hasattr(client, name)]
 

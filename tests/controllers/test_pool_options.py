@@ -16,7 +16,17 @@ from mooring.mirror.mirror import Mirror
 from mooring.model.errors import Conflict, InvalidInput, NotFound
 from mooring.model.fair_share import Factors
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.pools import Binding, FairShare, HeadOfLine, HealthProgram, Moment, PoolPolicy
+from mooring.model.pools import (
+    Backfill,
+    BackfillOrder,
+    Binding,
+    Expectation,
+    FairShare,
+    HeadOfLine,
+    HealthProgram,
+    Moment,
+    PoolPolicy,
+)
 from mooring.model.preemption import Preemption, PreemptionMode, VictimScope
 from mooring.model.quotas import Scope
 from mooring.model.templates import Goal, ScalingRules, Shrink
@@ -42,6 +52,7 @@ EVERYTHING: dict[str, Any] = {
     "factors": {"size": 2, "age": 1},
     "ageing_seconds": 7,
     "head_of_line": "strict",
+    "backfill": {"depth": 3, "order": "shortest", "max_bypass_seconds": 60, "expectation": "history"},
     "on_insufficient": "fail",
     "pending_timeout_seconds": 11,
     "allowed_types": ["batch"],
@@ -99,6 +110,7 @@ async def test_every_option_is_kept_and_the_others_stay(harbour: Harbour):
         (("concurrency", (Moment.ENQUEUE,)), ("dependencies", ())),
         False,
         health=HealthProgram(("true",), 17, 16),
+        backfill=Backfill(3, BackfillOrder.SHORTEST, 60, Expectation.HISTORY),
         scaling=ScalingRules(Goal.FEWEST, 18, 19, 60, 20, 300, Shrink.DRAIN),
     )
     lifted = {"max_tasks_per_node": 0, "scaling": {"most": 0}}

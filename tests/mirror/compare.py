@@ -13,7 +13,7 @@ async def differences(mirror: Mirror, database: Database) -> list[str]:
     fresh = Mirror(database)
     await fresh.load()
     found = []
-    for what, of in (("node", _nodes), ("workload", _queue)):
+    for what, of in (("node", _nodes), ("workload", _queue), ("timeslot", _timeslots)):
         followed, loaded = of(mirror), of(fresh)
         found += [
             f"{what} {key}: {followed.get(key)} instead of {loaded.get(key)}"
@@ -46,3 +46,7 @@ def _nodes(mirror: Mirror) -> dict[UUID, dict[str, Any]]:
 def _queue(mirror: Mirror) -> dict[UUID, Any]:
     # The reason to wait and its version are written without an event: nothing that placement depends on.
     return {key: replace(workload, version=0, waiting_reason=None) for key, workload in mirror.queue.items()}
+
+
+def _timeslots(mirror: Mirror) -> dict[UUID, Any]:
+    return {key: (slot, mirror.cluster.timeslots.left(key)) for key, slot in mirror.calendar.slots.items()}

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from mooring.clock import now
 from mooring.intake.pools import PoolAdmin
@@ -24,7 +25,7 @@ from mooring.scheduling.timeline import seconds_of
 from mooring.store import nodes
 from mooring.store.engine import Connection
 from mooring.store.tables import tasks
-from mooring.wire.pools import PoolChange, PreemptionChange
+from mooring.wire.pools import BackfillChange, PoolChange, PreemptionChange
 from tests.mirror.compare import differences
 from tests.store.databases import on_postgresql, on_sqlite
 from tests.store.harbour import Harbour
@@ -328,3 +329,38 @@ async def test_when_what_runs_will_be_gone_is_told_with_its_limit_and_its_time_t
     await harbour.move(task, T.CANCELLED)
     await mirror.follow()
     assert ends() == []
+
+
+async def test_work_is_expected_to_end_as_such_work_of_its_owner_did_where_the_pool_says_so(
+    harbour: Harbour, mirror: Mirror
+):
+    async def ran(name: str, minutes: int) -> None:
+        [task] = await harbour.run(await harbour.submit(name, terms=Terms(time_limit_seconds=3600)))
+        await harbour.move(task, T.SUCCEEDED)
+        times = {"started_at": task.started_at - timedelta(minutes=minutes), "ended_at": task.started_at}
+        await harbour.database.write(lambda c: c.execute(update(tasks).where(tasks.c.id == task.id).values(times)))
+
+    node_id = await harbour.node("n1", cpu=64)
+    for number in range(10):
+        await ran(f"before-{number}", 50 if number == 9 else number + 1)
+    alike = await harbour.submit("alike", terms=Terms(time_limit_seconds=3000))
+    longer, unlimited = (
+        await harbour.submit("longer", terms=Terms(time_limit_seconds=36_000)),
+        await harbour.submit("unlimited"),
+    )
+    found = {id: (await harbour.run(id))[0] for id in (alike, longer, unlimited)}
+    await mirror.follow()
+    row = mirror.cluster.row_of(node_id)
+    assert row is not None
+
+    def lasts(id: UUID) -> int | None:
+        promise = mirror.cluster.timeline.get(found[id].id)
+        return None if promise is None or promise.end is None else promise.end - seconds_of(found[id].started_at)
+
+    assert lasts(alike) in (3010, 3011)
+    change = PoolChange(backfill=BackfillChange(expectation="history"))
+    await PoolAdmin(harbour.database).change("default", change)
+    await mirror.follow()
+    # Nine of ten took nine minutes at most; of another size of limit, and of none, there were no runs.
+    assert lasts(alike) in (9 * 60, 9 * 60 + 1)
+    assert (lasts(longer) in (36_010, 36_011), lasts(unlimited)) == (True, None)

@@ -139,6 +139,9 @@ class WorkloadBuilder:
     def created(self, seconds_before_now: float) -> WorkloadBuilder:
         return self._with(created_at=NOW - timedelta(seconds=seconds_before_now))
 
+    def limit(self, seconds: int | None) -> WorkloadBuilder:
+        return self._with(time_limit_seconds=seconds)
+
     def region(self, region: str) -> WorkloadBuilder:
         return self._with(region=region)
 

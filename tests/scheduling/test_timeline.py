@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.model.errors import InvalidInput
+from mooring.model.slots import Amounts, total
 from mooring.scheduling import Cluster
 from mooring.scheduling.columns import Demand, Rows
 from mooring.scheduling.timeline import NEVER, Alternatives, Timeline
@@ -56,7 +57,7 @@ def change(data: st.DataObject, timeline: Timeline, reference: Reference, places
         case "book":
             timeline.add(key, places[number], start, end, amounts)
             reference.kept[key] = Kept(number, start, end, amounts)
-        case "expect" if end is not None:
+        case "expect" if end is not None and _is_taken(reference, key, number, amounts):
             timeline.expect(key, places[number], end, amounts)
             reference.kept[key] = Kept(number, None, end, amounts)
         case "remove":
@@ -74,6 +75,13 @@ def change(data: st.DataObject, timeline: Timeline, reference: Reference, places
             ended = [k for k, each in reference.kept.items() if _over(each, reference.now)]
             for each in ended:
                 del reference.kept[each]
+
+
+def _is_taken(reference: Reference, key: object, number: int, amounts: Amounts) -> bool:
+    """Only what is taken comes back, and once."""
+    others = [each for k, each in reference.kept.items() if k != key and each.start is None and each.row == number]
+    comes_back = total([amounts, *(each.amounts for each in others)])
+    return all(amount <= reference.taken[number].get(slot, 0) for slot, amount in comes_back.items())
 
 
 def _over(kept: Kept, now: int) -> bool:

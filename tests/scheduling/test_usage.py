@@ -151,3 +151,14 @@ def test_what_is_admitted_never_exceeds_a_limit_and_is_the_sum_of_what_was_kept(
         usage.refund(started, returned)
         kept += cpu * (len(started.tasks) - returned)
         assert usage.used_by(PROJECT).get("cpu", 0) == kept <= limits.get("cpu", kept)
+
+
+def test_timeslots_in_force_count_for_their_booker_until_they_are_over():
+    usage, user = Usage(), Tenant(Scope.USER, "u")
+    usage.tell(user, used={"cpu": 1000})
+    assert usage.tell_booked({user: {"cpu": 4000, "gpu": 1000}}) == set()
+    assert usage.used_by(user) == {"cpu": 5000, "gpu": 1000}
+    usage.tell(user, used={"cpu": 2000})
+    assert usage.used_by(user) == {"cpu": 6000, "gpu": 1000}
+    assert usage.tell_booked({}) == {user}
+    assert usage.used_by(user) == {"cpu": 2000}

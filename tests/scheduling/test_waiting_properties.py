@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -175,15 +176,22 @@ TestRoom.settings = settings(max_examples=30, stateful_step_count=40, deadline=N
     story=st.lists(
         st.one_of(
             st.tuples(
-                st.sampled_from(["ann", "ben", "cas"]), st.integers(1, 6), st.integers(1, 3), st.sampled_from([1, 9])
+                st.sampled_from(["ann", "ben", "cas"]),
+                st.integers(1, 6),
+                st.integers(1, 3),
+                st.sampled_from([1, 9]),
+                st.sampled_from([None, 60, 600, 3600]),
             ),
             st.integers(0, 9),
+            st.sampled_from([timedelta(minutes=1), timedelta(minutes=10), timedelta(hours=1)]),
         ),
         max_size=25,
     ),
 )
 def test_what_quotas_and_the_line_keep_back_is_woken_by_what_cures_it(
-    head_of_line: HeadOfLine, limits: dict[str, int], story: list[tuple[str, int, int, int] | int]
+    head_of_line: HeadOfLine,
+    limits: dict[str, int],
+    story: list[tuple[str, int, int, int, int | None] | int | timedelta],
 ) -> None:
     usage = Usage()
     for user, cores in limits.items():
@@ -193,9 +201,11 @@ def test_what_quotas_and_the_line_keep_back_is_woken_by_what_cures_it(
         if isinstance(event, int):
             if world.running:
                 world.end(world.running[event % len(world.running)])
+        elif isinstance(event, timedelta):
+            world.now += event
         else:
-            user, cpu, tasks, priority = event
-            built = workload(f"w{number}").user(user).cpu(cpu).replicas(tasks).priority(priority)
+            user, cpu, tasks, priority, seconds = event
+            built = workload(f"w{number}").user(user).cpu(cpu).replicas(tasks).priority(priority).limit(seconds)
             world.submit(built.created(-number))
         for _ in range(50):
             if not world.turn().tried and not world.room.restless:

@@ -18,6 +18,7 @@ from mooring.model.slots import total
 from mooring.model.workloads import Workload
 from mooring.scheduling import Profile, Scheduler
 from mooring.scheduling.admission import Admission, AdmissionContext
+from mooring.scheduling.timeline import seconds_of
 from mooring.scheduling.usage import Usage
 from mooring.scheduling.waiting import WaitingRoom
 from tests.scheduling.builders import NOW, NodeBuilder, WorkloadBuilder
@@ -31,6 +32,9 @@ class Running:
     request: dict[str, int]
     constraints: Constraints
     user_id: UUID
+    id: UUID
+    ends: int | None
+    """By its time limit."""
 
 
 @dataclass
@@ -56,6 +60,7 @@ class World:
         self.room = WaitingRoom(self.cluster)
         self.strict = head_of_line is HeadOfLine.STRICT
         self.room.in_line = frozenset({"default"} if self.strict else ())
+        self.room.depths = {"default": 1} if head_of_line is HeadOfLine.BACKFILL else {}
         self.usage = usage
         self.nodes: dict[str, Node] = {}
         self.running: list[Running] = []
@@ -83,6 +88,7 @@ class World:
         here = [task for task in self.running if task.node == name]
         self.cluster.upsert(replace(node, used=total(task.request for task in here), tasks=len(here)))
         self.cluster.tell_tasks(node.id, [(task.constraints, 1) for task in here])
+        self.cluster.tell_ends(node.id, {task.id: (task.ends, task.request) for task in here if task.ends is not None})
 
     def submit(self, *builders: WorkloadBuilder) -> None:
         for builder in builders:
@@ -109,6 +115,7 @@ class World:
     def turn(self, at: datetime | None = None) -> Turn:
         """Try what is worth it; say why the rest waits."""
         self.now = at or self.now
+        self.cluster.timeline.advance(seconds_of(self.now))
         return self._try(self.room.take(self.now))
 
     def turn_of_timer(self) -> Turn:
@@ -141,7 +148,10 @@ class World:
             constraints = replace(
                 workload.constraints, host_ports=(*workload.constraints.host_ports, *ports), ports_wanted=0
             )
-            self.running.append(Running(placement.node_name, dict(workload.request), constraints, workload.user_id))
+            limit = workload.longest_seconds
+            ends = None if limit is None else seconds_of(self.now) + limit
+            request, task_id = dict(workload.request), placement.task_id
+            self.running.append(Running(placement.node_name, request, constraints, workload.user_id, task_id, ends))
         left = workload.tasks[len(decision.placements) :]
         if left:
             occupied = dict(workload.occupied)

@@ -31,6 +31,7 @@ def main() -> int:
         sys.stdout.writelines(f"seed {seed}: {what}\n" for what in outcome.violations)
         if number == 1:
             sys.stdout.write(f"digest {outcome.digest}\n")
+    prepared.store.close()
     told = ", ".join(f"{name} {amount}" for name, amount in totals.items() if amount)
     sys.stdout.write(f"{number} schedules, {failed} with violations: {told}\n")
     return 1 if failed else 0

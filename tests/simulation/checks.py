@@ -26,6 +26,14 @@ async def check_books(world: World) -> None:
     await _check_terms(world)
 
 
+def check_machines(world: World) -> None:
+    """Silence is no proof of an end: what is still there is charged to its node."""
+    for machine in world.machines:
+        for task_id in machine.living:
+            if world.store.one("SELECT freed_at IS NOT NULL FROM tasks WHERE id = ?", task_id.hex):
+                world.gate.accuse(f"task {task_id} is free and still there on {machine.name}")
+
+
 async def check_end(world: World) -> None:
     """When faults were over for long enough."""
     await check_books(world)

@@ -1,5 +1,6 @@
 """The world that every schedule begins with, made once."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,5 +10,7 @@ from tests.simulation.world import Prepared
 
 
 @pytest.fixture(scope="session")
-def prepared(sqlite_template: Path) -> Prepared:
-    return schedules.prepare(sqlite_template)
+def prepared(sqlite_template: Path) -> Iterator[Prepared]:
+    world = schedules.prepare(sqlite_template)
+    yield world
+    world.store.close()

@@ -10,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from random import Random
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import aiosqlite
 from msgspec import json
+from sqlalchemy import Connection as SyncConnection
+from sqlalchemy import Executable
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import StaticPool
@@ -31,8 +33,8 @@ from tests.simulation.seats import TTL_SECONDS
 
 R = TypeVar("R")
 _URL = "sqlite+aiosqlite://"
-FROZEN_SECONDS = 2.5 * TTL_SECONDS
-"""At most, so that some outlive their lease and others do not."""
+FROZEN_SECONDS = 3 * TTL_SECONDS
+"""At most, so that most outlive their lease, and some do not."""
 _QUICKEST_SECONDS, _SLOWEST_SECONDS = 0.0005, 0.01
 
 
@@ -53,12 +55,30 @@ class Fate(StrEnum):
 _OF_READS = frozenset({Fate.WELL, Fate.SLOW, Fate.REFUSED, Fate.FROZEN_BEFORE})
 
 
-@dataclass
-class Trouble:
-    """How bad times are: the part of the calls that fare badly, and which ways are possible."""
+class Role(StrEnum):
+    """What a call is for."""
 
-    part: float
-    fates: tuple[Fate, ...]
+    STANDBY = "standby"
+    """Whatever a leader reads, too."""
+    OFFICE = "office"
+    """What is written by one that leads, or believes so."""
+    AGENTS = "agents"
+    CLIENTS = "clients"
+
+
+@dataclass
+class Blow:
+    """The fate of one call: of the first that can have it, after some were spared."""
+
+    fate: Fate
+    role: Role
+    spared: int
+
+    def falls(self, role: Role, possible: frozenset[Fate]) -> bool:
+        if role is not self.role or self.fate not in possible:
+            return False
+        self.spared -= 1
+        return self.spared < 0
 
 
 class Store:
@@ -66,44 +86,73 @@ class Store:
 
     def __init__(self, template: sqlite3.Connection) -> None:
         self._template = template
-        self._connection: AsyncConnection | None = None
         self.raw = sqlite3.connect(":memory:", isolation_level=None)
         self.raw.execute("pragma foreign_keys=on")
         self.engine: AsyncEngine = create_async_engine(
-            _URL, poolclass=StaticPool, async_creator=self._connect, json_deserializer=json.decode
+            _URL, poolclass=StaticPool, creator=partial(_Driver, self.raw), json_deserializer=json.decode
         )
-
-    async def _connect(self) -> aiosqlite.Connection:
-        return _Inline(self.raw)
+        self._connection: _Immediate | None = None
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
         """All share one connection: to open one takes longer than most of what is asked. Rolled back if left open."""
-        self._connection = self._connection or await self.engine.connect()
-        await self._connection.begin()
+        connection = self._connection = self._connection or await _Immediate(self.engine).open()
+        connection.sync.begin()
         self.raw.execute("BEGIN")
         try:
-            yield self._connection
+            yield connection
         finally:
-            await self._connection.rollback()
+            connection.sync.rollback()
 
     def reset(self) -> None:
         self._template.backup(self.raw)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.sync.close()
 
     def one(self, query: str, *parameters: object) -> Any:
         return self.raw.execute(query, parameters).fetchone()[0]
 
 
+class _Immediate(AsyncConnection):
+    """Without the switching that lets others go on meanwhile: each call is answered before anything else can happen."""
+
+    async def open(self) -> Self:
+        await self.start()
+        return self
+
+    @property
+    def sync(self) -> SyncConnection:
+        assert self.sync_connection is not None
+        return self.sync_connection
+
+    async def execute(self, statement: Executable, parameters: Any = None, **options: Any) -> Any:
+        return self.sync.execute(statement, parameters, **options)
+
+    async def commit(self) -> None:
+        self.sync.commit()
+
+    async def rollback(self) -> None:
+        self.sync.rollback()
+
+
+class _Driver:
+    """What SQLAlchemy takes for the connection of its driver, with SQLite's own cursors."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = _Inline(connection)
+        self.cursor = connection.cursor
+        self.commit, self.rollback = connection.commit, connection.rollback
+        self.create_function = connection.create_function
+
+
 class _Inline(aiosqlite.Connection):
-    """Without a thread: each call is answered before anything else can happen."""
+    """Without a thread, for those who ask the driver itself."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(lambda: connection, iter_chunk_size=64)
         self._connection = connection
-
-    def __await__(self) -> Generator[Any, None, aiosqlite.Connection]:
-        return self
-        yield
 
     async def _execute(self, fn: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         return fn(*args, **kwargs)
@@ -119,7 +168,8 @@ class Gate:
         self._random = random
         self._inside: Process | None = None
         self._digest = hashlib.blake2b()
-        self.trouble: Trouble | None = None
+        self.blows: list[Blow] = []
+        """Those that are still to fall."""
         self.told: list[str] = []
         """What happened, in order."""
         self.injected: dict[Fate, int] = dict.fromkeys(Fate, 0)
@@ -144,9 +194,11 @@ class Gate:
         self.note(f"VIOLATION: {what}")
         self.violations.append(what)
 
-    async def write(self, office: Office | None, work: Callable[[Connection], Awaitable[R]]) -> R:
+    async def write(self, role: Role, office: Office | None, work: Callable[[Connection], Awaitable[R]]) -> R:
         process = running_process()
-        fate = await self._turn(process, frozenset(Fate))
+        if office is not None and office.held:
+            role = Role.OFFICE
+        fate = await self._turn(process, role, frozenset(Fate))
         before = self._now()
         async with self._transaction(process) as connection:
             result = await work(connection)
@@ -166,18 +218,18 @@ class Gate:
         return result
 
     @asynccontextmanager
-    async def read(self) -> AsyncIterator[Connection]:
+    async def read(self, role: Role) -> AsyncIterator[Connection]:
         process = running_process()
-        if await self._turn(process, _OF_READS) is Fate.REFUSED:
+        if await self._turn(process, role, _OF_READS) is Fate.REFUSED:
             raise ConnectionError("simulated: refused")
         async with self._transaction(process) as connection:
             yield connection
 
-    async def _turn(self, process: Process, possible: frozenset[Fate]) -> Fate:
+    async def _turn(self, process: Process, role: Role, possible: frozenset[Fate]) -> Fate:
         """Wait for one's turn. No two calls have theirs at the same moment of the simulation."""
         if self._loop.ending:
             raise asyncio.CancelledError
-        fate = self._fate(possible)
+        fate = self._fate(role, possible)
         if fate is not Fate.WELL:
             self.injected[fate] += 1
             self.note(f"{process.name}: {fate}")
@@ -191,14 +243,15 @@ class Gate:
             await asyncio.sleep(0)
         return fate
 
-    def _fate(self, possible: frozenset[Fate]) -> Fate:
-        if self.trouble is None or self._random.random() >= self.trouble.part:
-            return Fate.WELL
-        fate = self._random.choice(self.trouble.fates)
-        return fate if fate in possible else Fate.WELL
+    def _fate(self, role: Role, possible: frozenset[Fate]) -> Fate:
+        for blow in self.blows:
+            if blow.falls(role, possible):
+                self.blows.remove(blow)
+                return blow.fate
+        return Fate.WELL
 
     def _freeze(self, process: Process) -> None:
-        process.freeze(self._random.uniform(0.1, 1.0) * FROZEN_SECONDS)
+        process.freeze(self._random.uniform(0.3, 1.0) * FROZEN_SECONDS)
 
     @asynccontextmanager
     async def _transaction(self, process: Process) -> AsyncIterator[Connection]:
@@ -240,16 +293,17 @@ class _State(NamedTuple):
 class GatedDatabase(Database):
     """A simulated process's way to the database. `office`: whose term all that comes this way is written in."""
 
-    def __init__(self, gate: Gate, store: Store) -> None:
+    def __init__(self, gate: Gate, store: Store, role: Role) -> None:
         self.url = make_url(_URL)
         self.dialect = "sqlite"
         self.on_commit = []
         self.engine = store.engine
         self.office: Office | None = None
         self._gate = gate
+        self._role = role
 
     async def write(self, work: Callable[[Connection], Awaitable[R]], *, wakes: bool = True) -> R:
-        return await retry(partial(self._gate.write, self.office, work))
+        return await retry(partial(self._gate.write, self._role, self.office, work))
 
     async def reach(self) -> None:
         async with self.read():
@@ -257,7 +311,12 @@ class GatedDatabase(Database):
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Connection]:
-        async with self._gate.read() as connection:
+        async with self._gate.read(self._role) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Connection]:
+        async with self.read() as connection:
             yield connection
 
 

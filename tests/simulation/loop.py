@@ -166,7 +166,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             self.call_at(process.frozen_until, self._thaw, process, context=Context())
             return
         missed, process.missed = process.missed, deque()
-        self._ready.extend((handle, process) for handle in missed)
+        for handle in missed:
+            heapq.heappush(self._timers, (self._time, next(self._numbers), handle, process))
 
     def _end(self) -> None:
         """Let go of all tasks, those of dead processes too: what they would do at their end changes nothing more."""

@@ -127,6 +127,10 @@ class Machine:
     def observed(self) -> dict[UUID, Observed]:
         return {task_id: task.seen for task_id, task in self._tasks.items()}
 
+    @property
+    def living(self) -> list[UUID]:
+        return [task_id for task_id, task in self._tasks.items() if not task.seen.gone]
+
     def start(self, order: DesiredTask) -> None:
         if order.task_id in self._started:
             self._accuse(f"task {order.task_id} is started on {self.name} after {self._started[order.task_id]}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -64,12 +63,12 @@ async def _renew(node_id: UUID, credential: str, connection: Connection) -> None
     await nodes.renew_credential(connection, node_id, credential)
 
 
-def run(prepared: Prepared, seed: int, harms: Sequence[str] = (), fates: Sequence[Fate] = ()) -> Outcome:
-    """Same seed, same outcome. `harms` and `fates`: nothing else goes wrong."""
+def run(prepared: Prepared, seed: int) -> Outcome:
+    """Same seed, same outcome."""
     prepared.store.reset()
     failures: list[str] = []
     with simulated(failures.append, seed) as loop:
-        world = World(loop, prepared, seed, harms, fates)
+        world = World(loop, prepared, seed)
 
         async def story() -> None:
             await world.run()

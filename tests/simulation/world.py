@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from itertools import count
 from random import Random
@@ -35,7 +35,7 @@ from mooring.scheduling.admission import validators
 from mooring.store import ids
 from tests.simulation import checks
 from tests.simulation.clients import SimulatedClient
-from tests.simulation.gate import Fate, Gate, GatedDatabase, Store, Trouble
+from tests.simulation.gate import Blow, Fate, Gate, GatedDatabase, Role, Store
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.machines import Machine, SimulatedAgent, Stream, serve
 from tests.simulation.seats import TTL_SECONDS, Seats, SimulatedElection
@@ -44,9 +44,12 @@ from tests.store.harbour import Harbour
 SERVERS = 2
 FAULTS_UNTIL_SECONDS = 4.0
 REST_WITHIN_SECONDS = 90
-PACE = Pace(least_seconds=2.0, grace_seconds=0.5, timeout_seconds=5.0)
+PACE = Pace(least_seconds=1.0, grace_seconds=0.5, timeout_seconds=3.0)
 RECONCILE_SECONDS = 15.0
 _BAD_FATES = tuple(fate for fate in Fate if fate is not Fate.WELL)
+_SPARED = (0, 0, 0, 1, 2, 4)
+_DEPOSED = 0.4
+"""The part of the worlds in which a leader freezes when it first wants to write, most often until another leads."""
 _SIGNAL_SECONDS = 2.0
 _LOOKED_AT = 0.25
 """The part of the worlds whose books are looked at in the midst of trouble, too."""
@@ -71,8 +74,9 @@ class Server:
         self.signal = Signal()
         self.streams: list[Stream] = []
         self._signalled = False
-        api = GatedDatabase(world.gate, world.store)
-        leaders = GatedDatabase(world.gate, world.store)
+        leaders, agents, clients = (
+            GatedDatabase(world.gate, world.store, role) for role in (Role.STANDBY, Role.AGENTS, Role.CLIENTS)
+        )
         self.leader = Leader(
             leaders,
             self.signal,
@@ -83,9 +87,9 @@ class Server:
             retention=Retention(),
         )
         leaders.office = self.leader.office
-        self.hub = AgentHub(api, self.signal, PACE)
-        self.intake = Intake(api, Hooks())
-        self.nodes = NodeAdmin(api, simulation_allowed=False)
+        self.hub = AgentHub(agents, self.signal, PACE)
+        self.intake = Intake(clients, Hooks())
+        self.nodes = NodeAdmin(clients, simulation_allowed=False)
         for work in (self.leader.run(), self.hub.follow(), self.hub.write_heartbeats()):
             self.process.start(work)
 
@@ -101,11 +105,7 @@ class Server:
 
 
 class World:
-    def __init__(
-        self, loop: SimulatedLoop, prepared: Prepared, seed: int, harms: Sequence[str] = (), fates: Sequence[Fate] = ()
-    ) -> None:
-        """`harms` and `fates`: the only ones that there are; by default each world knows some of all."""
-        self._harms, self._fates = harms, tuple(fates)
+    def __init__(self, loop: SimulatedLoop, prepared: Prepared, seed: int) -> None:
         self.random = Random(seed)
         self._nature = Process("nature")
         self.store = prepared.store
@@ -124,7 +124,7 @@ class World:
         self._lost_signals = self.random.choice([0.0, 0.0, 0.3])
         self._workloads = 0
         self._over = False
-        self.gate.on_commit.append(self._tell_servers)
+        self.gate.on_commit += [self._tell_servers, partial(checks.check_machines, self)]
 
     # --- the story ---
 
@@ -200,27 +200,30 @@ class World:
     async def _do_harm(self) -> None:
         """Each world knows some kinds of faults only, so that rare ones are not drowned by others."""
         chance = self.random
+        self.gate.blows = self._plan_blows()
         harms = [self._kill_server, self._freeze_server, self._cut_off, self._forget_seat]
         harms += [self._kill_agent, self._freeze_agent, self._restart_machine, self._cut_stream]
         kinds = chance.sample(harms, chance.randint(1, 4))
-        if self._harms:
-            kinds = [harm for harm in harms if harm.__name__.removeprefix("_") in self._harms]
-        fates = self._fates or tuple(chance.sample(_BAD_FATES, chance.randint(1, 4)))
-        part = 0.15 if self._fates else chance.choice([0.0, 0.02, 0.05, 0.15])
-        trouble = Trouble(part, fates)
         end = asyncio.get_running_loop().time() + FAULTS_UNTIL_SECONDS
         while asyncio.get_running_loop().time() < end:
-            self.gate.trouble = trouble if chance.random() < 0.7 else None
             await asyncio.sleep(chance.uniform(0.5, FAULTS_UNTIL_SECONDS))
             harm = chance.choice(kinds)
             self.faults += 1
             self.gate.note(f"fault: {harm.__name__}")
             harm()
 
+    def _plan_blows(self) -> list[Blow]:
+        chance = self.random
+        fates = chance.sample(_BAD_FATES, chance.randint(0, 4)) * chance.choice([1, 1, 2])
+        blows = [Blow(fate, chance.choice(list(Role)), chance.choice(_SPARED)) for fate in fates]
+        if chance.random() < _DEPOSED:
+            blows.insert(0, Blow(Fate.FROZEN_BEFORE, Role.OFFICE, spared=0))
+        return blows
+
     def _heal(self) -> None:
         """No more faults: what is dead comes back, what is frozen goes on, all can reach each other."""
         self._over = True
-        self.gate.trouble = None
+        self.gate.blows.clear()
         self._lost_signals = 0.0
         self.seats.cut_off.clear()
         self.gate.note("all is well again")

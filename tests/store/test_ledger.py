@@ -1,5 +1,6 @@
 """The audit: it finds what was planted, says nothing of what is right, and repairs counters."""
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +11,10 @@ from mooring.clock import now
 from mooring.model.devices import DeviceShare
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.pools import Binding
+from mooring.model.timeslots import TimeslotKind, TimeslotStatus
+from mooring.store import timeslots
 from mooring.store.changes import Change
+from mooring.store.ids import new_id
 from mooring.store.ledger import Finding
 from mooring.store.repair import repair
 from mooring.store.tables import (
@@ -25,6 +29,7 @@ from mooring.store.tables import (
 )
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour, decision_on
+from tests.store.test_timeslots import HOUR, slot
 
 
 class Cluster:
@@ -211,3 +216,17 @@ async def test_a_device_above_its_capacity_is_found_unless_the_surplus_leaves(ha
     assert await cluster.plant(update(node_devices).values(capacity=500)) == ["device within capacity"]
     await harbour.apply(Change(task.id, TaskStatus.TERMINATING, preempted_by=workload_id))
     assert await harbour.findings() == []
+
+
+async def test_timeslots_that_together_have_more_than_a_node_are_found(harbour: Harbour):
+    node_id = await harbour.node("n1", cpu=8)
+    first = slot(harbour, "first", status=TimeslotStatus.CONFIRMED, request={"cpu": 5000}, count=1, places={node_id: 1})
+    after = replace(first, id=new_id(), starts_at=first.ends_at, ends_at=first.ends_at + HOUR, lead_seconds=0)
+    at_risk = replace(first, id=new_id(), status=TimeslotStatus.AT_RISK)
+    upkeep = replace(first, id=new_id(), kind=TimeslotKind.MAINTENANCE)
+    await harbour.database.write(lambda c: timeslots.insert(c, [first, after, at_risk, upkeep], now()))
+    assert await harbour.findings() == []
+    beside = replace(first, id=new_id(), starts_at=first.ends_at, ends_at=first.ends_at + HOUR, lead_seconds=1)
+    await harbour.database.write(lambda c: timeslots.insert(c, [beside], now()))
+    (finding,) = await harbour.findings()
+    assert finding == Finding("timeslots within capacity", "node n1, cpu", "at most 8000", "10000")

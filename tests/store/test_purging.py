@@ -9,8 +9,9 @@ from sqlalchemy import insert, select, update
 
 from mooring.controllers.retention import Retention, RetentionLoop
 from mooring.model.lifecycle import TaskStatus
+from mooring.model.timeslots import TimeslotStatus
 from mooring.model.workloads import Kind
-from mooring.store import purging, transitions, usage
+from mooring.store import agenda, purging, timeslots, transitions, usage
 from mooring.store.changes import Change
 from mooring.store.engine import Connection
 from mooring.store.ids import new_id
@@ -25,8 +26,11 @@ from mooring.store.tables import (
     workload_records,
     workloads,
 )
+from mooring.store.tables import timeslots as timeslots_table
+from mooring.store.timeslots import Move
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
+from tests.store.test_timeslots import slot
 
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
 DAY = usage.DAY
@@ -176,3 +180,16 @@ async def test_the_leader_forgets_each_kind_by_its_setting(harbour: Harbour):
         while await RetentionLoop(harbour.database, harbour.office, retention).once():
             pass
         assert await harbour.rows(select(table)) == []
+
+
+async def test_timeslots_go_when_they_are_long_over_and_no_workload_names_them(harbour: Harbour):
+    over, named, live = slot(harbour, "over"), slot(harbour, "named"), slot(harbour, "live")
+    await harbour.database.write(lambda c: timeslots.insert(c, [over, named, live], MONDAY))
+    moves = [Move(each, TimeslotStatus.CANCELLED) for each in (over, named)]
+    await harbour.database.write(lambda c: timeslots.move(c, moves, MONDAY))
+    await harbour.set(await harbour.submit("guest"), timeslot_id=named.id)
+    for before, gone in ((MONDAY, 0), (LATER, 1), (LATER, 0)):
+        assert await harbour.database.write(lambda c: agenda.purge(c, before, 10)) == gone  # noqa: B023
+    left = await harbour.rows(select(timeslots_table.c.id).order_by(timeslots_table.c.id))
+    assert [row.id for row in left] == [named.id, live.id]
+    assert await harbour.history(over.id) == []

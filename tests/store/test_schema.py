@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 from sqlalchemy import insert, inspect, text
@@ -9,7 +10,8 @@ from sqlalchemy import insert, inspect, text
 from mooring import maintenance
 from mooring.clock import now
 from mooring.model.errors import Conflict
-from mooring.store import schema
+from mooring.model.pools import HeadOfLine, PoolPolicy
+from mooring.store import pools, schema
 from mooring.store.engine import Database
 from mooring.store.ids import new_id
 from mooring.store.tables import metadata, status_history
@@ -84,6 +86,24 @@ async def test_tenants_are_charged_with_what_ran_before_the_upgrade(own_database
     await schema.downgrade(own_database.engine, "0003")
     await schema.upgrade(own_database.engine)
     assert await harbour.findings() == []
+
+
+async def test_pools_that_exist_keep_how_work_goes_past_other_work_when_the_default_changes(own_database: Database):
+    async def how(name: str) -> HeadOfLine:
+        async with own_database.read() as connection:
+            found = await pools.by_name(connection, name)
+        assert found is not None
+        return found.policy.head_of_line
+
+    harbour = await Harbour.open(own_database)
+    strict = PoolPolicy("balanced", head_of_line=HeadOfLine.STRICT, deprioritise=3)
+    make = partial(pools.create, runtimes=["process"], simulated=False, now=now())
+    await own_database.write(lambda c: make(c, "strict", policy=strict))
+    await schema.downgrade(own_database.engine, "0007")
+    await schema.upgrade(own_database.engine)
+    assert (await how(harbour.pool.name), await how("strict")) == (HeadOfLine.SKIP, HeadOfLine.STRICT)
+    await own_database.write(lambda c: make(c, "new", policy=PoolPolicy("balanced")))
+    assert await how("new") is HeadOfLine.BACKFILL
 
 
 async def test_the_history_keeps_its_rows_and_their_order_when_it_is_numbered(own_database: Database):

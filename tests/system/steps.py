@@ -61,6 +61,7 @@ from mooring.store.tables import (
 )
 from mooring.wire.pools import PoolChange
 from tests.properties import proofs
+from tests.servers import copy_database
 from tests.store.harbour import Harbour, decision_on
 
 R = TypeVar("R")
@@ -386,19 +387,19 @@ class PostgresCopies:
 
     @contextmanager
     def of(self, url: str) -> Iterator[str]:
-        template = make_url(url).database
+        template = make_url(url).database or ""
         name = f"{make_url(self.empty).database}_{next(self._numbers)}"
-        asyncio.run(self._execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
+        asyncio.run(self._do(lambda connection: copy_database(connection, template, name)))
         try:
             yield make_url(url).set(database=name).render_as_string()
         finally:
-            asyncio.run(self._execute(f'DROP DATABASE "{name}" WITH (FORCE)'))
+            asyncio.run(self._do(lambda connection: connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')))
 
-    async def _execute(self, statement: str) -> None:
+    async def _do(self, what: Callable[[Any], Awaitable[object]]) -> None:
         at = make_url(self.empty)
         connection = await asyncpg.connect(host=at.host, port=at.port, user=at.username, database="postgres", ssl=False)
         try:
-            await connection.execute(statement)
+            await what(connection)
         finally:
             await connection.close()
 

@@ -11,9 +11,9 @@ from tests.system.conftest import Servers
 from tests.system.flood import flood, request
 from tests.system.servers import PASSWORD
 
-SECONDS = 3.0
+SECONDS = 2.0
 PER_SECOND = 700.0
-USERS = 4
+USERS = 2
 MOST_GROWTH_BYTES = 200 * 2**20
 WORK = {"containers": [{"image": "nginx:latest", "resources": {"cpu": "1m", "memory": "1Mi"}}]}
 

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import count
 
 import pytest
@@ -31,11 +30,6 @@ def _small(name: str) -> WorkloadRequest:
 def _process(name: str) -> WorkloadRequest:
     container = {"command": ["sh", "-c", "echo $$; exec sleep 600"], "resources": {"cpu": "100m"}}
     return WorkloadRequest.model_validate({"name": name, "containers": [container]})
-
-
-def _leads(server: Server) -> bool:
-    with server.client() as client:
-        return client.health().role == "leader"
 
 
 def _hand_over(leader: Server, standby: Server) -> None:
@@ -126,9 +120,9 @@ def test_every_part_is_restarted_without_anybody_noticing(servers: Servers, post
             with load.running():
                 eventually(lambda: load.accepted and load.answers)
                 for leader, standby in ((first, second), (second, first)):
-                    assert _leads(leader)
+                    assert leader.leads()
                     assert leader.stop() == 0
-                    eventually(partial(_leads, standby))
+                    eventually(standby.leads)
                     leader.start()
                 _hand_over(first, second)
                 assert agent.stop() == 0

@@ -11,7 +11,7 @@ from mooring.client import Client
 from mooring.wire.api import WorkloadRequest
 from tests.servers import PostgresServer, running_etcd
 from tests.system.conftest import Servers
-from tests.system.servers import Server, eventually
+from tests.system.servers import eventually
 
 KEY = {"MOORING_SIGNING_KEY": "one key that all of the servers share", "LEADER_LEASE_TTL": "4"}
 FLAGS = ("--no-agent", "--demo", "--simulate", "3")
@@ -20,11 +20,6 @@ FLAGS = ("--no-agent", "--demo", "--simulate", "3")
 def _work(name: str) -> WorkloadRequest:
     container = {"image": "nginx:latest", "resources": {"cpu": 1, "memory": "64Mi"}}
     return WorkloadRequest.model_validate({"name": name, "kind": "deployment", "containers": [container]})
-
-
-def _leads(server: Server) -> bool:
-    with server.client() as client:
-        return client.health().role == "leader"
 
 
 def _runs(client: Client, name: str) -> None:
@@ -41,15 +36,15 @@ def test_terms_go_on_when_etcd_is_made_anew_and_when_leadership_moves_into_the_d
     with running_etcd() as etcd:
         at_etcd = {"ETCD_HOST": "127.0.0.1", "ETCD_PORT": str(etcd.port)}
         server = servers.start(*FLAGS, "--database", postgres_url, environment={**KEY, **at_etcd})
-        eventually(lambda: _leads(server))
+        eventually(server.leads)
         first = term()
     with running_etcd(port=etcd.port):
-        eventually(lambda: term() > first and _leads(server))
+        eventually(lambda: term() > first and server.leads())
         second = term()
         server.stop()
     server.environment = {name: value for name, value in server.environment.items() if name not in at_etcd}
     server.start()
-    eventually(lambda: _leads(server))
+    eventually(server.leads)
     assert term() > second
     with server.client() as client:
         _runs(client, "after-all-of-it")
@@ -65,30 +60,30 @@ def test_another_scheduler_goes_on_when_the_leader_is_killed_stopped_or_frozen(
         flags = (*FLAGS, "--database", postgres_url)
         first = servers.start(*flags, name="first", environment=environment)
         second = servers.start(*flags, name="second", environment=environment)
-        assert _leads(first)
-        assert not _leads(second)
+        assert first.leads()
+        assert not second.leads()
         assert second.status("/ready") == 200
         with second.client() as client:
             _runs(client, "before")
 
             first.kill()
-            eventually(lambda: _leads(second))
+            eventually(second.leads)
             _runs(client, "after-a-kill")
 
             first.start()
-            assert not _leads(first)
+            assert not first.leads()
             os.kill(second.pid, signal.SIGSTOP)
             try:
-                eventually(lambda: _leads(first))
+                eventually(first.leads)
                 with first.client() as other:
                     _runs(other, "during-a-pause")
             finally:
                 os.kill(second.pid, signal.SIGCONT)
-            eventually(lambda: not _leads(second))
+            eventually(lambda: not second.leads())
             _runs(client, "after-a-pause")
 
             first.stop()
-            eventually(lambda: _leads(second))
+            eventually(second.leads)
             _runs(client, "after-a-stop")
         second.assert_books_agree()
         second.stop()

@@ -11,6 +11,7 @@ from fastapi import Depends, Header, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from fastapi.security.http import HTTPBase
 
+from mooring.api.pressure import Pressure
 from mooring.api.services import Services
 from mooring.api.tokens import Claims
 from mooring.model.access import Action, not_there, require, require_seen
@@ -73,7 +74,7 @@ async def _login(
         raise
     services.rates.request(login.principal)
     if login.principal.is_admin:
-        services.pressure.trust(request.headers["Authorization"])
+        services.pressure.trust(Pressure.credential(request.headers["Authorization"].encode("latin-1")))
     return replace(login, principal=replace(login.principal, address=address))
 
 

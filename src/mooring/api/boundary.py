@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mooring.api.errors import error_answer, refusal
-from mooring.api.pressure import Pressure, Turn
+from mooring.api.pressure import RETRY_SECONDS, Pressure, Turn, overloaded
 from mooring.model.errors import Outdated, TooManyAttempts
 from mooring.model.names import shown
 from mooring.store.engine import is_overtaken, is_temporary
@@ -17,16 +19,29 @@ from mooring.store.ids import new_id
 from mooring.wire.fields import MAX_BODY_BYTES
 
 REQUEST_ID = "X-Request-Id"
+_CONTENT_TYPE_OPTIONS = "X-Content-Type-Options"
 ALWAYS_ANSWERED = frozenset({"/health", "/ready", "/metrics"})
 """Asked by those who must know how the process is just when it has too much to do."""
 TURN = "mooring.turn"
 """Where a request's turn is in its scope: a route that will only wait gives it back."""
+
+_TURNED_AWAY = tuple(refusal(overloaded(seconds)) for seconds in RETRY_SECONDS)
+"""Made before they are needed: an answer to one who is turned away has to cost next to nothing."""
 
 log = structlog.get_logger()
 
 
 class BodyTooLarge(Exception):
     pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """How a request stands before those who wait for a turn."""
+
+    credential: int
+    bounded: bool
+    reserved: bool
 
 
 class Boundary:
@@ -49,11 +64,15 @@ class Boundary:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        place = self._place(scope)
         request_id = new_id().hex
+        if place.bounded and not place.reserved and not self._pressure.has_place(place.credential):
+            await _turn_away(send, request_id)
+            return
         with structlog.contextvars.bound_contextvars(request_id=request_id):
-            await self._answer(scope, receive, send, request_id)
+            await self._answer(scope, receive, send, request_id, place)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, request_id: str, place: _Place) -> None:
         started = False
         turn: Turn | None = None
 
@@ -66,22 +85,18 @@ class Boundary:
                     turn.release()
                 headers = MutableHeaders(scope=message)
                 headers[REQUEST_ID] = request_id
-                headers["X-Content-Type-Options"] = "nosniff"
+                headers[_CONTENT_TYPE_OPTIONS] = "nosniff"
             await send(message)
 
         most_bytes = self._larger_bodies.get(scope["path"], MAX_BODY_BYTES)
         try:
             if self._admit is not None:
                 self._admit(scope)
-            bounded = scope["path"] not in ALWAYS_ANSWERED
-            reserved = self._for_operator(scope)
-            if bounded and not reserved:
-                self._pressure.check()
             # Before the turn: whoever sends slowly keeps nobody waiting.
             whole_body = await _read_body(scope, receive, most_bytes)
             if whole_body is not None:
-                if bounded:
-                    turn = scope[TURN] = await self._pressure.turn(reserved=reserved)
+                if place.bounded:
+                    turn = scope[TURN] = await self._pressure.turn(place.credential, reserved=place.reserved)
                 await self._app(scope, _first(whole_body, receive), send_with_id)
             return
         except (Outdated, TooManyAttempts) as error:
@@ -113,8 +128,11 @@ class Boundary:
                 turn.release()
         await answer(scope, receive, send_with_id)
 
-    def _for_operator(self, scope: Scope) -> bool:
-        return scope["method"] == "GET" and self._pressure.trusts(Headers(scope=scope).get("authorization", ""))
+    def _place(self, scope: Scope) -> _Place:
+        shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        credential = self._pressure.credential(shown)
+        reserved = scope["method"] == "GET" and self._pressure.trusts(credential)
+        return _Place(credential, bounded=scope["path"] not in ALWAYS_ANSWERED, reserved=reserved)
 
 
 def only_waits(scope: Scope) -> None:
@@ -122,6 +140,13 @@ def only_waits(scope: Scope) -> None:
     turn: Turn | None = scope.get(TURN)
     if turn is not None:
         turn.release()
+
+
+async def _turn_away(send: Send, request_id: str) -> None:
+    answer = random.choice(_TURNED_AWAY)
+    own = ((REQUEST_ID.encode(), request_id.encode()), (_CONTENT_TYPE_OPTIONS.encode(), b"nosniff"))
+    await send({"type": "http.response.start", "status": answer.status_code, "headers": [*answer.raw_headers, *own]})
+    await send({"type": "http.response.body", "body": answer.body})
 
 
 async def _read_body(scope: Scope, receive: Receive, most_bytes: int) -> bytes | None:

@@ -36,6 +36,15 @@ from mooring.wire.quarantine import QuarantineEnd
 from mooring.wire.quotas import QuotaChange, QuotaView
 from mooring.wire.scaling import TemplateRequest
 from mooring.wire.sessions import ExtendRequest
+from mooring.wire.timeline import TimelineView
+from mooring.wire.timeslots import (
+    LabAccepted,
+    LabRequest,
+    MaintenanceRequest,
+    TimeslotChange,
+    TimeslotRequest,
+    TimeslotsAccepted,
+)
 
 
 class Intake(Protocol):
@@ -53,6 +62,10 @@ class Intake(Protocol):
         """Workloads as they were sent, each accepted or refused by itself."""
         ...
 
+    async def submit_lab(self, principal: Principal, request: LabRequest, *, key: str | None = None) -> LabAccepted:
+        """A workload with a timeslot of its own, written together."""
+        ...
+
     async def scale(self, principal: Principal, workload_id: UUID, replicas: int) -> None: ...
 
     async def extend(self, principal: Principal, workload_id: UUID, asked: ExtendRequest) -> None: ...
@@ -60,6 +73,22 @@ class Intake(Protocol):
     async def remove(
         self, principal: Principal, workload_id: UUID, *, keep: bool = False, force: bool = False
     ) -> None: ...
+
+
+class Bookings(Protocol):
+    """The one way in for timeslots."""
+
+    async def book(
+        self, principal: Principal, request: TimeslotRequest, *, key: str | None = None
+    ) -> TimeslotsAccepted: ...
+
+    async def change(self, principal: Principal, timeslot_id: UUID, asked: TimeslotChange) -> UUID:
+        """The id of the timeslot to look at: the same one, or what was asked for in its place."""
+        ...
+
+    async def cancel(self, principal: Principal, timeslot_id: UUID, *, series: bool = False) -> list[UUID]: ...
+
+    async def maintain(self, principal: Principal, request: MaintenanceRequest) -> list[UUID]: ...
 
 
 class Questions(Protocol):
@@ -71,6 +100,10 @@ class Questions(Protocol):
 
     async def free(self, principal: Principal, pool: str | None) -> Room:
         """How much would start now."""
+        ...
+
+    async def timeline(self, pool: str | None, *, hours: int, steps: int, by_node: bool) -> TimelineView:
+        """What runs, is booked, planned and free in the hours ahead."""
         ...
 
 
@@ -207,6 +240,7 @@ class DeploymentLimits:
 class Services:
     database: Database
     intake: Intake
+    bookings: Bookings
     questions: Questions
     nodes: Nodes
     pools: Pools

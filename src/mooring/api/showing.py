@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
 
 import msgspec
 
+from mooring.clock import now
 from mooring.model.attempts import AttemptRecord
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.dependencies import Dependency
@@ -16,13 +18,14 @@ from mooring.store.constraints import decode_constraints
 from mooring.store.users import User
 from mooring.store.views.history import HistoryEntry
 from mooring.store.views.nodes import NodeRow, PoolRow, SlotRow
-from mooring.store.views.workloads import TaskRow, WorkloadRow
+from mooring.store.views.workloads import TaskRow, WorkloadRow, not_before
 from mooring.wire.api import (
     AttemptRow,
     DeviceView,
     HistoryRow,
     NodeView,
     SlotView,
+    StartView,
     TaintView,
     TaskView,
     UserView,
@@ -55,12 +58,43 @@ def workload_view(row: WorkloadRow) -> WorkloadView:
         priority=row.priority,
         labels=dict(row.labels),
         reason=dict(row.reason) if row.reason is not None else None,
+        start=None if row.position is None else start_view(row, row.position, now()),
         created_at=row.created_at,
         started_at=row.started_at,
         ended_at=row.ended_at,
         removed=row.removed_at is not None,
         version=row.version,
     )
+
+
+WaitsFor = Literal["room", "quota", "dependency", "time", "turn", "change"]
+_WAITS_FOR: Mapping[str, WaitsFor] = {
+    "dependencies-not-met": "dependency",
+    "not-due-yet": "time",
+    "backing-off": "time",
+    "before-timeslot": "time",
+    "too-many-sessions": "quota",
+    "blocked": "turn",
+}
+"""By the code of the reason."""
+
+
+def start_view(row: WorkloadRow, position: int, at: datetime) -> StartView:
+    return StartView(
+        position=position,
+        planned_at=row.planned_start_at,
+        not_before=not_before(row, at),
+        waits_for=_waits_for(row.reason or {}),
+    )
+
+
+def _waits_for(reason: Mapping[str, Any]) -> WaitsFor:
+    code = reason.get("code", "")
+    if code in _WAITS_FOR:
+        return _WAITS_FOR[code]
+    if code.endswith(("quota-exceeded", "limit-exceeded")):
+        return "quota"
+    return "room" if reason.get("cure", "release") == "release" else "change"
 
 
 def workload_detail(
@@ -90,6 +124,7 @@ def workload_detail(
         dependencies=[dependency_view(dependency) for dependency in dependencies],
         on_dependency_failure=row.on_dependency_failure,
         singleton=row.singleton,
+        booking=row.timeslot_id,
         array=None if row.array is None else ArrayView(**row.array),
         parallel=row.parallel,
         retries=row.max_retries,

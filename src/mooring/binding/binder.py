@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from itertools import pairwise
 from uuid import UUID
@@ -18,13 +19,15 @@ from mooring.model.decisions import Decision, Outcome
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.pools import Binding, PoolPolicy
 from mooring.model.reasons import Reason
-from mooring.store import attempts, bind, leadership, pools, transitions, workloads
+from mooring.model.timeslots import Timeslot
+from mooring.store import attempts, bind, leadership, pools, timeslots, transitions, workloads
 from mooring.store.bind import Bound, Draft
 from mooring.store.changes import Change
 from mooring.store.engine import Connection, Database, is_refused, retry
 from mooring.store.loading import lock_workloads
 from mooring.store.pools import Pool
 from mooring.store.sets import NotAsExpected
+from mooring.store.timeslots import Move
 
 _log = structlog.get_logger(__name__)
 _BATCH = 1000
@@ -81,6 +84,15 @@ class Binder:
             drafting.cancel()
             await asyncio.gather(drafting, return_exceptions=True)
         return total
+
+    async def move(self, moves: Sequence[Move], term: int) -> list[Timeslot]:
+        """Commit what was decided on timeslots; those that nobody else changed come back as they are now."""
+
+        async def work(connection: Connection) -> list[Timeslot]:
+            await leadership.check_term(connection, term)
+            return await timeslots.move(connection, moves, now(), actor="scheduler", term=term)
+
+        return await self._database.write(work)
 
     async def _draft_all(
         self, batches: Sequence[tuple[_Terms, Sequence[Decision]]], drafts: asyncio.Queue[Draft | None]
@@ -180,6 +192,7 @@ async def _in_one_transaction(
     dropped = {decision.workload.id for decision in result.dropped}
     told = [decision for decision in decisions if decision.workload.id not in dropped]
     await workloads.note_waiting(connection, _new_reasons(told), at)
+    await workloads.note_planned(connection, _new_starts(told), at)
     await workloads.note_admission(connection, {d.workload.id: d.checked for d in told if d.checked is not None}, at)
     await pools.set_turns(connection, terms.turns)
     return result
@@ -200,6 +213,11 @@ def _new_reasons(decisions: Sequence[Decision]) -> dict[UUID, Reason]:
         and decision.outcome in (Outcome.WAITING, Outcome.PLACED)
         and decision.reason.message != decision.workload.waiting_reason
     }
+
+
+def _new_starts(decisions: Sequence[Decision]) -> dict[UUID, datetime | None]:
+    """When workloads start by the plan, where it is not what was stored before."""
+    return {d.workload.id: d.planned_start for d in decisions if d.outcome is Outcome.WAITING and d.is_replanned}
 
 
 def _follow(known: dict[str, int], revisions: Mapping[str, int]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mooring.cli.output import Cell, Column, Format, Styled, show_fields, show_json, show_line, show_table
 from mooring.cli.waiting import has_ended
 from mooring.cli.words import (
+    WAITS_FOR,
     age,
     amounts,
     command_text,
@@ -84,7 +85,9 @@ def _show_fields(detail: WorkloadDetail) -> None:
             ("retries", _retries(detail)),
             ("after", _dependencies(detail)),
             ("singleton", detail.singleton or ""),
+            ("booking", "" if detail.booking is None else str(detail.booking)),
             ("starts", instant(detail.starts_at) if detail.starts_at else ""),
+            ("start", _start(detail)),
             ("labels", pairs(detail.labels)),
             ("created", f"{instant(detail.created_at)} ({age(detail.created_at)} ago)"),
             ("started", instant(detail.started_at)),
@@ -100,6 +103,20 @@ def _show_fields(detail: WorkloadDetail) -> None:
         show_line(f"hint: {advice}")
     if detail.status == "PENDING":
         show_line(f"`mooring explain {detail.name}` shows which nodes lack what")
+
+
+def _start(detail: WorkloadDetail) -> str:
+    """When it starts, as far as that is known."""
+    start = detail.start
+    if start is None:
+        return ""
+    parts = [
+        f"place {start.position:,} in the line of its pool",
+        "" if start.planned_at is None else f"planned for {instant(start.planned_at)} at the latest",
+        "" if start.not_before is None else f"not before {instant(start.not_before)}",
+        f"waits for {WAITS_FOR[start.waits_for]}",
+    ]
+    return "; ".join(filter(None, parts))
 
 
 def _together(detail: WorkloadDetail) -> str:

@@ -58,6 +58,8 @@ _LISTS = {
     "workload": "ps -a",
     "session": "session list",
     "deployment": "ps -a",
+    "timeslot": "bookings",
+    "lab": "lab list",
     "node": "nodes",
     "pool": "pool list",
     "domain": "domain list",

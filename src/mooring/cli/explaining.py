@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mooring.cli.output import Cell, Column, Format, Styled, show_fields, show_json, show_line, show_table
-from mooring.cli.words import devices, plural, reason_text, status_style, status_text
+from mooring.cli.words import devices, instant, plural, reason_text, status_style, status_text
 
 if TYPE_CHECKING:
     from mooring.wire.explanation import Explanation, ScoredNode, TaskPlace
@@ -28,6 +28,7 @@ def show_explanation(explanation: Explanation, output: Format) -> None:
             ("pool", explanation.pool),
             ("candidates", _candidates(explanation)),
             ("queue", "" if explanation.ahead is None else f"{explanation.ahead:,} ahead of it"),
+            ("start", _start(explanation)),
             ("reason", reason_text(explanation.reason)),
         ]
     )
@@ -83,6 +84,16 @@ def _status(explanation: Explanation) -> Cell:
         what = words.get(explanation.outcome, explanation.outcome)
         return Styled(f"{what} (dry run, simulated nodes)" if explanation.simulated else f"{what} (dry run)", style)
     return Styled(status_text(explanation.status or explanation.outcome, simulated=explanation.simulated), style)
+
+
+def _start(explanation: Explanation) -> str:
+    parts = [
+        f"not before {instant(explanation.not_before)}" if explanation.not_before else "",
+        f"planned for {instant(explanation.planned_start)} at the latest" if explanation.planned_start else "",
+    ]
+    if explanation.estimated_start is not None and explanation.planned_start is None:
+        parts.append(f"about {instant(explanation.estimated_start)}, if those before it start in turn")
+    return "; ".join(filter(None, parts))
 
 
 def _candidates(explanation: Explanation) -> str:

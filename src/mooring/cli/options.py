@@ -140,7 +140,24 @@ SignalOption = Annotated[
     typer.Option("--signal", metavar="SIGNAL@SECONDS", help="Warn it so many seconds before its time is over."),
 ]
 StartAtOption = Annotated[
-    str | None, typer.Option("--start-at", metavar="TIME", help="Not before: 2026-05-01T12:00, or +2h from now.")
+    str | None, typer.Option("--start-at", metavar="TIME", help="Not before: 14:00, 2026-05-01T12:00, or +2h from now.")
+]
+StartOption = Annotated[
+    str | None, typer.Option("--start", metavar="TIME", help="14:00, 2026-11-20T14:00, or +2h; else now.")
+]
+EndOption = Annotated[str | None, typer.Option("--end", metavar="TIME", help="When it ends; or say --for.")]
+ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="How long: 90m, 2h, 1d.")]
+TimezoneOption = Annotated[
+    str | None, typer.Option("--timezone", metavar="ZONE", help="Whose clock is meant: Europe/Berlin; else yours.")
+]
+LeadOption = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Make it ready so long before: 20m; else as the pool says.")
+]
+GraceOption = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Start it at most so late: 5m; else as the pool says.")
+]
+InOption = Annotated[
+    str | None, typer.Option("--in", metavar="BOOKING", help="In the room of a booking, by its name or id.")
 ]
 AfterOkOption = Annotated[
     list[str] | None, typer.Option("--after-ok", metavar="NAME", help="Start when this has succeeded; may be repeated.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mooring.model.errors import InvalidInput
@@ -144,6 +143,7 @@ def start(
     keep_waiting: bool,
 ) -> dict[str, Any]:
     """The fields that say when a workload may start."""
+    from mooring.cli.windows import moment_in
     from mooring.wire.sessions import DependencyRequest
 
     conditions = {"after-ok": after_ok, "after-any": after_any, "after-fail": after_fail}
@@ -153,7 +153,7 @@ def start(
         for name in names or ()
     ]
     return {
-        "starts_at": None if start_at is None else moment(start_at),
+        "starts_at": None if start_at is None else moment_in(start_at, None),
         "dependencies": dependencies or None,
         "on_dependency_failure": "wait" if keep_waiting else None,
     }
@@ -184,20 +184,6 @@ def run_terms(
         "retries": retries,
         "retry_on": None if retry_on is None else exit_codes(retry_on),
     }
-
-
-def moment(written: str) -> datetime:
-    """A time, by this machine's clock and zone where it names none; `+2h`: from now."""
-    from mooring.model.durations import parse_duration
-
-    if written.startswith("+"):
-        return datetime.now().astimezone() + timedelta(seconds=parse_duration(written[1:]))
-    try:
-        return datetime.fromisoformat(written).astimezone()
-    except (ValueError, OverflowError):
-        raise InvalidInput(
-            f"{written[:40]!r} is no time; write 2026-05-01T12:00, or +2h for two hours from now"
-        ) from None
 
 
 def exit_codes(written: str) -> list[int]:

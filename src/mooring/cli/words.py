@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mooring.model.names import shown
 
+if TYPE_CHECKING:
+    from mooring.wire.api import StartView
+
 NOTHING = "-"
+WAITS_FOR = {
+    "room": "room",
+    "quota": "a quota",
+    "dependency": "other work",
+    "time": "its time",
+    "turn": "those before it",
+    "change": "a change",
+}
 _STYLES = {
     "RUNNING": "green",
     "READY": "green",
@@ -51,6 +62,18 @@ def duration(seconds: float) -> str:
         if whole // size < below:
             return f"{whole // size}{unit}"
     return f"{whole // 86400}d"
+
+
+def start_text(start: StartView | None) -> str:
+    """When a workload starts that waits: `in 12m`, `after 3h`, or its place in the line, `#5`."""
+    if start is None:
+        return ""
+    now = datetime.now(UTC)
+    if start.not_before is not None:
+        return f"after {age(now, until=start.not_before)}"
+    if start.planned_at is not None:
+        return f"in {age(now, until=start.planned_at)}"
+    return f"#{start.position:,}"
 
 
 def instant(at: datetime | None) -> str:

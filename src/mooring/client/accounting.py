@@ -1,4 +1,4 @@
-"""Operations of accounting: what was used, what is left of ended work, what would start now."""
+"""Operations of accounting: what was used, what is left of ended work, what would start now, and what is ahead."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import date
 from mooring.client.operation import Operation, given
 from mooring.model.accounting import By
 from mooring.wire.accounting import Room, UsageReport, WorkloadRecordList
+from mooring.wire.timeline import TimelineView
 
 
 def usage(
@@ -22,6 +23,14 @@ def workload_records(
     """What is left of workloads that ended on these days, the last first."""
     query = given(since=since, until=until, pool=pool, limit=limit)
     return Operation("GET", "/api/usage/workloads", WorkloadRecordList, query=query)
+
+
+def timeline(
+    pool: str | None = None, *, hours: int | None = None, steps: int | None = None, nodes: bool = False
+) -> Operation[TimelineView]:
+    """What runs, is booked, planned and free in the time ahead."""
+    query = given(pool=pool, hours=hours, steps=steps, nodes=nodes or None)
+    return Operation("GET", "/api/timeline", TimelineView, query=query)
 
 
 def free(pool: str | None = None) -> Operation[Room]:

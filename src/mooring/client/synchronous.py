@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import httpx2
 
-from mooring.client import accounting, operations, tenancy
+from mooring.client import accounting, bookings, operations, tenancy
 from mooring.client import scaling as growing
 from mooring.client.address import canonical_address, proxy_for, resolve_server, tls_context
 from mooring.client.answers import read_answer, read_error, timed_out, unreachable, untrusted
@@ -138,6 +138,19 @@ class Client:
     cancel = _sent(operations.cancel)
     event_page = _sent(operations.event_page)
 
+    book = _sent(bookings.book)
+    timeslots = _sent(bookings.timeslots)
+    timeslot = _sent(bookings.timeslot)
+    wait_for_timeslot = _sent(bookings.wait_for_timeslot)
+    change_timeslot = _sent(bookings.change_timeslot)
+    cancel_timeslot = _sent(bookings.cancel_timeslot)
+    calendar = _sent(bookings.calendar)
+    create_maintenance = _sent(bookings.create_maintenance)
+    create_lab = _sent(bookings.create_lab)
+    labs = _sent(bookings.labs)
+    lab = _sent(bookings.lab)
+    cancel_lab = _sent(bookings.cancel_lab)
+
     nodes = _sent(operations.nodes)
     node = _sent(operations.node)
     add_node = _sent(operations.add_node)
@@ -167,6 +180,7 @@ class Client:
     usage = _sent(accounting.usage)
     workload_records = _sent(accounting.workload_records)
     free = _sent(accounting.free)
+    timeline = _sent(accounting.timeline)
 
     health = _sent(operations.health)
     ready = _sent(operations.ready)

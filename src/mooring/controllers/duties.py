@@ -23,6 +23,7 @@ from mooring.controllers.scaling import ScalingLoop
 from mooring.controllers.scheduling import SchedulingLoop
 from mooring.controllers.simulation import SimulationLoop
 from mooring.controllers.suspicion import SuspicionLoop
+from mooring.controllers.timeslots import TimeslotsLoop
 from mooring.coordination.leadership import Office
 from mooring.coordination.signals import Signal
 from mooring.mirror.mirror import Mirror
@@ -35,8 +36,8 @@ _BURST_SECONDS = 0.02
 _RETENTION_SECONDS = 3600.0
 _REPORT_SECONDS = 5.0
 _SUSPICION_SECONDS = 10.0
-_LEAVING_SECONDS = 0.2
-"""Each look at who has to leave goes over all nodes."""
+_UNHURRIED_SECONDS = 0.2
+"""What is due by time is found in time all the same, and a look at who has to leave goes over all nodes."""
 _LATER_SECONDS = 10.0
 """What goes through whole tables begins when the work that was left lying is placed."""
 
@@ -75,6 +76,7 @@ class Duties:
         self._deliveries = DeliveryLoop(database, office, controller, told)
         self._lifecycle = LifecycleLoop(database, office)
         self._limits = LimitsLoop(database, office)
+        self._timeslots = TimeslotsLoop(database, office)
         self._draining = DrainingLoop(database, office)
         self._suspicion = SuspicionLoop(database, office, suspicion)
         self._holds = HoldsLoop(database, office)
@@ -96,14 +98,16 @@ class Duties:
         self._start(group, "holds", self._holds.once, lambda: until_held(longest), _BURST_SECONDS)
         self._start(group, "lifecycle", self._lifecycle.once, lambda: longest, _BURST_SECONDS)
         until_due = self._limits.wait_seconds
-        self._start(group, "limits", self._limits.once, lambda: until_due(longest), _BURST_SECONDS)
+        self._start(group, "limits", self._limits.once, lambda: until_due(longest), _UNHURRIED_SECONDS)
+        until_turn = self._timeslots.wait_seconds
+        self._start(group, "timeslots", self._timeslots.once, lambda: until_turn(longest), _BURST_SECONDS)
         until_over = self._quarantine.wait_seconds
-        self._start(group, "quarantine", self._quarantine.once, lambda: until_over(longest), _BURST_SECONDS)
+        self._start(group, "quarantine", self._quarantine.once, lambda: until_over(longest), _UNHURRIED_SECONDS)
         self._start(group, "simulation", self._simulation.once, lambda: longest, _BURST_SECONDS)
         nodes = NodesLoop(self._database, self._office, self._pace)
         self._start(group, "nodes", nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
         until_left = self._draining.wait_seconds
-        self._start(group, "draining", self._draining.once, lambda: until_left(longest), _LEAVING_SECONDS)
+        self._start(group, "draining", self._draining.once, lambda: until_left(longest), _UNHURRIED_SECONDS)
         until_rested = self._scaling.wait_seconds
         self._start(group, "scaling", self._scaling.once, lambda: until_rested(longest), _BURST_SECONDS)
         until_again = self._deliveries.wait_seconds

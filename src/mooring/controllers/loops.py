@@ -54,7 +54,8 @@ async def keep_running(
 ) -> None:
     """Call `work` on every signal and at least every `interval`; again at once while it says that there is more.
 
-    `pause_seconds`: the least time between two signalled turns, so that a burst of commits is one turn.
+    `pause_seconds`: the least time between two signalled turns, so that a burst of commits is one turn; what is due by
+    time waits for no pause.
     LeadershipLost ends the loop; any other exception is logged, counted and waited out.
     """
     pause = _FIRST_PAUSE_SECONDS
@@ -81,7 +82,7 @@ async def keep_running(
             await asyncio.sleep(0)
             continue
         if pause_seconds:
-            await asyncio.sleep(pause_seconds)
+            await asyncio.sleep(min(pause_seconds, interval()))
         seconds = interval()
         state.next_run_at = now() + timedelta(seconds=seconds)
         before, seen = seen, await signal.wait(seconds, seen)

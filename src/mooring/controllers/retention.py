@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from mooring.clock import now
 from mooring.coordination.leadership import Office
-from mooring.store import feed, leadership, purging, records, scale_requests, submissions, usage
+from mooring.store import agenda, feed, leadership, purging, records, scale_requests, submissions, usage
 from mooring.store.engine import Connection, Database
 
 _Purge = Callable[[Connection, datetime, int], Awaitable[int]]
@@ -21,7 +21,7 @@ class Retention:
     events: timedelta = timedelta(hours=24)
     submissions: timedelta = timedelta(hours=72)
     workloads: timedelta = timedelta(days=90)
-    """Ended ones, with tasks, ledger rows, history and attempts; their records outlive them."""
+    """Ended ones, with tasks, ledger rows, history and attempts; their records outlive them. Timeslots likewise."""
     history: timedelta = timedelta(days=365)
     """Also of what lives on."""
     records: timedelta = timedelta(days=730)
@@ -37,6 +37,7 @@ class RetentionLoop:
             (submissions.purge, retention.submissions, 1000),
             (purging.purge_workloads, retention.workloads, 500),
             (purging.purge_replaced_tasks, retention.workloads, 1000),
+            (agenda.purge, retention.workloads, 1000),
             (purging.purge_history, retention.history, 5000),
             (scale_requests.purge, retention.history, 1000),
             (records.purge, retention.records, 5000),

@@ -19,6 +19,7 @@ from mooring import metrics
 from mooring.binding.binder import Binder
 from mooring.clock import monotonic, now
 from mooring.controllers.loops import Turn
+from mooring.controllers.reservations import Reservations
 from mooring.controllers.shortfall import Question, Shortfall, shortfall
 from mooring.coordination.leadership import Office
 from mooring.mirror.mirror import Mirror
@@ -82,6 +83,7 @@ class SchedulingLoop:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scheduling-pass")
         self._schedulers: Schedulers | None = None
         """None: the mirror must be read first."""
+        self._reservations: Reservations | None = None
         self._validators = installed_validators()
         self.room = self._new_room()
         self._policies: dict[str, PoolPolicy] = {}
@@ -93,6 +95,8 @@ class SchedulingLoop:
         self._measured_at = -_MEASURED_SECONDS
         self._conflicts: dict[UUID, int] = {}
         """How often in a row workloads went back to placing."""
+        self._first_starts: dict[UUID, datetime] = {}
+        """When work that waits was to start by its first plan."""
         self._asked: list[asyncio.Future[FullPass]] = []
         """Those who wait for a pass over everything."""
         self._turning = asyncio.Lock()
@@ -151,9 +155,10 @@ class SchedulingLoop:
 
     def _begin(self) -> None:
         self.room = self._new_room()
-        self._policies, self._guarantees, self._factors = {}, {}, {}
+        self._policies, self._guarantees, self._factors, self._first_starts = {}, {}, {}, {}
         self._tried_all_at = monotonic()
         self._schedulers = Schedulers(self._mirror, self._registry)
+        self._reservations = Reservations(self._mirror.cluster, self._mirror.calendar, self._schedulers.rows_for)
         metrics.view_warm.set(1)
 
     def _new_room(self) -> WaitingRoom:
@@ -203,6 +208,7 @@ class SchedulingLoop:
         held_back = self._mirror.held_back
         announced = await self._mirror.follow() and not held_back
         at = now()
+        await self._reserve(at)
         self._tell_room()
         self._measure_queue(at)
         started = perf_counter()
@@ -212,7 +218,7 @@ class SchedulingLoop:
         overlooked = self.room.found_by_timer > missed
         if not placed and not self.room.restless:
             self._answer(asked, placed, pass_seconds, queued)
-            return Turn(False, announced, overlooked)
+            return Turn(self._mirror.calendar.undecided, announced, overlooked)
         conflicts = await self._bind([d for _, result in placed for d in result.decisions if d.placements], at)
         # Said when what was placed is committed: reasons never delay a start.
         decided = await self._in_thread(self._explain, placed)
@@ -221,8 +227,21 @@ class SchedulingLoop:
             self._record(pass_seconds, at)
         self._answer(asked, placed, pass_seconds, queued, conflicts)
         self._conflicts = {workload_id: self._conflicts.get(workload_id, 0) + 1 for workload_id in conflicts}
-        more = self.room.restless or any(number <= _AGAIN_AT_ONCE for number in self._conflicts.values())
+        more = self.room.restless or self._mirror.calendar.undecided
+        more = more or any(number <= _AGAIN_AT_ONCE for number in self._conflicts.values())
         return Turn(more, announced, overlooked)
+
+    async def _reserve(self, at: datetime) -> None:
+        """Answer who asked for a timeslot, and find other room for those that lost theirs."""
+        assert self._reservations is not None
+        moves = await self._in_thread(self._reservations.decide, at) if self._mirror.calendar.unsettled else []
+        if not moves:
+            return
+        moved = await self._binder.move(moves, self._office.term)
+        self._reservations.settle(moves, moved)
+        for move in moves:
+            why = "" if move.reason is None else f": {move.reason.message}"
+            _log.info(f"Timeslot {move.slot.id} is {move.status}{why}")
 
     def _tell_room(self) -> None:
         """Tell the waiting room what came, went and changed."""
@@ -232,6 +251,11 @@ class SchedulingLoop:
             self._policies = policies
             strict = (name for name, policy in policies.items() if policy.head_of_line is HeadOfLine.STRICT)
             self.room.in_line = frozenset(strict)
+            self.room.depths = {
+                name: policy.backfill.depth
+                for name, policy in policies.items()
+                if policy.head_of_line is HeadOfLine.BACKFILL
+            }
         lent = self._mirror.guarantees
         if lent != self._guarantees:
             self.room.reconsider({p for p in {*lent, *self._guarantees} if lent.get(p) != self._guarantees.get(p)})
@@ -241,9 +265,11 @@ class SchedulingLoop:
             # Who used how much changes who is first in line, and so who stops others.
             self.room.reconsider({p for p in used if used[p] != self._factors.get(p)} & self.room.in_line)
             self._factors = dict(used)
+        self.room.reconsider(self._mirror.calendar.eased())
         for workload_id, workload in self._mirror.news().items():
             if workload is None:
                 self.room.forget(workload_id)
+                self._first_starts.pop(workload_id, None)
             else:
                 self.room.admit(workload)
         self._mirror.tenancy.note_pending(self._mirror.queue.values(), policies)
@@ -309,6 +335,7 @@ class SchedulingLoop:
             told = self.room.explained(group, first.reason)
             checked = self._admission.passed(workload) if self._admission is not None else None
             decided += [each._replace(outcome=first.outcome, checked=checked) for each in told]
+        decided += self.room.replanned({decision.workload.id for decision in decided})
         # The room does not hear of reasons that were stored; the mirror does.
         queue = self._mirror.queue
         return [d._replace(workload=queue.get(d.workload.id, d.workload)) for d in decided]
@@ -339,6 +366,7 @@ class SchedulingLoop:
         for decision in result.bound:
             if not decision.workload.placed_before:
                 metrics.waited_seconds.observe((at - decision.workload.created_at).total_seconds())
+                self._measure_start(decision.workload, at)
         narrate(result.applied)
         for decision in result.bound:
             if decision.victims:
@@ -358,6 +386,9 @@ class SchedulingLoop:
         left = [d._replace(outcome=Outcome.WAITING, placements=()) if d.placements else d for d in decisions]
         result = await self._binder.bind(_worth_writing(left), self._office.term)
         self._mirror.note_waiting(left)
+        for decision in left:
+            if decision.planned_start is not None:
+                self._first_starts.setdefault(decision.workload.id, decision.planned_start)
         failed = {d.workload.id for d in left if d.outcome in (Outcome.IMPOSSIBLE, Outcome.ERROR)}
         if failed:
             await self._mirror.read_again((), failed)
@@ -390,6 +421,13 @@ class SchedulingLoop:
         self.last_pass_ms = seconds * 1000
         metrics.passes.inc()
         metrics.pass_seconds.observe(seconds)
+
+    def _measure_start(self, workload: Workload, at: datetime) -> None:
+        """How right its first planned start was; after a take-over the one that was stored counts for that."""
+        planned = self._first_starts.pop(workload.id, workload.planned_start)
+        if planned is not None:
+            late = (at - planned).total_seconds()
+            metrics.start_error_seconds.labels("late" if late > 0 else "early").observe(abs(late))
 
     def _measure_queue(self, at: datetime) -> None:
         queue = self._mirror.queue.values()
@@ -426,6 +464,7 @@ def _worth_writing(decisions: Sequence[Decision]) -> list[Decision]:
         for decision in decisions
         if decision.outcome is not Outcome.WAITING
         or (decision.reason is not None and decision.reason.message != decision.workload.waiting_reason)
+        or decision.is_replanned
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -12,10 +12,12 @@ from mooring.intake.dependencies import references
 from mooring.model.errors import MooringError
 from mooring.model.policies import NO_POLICY, Policy
 from mooring.model.tenants import Principal
+from mooring.model.timeslots import Timeslot
 from mooring.store import dependencies, node_templates, nodes, policies, pool_access, pools
 from mooring.store.engine import Connection, Database
 from mooring.store.pool_access import Grants
 from mooring.store.pools import Pool
+from mooring.store.views.timeslots import usable
 from mooring.wire.api import WorkloadRequest
 
 _GOOD_SECONDS = 1.0
@@ -34,6 +36,8 @@ class Circumstances:
     """What the names and ids that it depends on mean."""
     grants: Grants = field(default_factory=dict)
     """Who may use pools that are not public."""
+    bookings: Mapping[str, Timeslot] = field(default_factory=dict)
+    """What the names and ids of timeslots mean that it is to run in."""
 
     def may_use(self, pool: Pool) -> bool:
         return pool_access.may_use(pool, self.principal, self.grants)
@@ -83,25 +87,48 @@ class Surroundings:
     ) -> ByProject:
         """For these requests of one principal, by the projects that they name."""
         projects = {request.project for request in requests}
-        who = await self._acting.within_all(principal, projects, make=not mere_question)
-        keys = {one.access_key for one in who.values() if not isinstance(one, MooringError)}
+        asked = {slot for request in requests for container in request.containers for slot in container.resources}
         names, ids = references(dependency for request in requests for dependency in request.dependencies)
-        old = asyncio.get_running_loop().time() - self._read_at > _GOOD_SECONDS or not self._serves(requests)
+        wanted = {request.booking for request in requests if request.booking is not None}
+        return await self._of(principal, projects, asked, names, ids, wanted, make=not mere_question)
+
+    async def of_booking(self, principal: Principal, project: str | None, asked: Collection[str]) -> Circumstances:
+        """For one who asks for these slots in a project."""
+        return of_project(await self._of(principal, {project}, asked), project)
+
+    async def _of(
+        self,
+        principal: Principal,
+        projects: Collection[str | None],
+        asked: Collection[str],
+        names: Collection[str] = (),
+        ids: Collection[UUID] = (),
+        wanted: Collection[str] = (),
+        *,
+        make: bool = True,
+    ) -> ByProject:
+        who = await self._acting.within_all(principal, projects, make=make)
+        keys = {one.access_key for one in who.values() if not isinstance(one, MooringError)}
+        old = asyncio.get_running_loop().time() - self._read_at > _GOOD_SECONDS or not self._serves(asked)
+        bookings: Mapping[str, Timeslot] = {}
         known: Mapping[str, UUID] = {}
         # Another call may read everything anew meanwhile.
         policies_of = self._policies
-        if old or names or ids or not keys <= policies_of.keys():
+        if old or names or ids or wanted or not keys <= policies_of.keys():
             async with self._database.read() as connection:
                 if old:
                     policies_of = await self._read(connection)
                 known = await dependencies.named(connection, principal.user_id, names, ids, anybodys=principal.is_admin)
+                bookings = await usable(connection, principal, wanted)
                 new = keys - policies_of.keys()
                 found = await policies.policies_of(connection, new)
                 policies_of |= {key: found[key].innermost if key in found else NO_POLICY for key in new}
         return {
             project: one
             if isinstance(one, MooringError)
-            else Circumstances(one, self._pools, policies_of[one.access_key], self._served, known, self._grants)
+            else Circumstances(
+                one, self._pools, policies_of[one.access_key], self._served, known, self._grants, bookings
+            )
             for project, one in who.items()
         }
 
@@ -113,7 +140,6 @@ class Surroundings:
         self._read_at, self._policies = time, {}
         return self._policies
 
-    def _serves(self, requests: Sequence[WorkloadRequest]) -> bool:
+    def _serves(self, asked: Collection[str]) -> bool:
         """Whether all pools serve all that is asked for: otherwise a node may have joined meanwhile that does."""
-        asked = {slot for request in requests for container in request.containers for slot in container.resources}
-        return all(asked <= served for served in self._served.values())
+        return all(served.issuperset(asked) for served in self._served.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from itertools import accumulate
 from typing import Any, Generic, TypeVar
@@ -13,9 +14,12 @@ from uuid import UUID
 from mooring.clock import now
 from mooring.intake.admission import open_gate
 from mooring.intake.batch import hash_of, name_taken, read_batch, translate_batch
+from mooring.intake.booking_limits import check_limits
 from mooring.intake.circumstances import Surroundings, of_project, policy_for
 from mooring.intake.dependencies import left_behind, resolved
 from mooring.intake.hooks import Hooks
+from mooring.intake.labs import as_lab
+from mooring.intake.repetition import recalled
 from mooring.intake.rules import longest_time, too_long
 from mooring.intake.terms import extended
 from mooring.intake.translation import translate
@@ -40,6 +44,7 @@ from mooring.store.workloads import NewWorkload
 from mooring.wire.api import BatchAccepted, WorkloadAccepted, WorkloadRequest
 from mooring.wire.fields import Answer
 from mooring.wire.sessions import ExtendRequest
+from mooring.wire.timeslots import LabAccepted, LabRequest
 
 _MOST_AT_ONCE = 1000
 _TRIES = 3
@@ -116,6 +121,28 @@ class Intake:
         batch = translate_batch(read, await self._surroundings.of(principal, meant))
         digest = hash_of({"batch": requests}) if key else ""
         return await self._submit(batch.new, batch.answer, BatchAccepted.model_validate, principal, key, digest)
+
+    async def submit_lab(self, principal: Principal, request: LabRequest, *, key: str | None = None) -> LabAccepted:
+        """A workload and its timeslot, written together or not at all."""
+        circumstances = of_project(await self._surroundings.of(principal, [request.workload]), request.workload.project)
+        new, pool = translate(request.workload, circumstances)
+        lab = as_lab(request, new, pool, now())
+        assert lab.timeslot is not None
+        accepted = LabAccepted(
+            timeslot=lab.timeslot.id,
+            workload=lab.id,
+            name=lab.name,
+            pool=pool.name,
+            message=f"A lab in pool {pool.name!r} asked for; the answer comes soon.",
+        )
+
+        def answer(refused: Mapping[UUID, MooringError]) -> LabAccepted:
+            if lab.id in refused:
+                raise refused[lab.id]
+            return accepted
+
+        digest = hash_of(request.model_dump(mode="json", exclude_unset=True)) if key else ""
+        return await self._submit([lab], answer, LabAccepted.model_validate, principal, key, digest)
 
     async def _submit(
         self,
@@ -282,7 +309,7 @@ async def _written(
                 refused[new.id] = name_taken(new)
             elif new.id in there:
                 continue
-            elif (error := await gate.refuses(new)) is not None:
+            elif (error := await gate.refuses(new) or await _not_to_be_booked(connection, new, at)) is not None:
                 refused[new.id] = error
         refused |= left_behind(submission.new, refused)
         accepted += [new for new in submission.new if new.id not in refused and new.id not in there]
@@ -301,13 +328,22 @@ async def _written(
     return _Written(outcomes, [new.id for new in accepted])
 
 
+async def _not_to_be_booked(connection: Connection, new: NewWorkload, at: datetime) -> MooringError | None:
+    """What the limits of bookings say to the timeslot that would be written with a workload."""
+    if new.timeslot is None:
+        return None
+    try:
+        await check_limits(connection, [new.timeslot], at)
+    except MooringError as refusal:
+        return refusal
+    return None
+
+
 def _repeated(submission: _Submission[Any], before: Answered) -> Answer | MooringError:
-    if before.request_hash != submission.request_hash:
-        return Conflict(
-            "this idempotency key was used for another request; take a new one for every request",
-            code="idempotency-key-reused",
-        )
-    answer: Answer = submission.recall(before.answer)
+    try:
+        answer: Answer = submission.recall(recalled(before, submission.request_hash))
+    except Conflict as reused:
+        return reused
     return answer
 
 

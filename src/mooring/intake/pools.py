@@ -178,6 +178,8 @@ def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:
             state[name] = sorted(value.items()) or (None if name == "weights" else [])
         elif name == "preemption":
             state[name] = _preemption(value)
+        elif name == "bookings":
+            state[name] |= value.model_dump(exclude_none=True)
         elif name == "health":
             state[name] = value.model_dump() if value.command else None
         elif name == "fair_share":
@@ -185,6 +187,8 @@ def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:
             if "slot_weights" in fair:
                 fair["slot_weights"] = sorted(fair["slot_weights"].items())
             state[name] |= fair
+        elif name == "backfill":
+            state[name] |= value.model_dump(exclude_none=True)
         elif name == "scaling":
             state[name] |= value.model_dump(exclude_none=True)
             state[name]["most"] = state[name]["most"] or None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from mooring.clock import now
@@ -15,6 +16,7 @@ from mooring.intake.circumstances import Surroundings, of_project
 from mooring.intake.dependencies import resolved
 from mooring.intake.room import left_of, room_in
 from mooring.intake.submitted import as_workload
+from mooring.intake.timeline import timeline_view
 from mooring.intake.translation import translate
 from mooring.mirror.mirror import Mirror
 from mooring.mirror.schedulers import Schedulers
@@ -35,10 +37,11 @@ from mooring.store.engine import Database
 from mooring.store.pools import Pool
 from mooring.store.views import workloads as views
 from mooring.store.views.placed import placed
-from mooring.store.views.workloads import TaskRow, WorkloadRow
+from mooring.store.views.workloads import TaskRow, WorkloadRow, not_before
 from mooring.wire.accounting import Room
 from mooring.wire.api import WorkloadRequest
 from mooring.wire.explanation import Explanation, TaskPlace
+from mooring.wire.timeline import TimelineView
 
 Answered = TypeVar("Answered")
 
@@ -73,18 +76,22 @@ class Questions:
                 pool = await pools.by_name(connection, row.pool)
             assert pool is not None
             scheduler = self._scheduler(pool)
-            waiting, ahead = mirror.queue.get(workload_id), None
+            waiting, turn = mirror.queue.get(workload_id), Turn()
             if waiting is not None:
                 admission = self._admission(mirror)
                 explained = await self._ask(partial(scheduler.explain, waiting, now(), admission=admission))
                 factors = mirror.factors.get(pool.name, NO_FACTORS)
                 queue = list(mirror.queue.values())
                 ahead = await self._ask(partial(scheduler.ahead_of, waiting, queue, now(), factors))
+                estimate = None
+                if explained.reason is None or explained.reason.cure == "release":
+                    estimate = await self._ask(partial(scheduler.estimate, waiting, ahead, now()))
+                turn = Turn(len(ahead), row.planned_start_at, estimate, not_before(row, now()))
             elif there is not None:
                 explained = await self._ask(partial(scheduler.explain_placed, there.workload, devices=there.devices))
             else:
                 return _ended(row, tasks)
-        return _shown(row, tasks, explained, ahead)
+        return _shown(row, tasks, explained, turn)
 
     async def dry_run(self, principal: Principal, request: WorkloadRequest) -> Explanation:
         """What would become of a request: it is checked as a submission is, and placed on a trial."""
@@ -120,6 +127,15 @@ class Questions:
         rooms = [room_in(found.name, found.policy, there, principal, left) for found in asked]
         return Room(pools=rooms, quotas=left.shown())
 
+    async def timeline(self, pool: str | None, *, hours: int, steps: int, by_node: bool) -> TimelineView:
+        """What runs, is booked, planned and free in the hours ahead, of each pool or one, or of its nodes."""
+        async with self._one_at_a_time:
+            mirror = await self._current()
+            if pool is not None and pool not in mirror.pools:
+                raise not_there(f"pool {pool!r}")
+            names = sorted(mirror.pools) if pool is None else [pool]
+            return await self._ask(partial(timeline_view, mirror, names, now(), hours, steps, by_node=by_node))
+
     async def _current(self) -> Mirror:
         time = asyncio.get_running_loop().time()
         if self._mirror is None or time - self._followed_at > _IDLE_SECONDS:
@@ -149,8 +165,17 @@ class Questions:
             raise
 
 
-def _shown(row: WorkloadRow, tasks: Sequence[TaskRow], explained: Explained, ahead: int | None) -> Explanation:
-    known = {"id": row.id, "name": row.name, "status": row.status, "simulated": row.simulated, "ahead": ahead}
+class Turn(NamedTuple):
+    """When it is the turn of what waits, by the names in an explanation."""
+
+    ahead: int | None = None
+    planned_start: datetime | None = None
+    estimated_start: datetime | None = None
+    not_before: datetime | None = None
+
+
+def _shown(row: WorkloadRow, tasks: Sequence[TaskRow], explained: Explained, turn: Turn) -> Explanation:
+    known = {"id": row.id, "name": row.name, "status": row.status, "simulated": row.simulated, **turn._asdict()}
     return Explanation.model_validate({**explained.as_dict(), **known, "tasks": [_place(task) for task in tasks]})
 
 

@@ -42,4 +42,5 @@ def as_workload(new: NewWorkload, pool: Pool, needs: tuple[Dependency, ...] = ()
         parallel=None if new.terms.array is None else new.terms.array.parallel,
         time_limit_seconds=new.terms.time_limit_seconds,
         dependencies=needs,
+        booking=new.terms.booking,
     )

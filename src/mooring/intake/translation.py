@@ -7,6 +7,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from mooring.intake.circumstances import Circumstances
+from mooring.intake.guests import booking_of, check_fits
 from mooring.intake.placing import constraints_of
 from mooring.intake.rules import check, usual_time
 from mooring.intake.terms import terms_of
@@ -32,7 +33,13 @@ def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[N
     terms = terms_of(request)
     replicas = request.replicas if terms.array is None else terms.array.count
     template = _template(request, kind, replicas)
-    pool = choose_pool(request.pool, template.runtime, circumstances.pools, circumstances.may_use)
+    slot = booking_of(request, circumstances)
+    if slot is None:
+        pool = choose_pool(request.pool, template.runtime, circumstances.pools, circumstances.may_use)
+    else:
+        # Who may use the timeslot may use its pool for that.
+        pool = choose_pool(slot.pool, template.runtime, circumstances.pools)
+        terms = replace(terms, booking=slot.id)
     if kind is Kind.SESSION and terms.time_limit_seconds is None:
         terms = replace(terms, time_limit_seconds=usual_time(pool.policy, circumstances.policy))
     workload_id = new_id()
@@ -78,13 +85,18 @@ def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[N
         terms=terms,
     )
     check(new, pool, circumstances)
+    if slot is not None:
+        check_fits(new, slot)
     return new, pool
 
 
 def choose_pool(
-    name: str | None, runtime: str, pools: Sequence[Pool], allowed: Callable[[Pool], bool] = lambda _pool: True
+    name: str | None, runtime: str | None, pools: Sequence[Pool], allowed: Callable[[Pool], bool] = lambda _pool: True
 ) -> Pool:
-    """The pool by its name, or one that may be used and offers the runtime: a real one before the simulated one."""
+    """The pool by its name, or one that may be used and offers the runtime: a real one before the simulated one.
+
+    Without a runtime any may be meant: what will run there is not known yet.
+    """
     if name is not None:
         found = next((pool for pool in pools if pool.name == name), None)
         if found is None:
@@ -97,18 +109,18 @@ def choose_pool(
                 code="pool-not-allowed",
                 details={"pool": name, "allowed": sorted(pool.name for pool in pools if allowed(pool))},
             )
-        if runtime not in found.runtimes:
+        if runtime is not None and runtime not in found.runtimes:
             raise InvalidInput(
                 f"pool {name!r} allows {' and '.join(sorted(found.runtimes))} tasks, not {runtime} tasks",
                 code="runtime-not-allowed",
                 details={"pool": name, "runtime": runtime, "allowed": sorted(found.runtimes)},
             )
         return found
-    offering = [pool for pool in pools if runtime in pool.runtimes]
+    offering = [pool for pool in pools if runtime is None or runtime in pool.runtimes]
     usable = sorted(filter(allowed, offering), key=lambda pool: (pool.simulated, pool.name))
     if not usable and offering:
         raise NotAllowed(
-            f"no pool that you may use offers {runtime} tasks; ask an admin for access to one",
+            f"no pool that you may use offers {runtime or 'any'} tasks; ask an admin for access to one",
             code="pool-not-allowed",
             details={"runtime": runtime},
         )

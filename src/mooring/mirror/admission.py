@@ -11,6 +11,7 @@ from mooring.model.events import Event
 from mooring.model.policies import NO_POLICY, Policy
 from mooring.model.pools import Moment, PoolPolicy
 from mooring.model.quotas import Scope, Tenant
+from mooring.model.slots import Amounts
 from mooring.model.workloads import Workload
 from mooring.scheduling.admission import Admission, AdmissionContext, Pending, Validator
 from mooring.scheduling.admission.context import NOTHING_PENDING, is_pending
@@ -50,6 +51,10 @@ class Tenancy:
         for key, pending in before.items():
             if self._pending.get(key, NOTHING_PENDING).is_less_than(pending):
                 self._eased.add(Tenant(Scope.KEYPAIR, key))
+
+    def charge_bookers(self, charged: Mapping[Tenant, Amounts]) -> None:
+        """What tenants are charged with for timeslots in force, besides what their work uses."""
+        self._eased |= self.usage.tell_booked(charged)
 
     async def load(self, connection: Connection, waiting: Iterable[Workload], now: datetime) -> None:
         """Read everybody whose work waits, for the first time."""
@@ -91,6 +96,7 @@ class Tenancy:
     async def agrees(self, connection: Connection) -> bool:
         """Whether what the known tenants use is what the store says."""
         fresh = Usage()
+        fresh.tell_booked(self.usage.booked)
         await tell_used(fresh, connection, self._known)
         return all(fresh.used_by(tenant) == self.usage.used_by(tenant) for tenant in self._known)
 

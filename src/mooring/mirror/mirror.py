@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from uuid import UUID
 
 import structlog
 
 from mooring.clock import now
 from mooring.mirror.admission import Tenancy
+from mooring.mirror.calendar import Calendar
 from mooring.mirror.fair_share import factors
 from mooring.mirror.revisions import Revisions
 from mooring.model.constraints import Constraints, HostPort
@@ -22,7 +24,7 @@ from mooring.model.decisions import Decision
 from mooring.model.events import Event
 from mooring.model.fair_share import Factors
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus, is_workload_end
-from mooring.model.pools import PoolPolicy
+from mooring.model.pools import Expectation, PoolPolicy
 from mooring.model.preemption import Budgets, VictimScope
 from mooring.model.slots import Amounts
 from mooring.model.workloads import NO_CONSTRAINTS, Workload
@@ -34,10 +36,12 @@ from mooring.scheduling.typical import Typical
 from mooring.store import dependencies, events, expectations, nodes, pools, quotas, residents, workloads
 from mooring.store.chunks import chunks
 from mooring.store.engine import Connection, Database
+from mooring.store.run_times import RunTimes, usual
 
 _log = structlog.get_logger(__name__)
 _LOAD_SECONDS = 5.0
 _TYPICAL_SECONDS = 600.0
+_USUAL_SECONDS = 300.0
 _CONSTRAINTS_KEPT = 100_000
 _NODES_AT_ONCE = 250
 _WORKLOADS_AT_ONCE = 1000
@@ -45,6 +49,8 @@ _WORKLOADS_AT_ONCE = 1000
 _STAYS = frozenset({TaskStatus.PREPARING, TaskStatus.RUNNING})
 """A task that comes to one of these is where it was, and occupies what it did."""
 
+_ALMOST_A_SECOND = timedelta(microseconds=999_999)
+"""What ends within a second is there until its end."""
 _BY_USE = frozenset({"fair_share", "multi_factor"})
 """Sequencers that ask how much tenants used lately."""
 _ENDS = frozenset(status for status in WorkloadStatus if is_workload_end(status))
@@ -75,9 +81,15 @@ class Mirror:
         self.budgets = Budgets()
         self.guarantees: Guarantees = {}
         """What projects have for sure, read while some pool lets them reclaim it."""
+        self.calendar = Calendar(self.cluster)
+        self._inside: set[UUID] = set()
+        """What waits, or waited, to run inside a timeslot."""
         self.tenancy = Tenancy()
         """Whose work waits, and what they may."""
         self._typical_read_at: dict[UUID, float] = {}
+        self._usual: dict[UUID, RunTimes] = {}
+        """By pool how long work runs that is expected to end as such work did before."""
+        self._usual_read_at: dict[UUID, float] = {}
         self.factors: dict[str, Factors] = {}
         """How much tenants used lately, for the pools that order by it."""
         self._factors_read_at: dict[str, float] = {}
@@ -88,17 +100,22 @@ class Mirror:
             self._position = await events.position(connection)
             self.cluster, self.residents, self.pools = Cluster(), Residents(), {}
             self._constraints, self._typical_read_at, self._factors_read_at = {}, {}, {}
-            self._assumed, self._unconfirmed, self.queue = set(), set(), {}
+            self._assumed, self._unconfirmed, self.queue, self._inside = set(), set(), {}, set()
+            self.calendar = Calendar(self.cluster)
             # Before the tasks: the view then knows at least the placements up to these numbers.
             await self._read_pools(connection)
+            self._usual, self._usual_read_at = {}, {}
+            await self._read_usual(connection)
             self._revisions = Revisions({pool.id: pool.placement_revision for pool in self.pools.values()})
             await self._read_nodes(connection, await nodes.all_ids(connection))
+            await self.calendar.load(connection)
             await self._read_typical(connection)
             await self._read_guarantees(connection)
             for part in chunks(await workloads.waiting_ids(connection), _WORKLOADS_AT_ONCE):
-                self.queue |= {workload.id: workload for workload in await workloads.waiting(connection, part)}
+                self._queue_up(await workloads.waiting(connection, part))
             self._news = None
             self.tenancy = Tenancy()
+            self._note_inside()
             await self.tenancy.load(connection, self.queue.values(), now())
         await self._read_factors()
 
@@ -108,17 +125,20 @@ class Mirror:
             news, self._position = await events.since(connection, self._position)
             self.held_back = await events.held_back(connection, self._position)
             await self._read_nodes(connection, self._moved(news))
+            await self.calendar.follow(connection, news)
             changed = {e.workload_id for e in news if e.workload_id is not None}
             await self._read_workloads(connection, changed | await dependencies.waiting_for(connection, _ended(news)))
-            if not any(e.noun == "workload" and e.version == 1 for e in news):
+            if self.calendar.undecided or not any(e.noun == "workload" and e.version == 1 for e in news):
                 await self._read_nodes(connection, set(self._unconfirmed))
             for placed in (e for e in news if e.noun == "pool" and e.kind == events.PLACED):
                 self._revisions.seen(placed.object_id, placed.version)
             if any(e.noun == "pool" and e.kind != events.PLACED for e in news):
                 await self._read_pools(connection)
+            self._note_inside()
             await self.tenancy.follow(connection, news, now())
             await self._read_load(connection)
             await self._read_typical(connection)
+            await self._read_usual(connection)
             if self._any_preempts:
                 self.budgets = await residents.budgets(connection)
             await self._read_guarantees(connection)
@@ -162,6 +182,7 @@ class Mirror:
         """What was assumed of these did not come true."""
         async with self._database.read() as connection:
             await self._read_nodes(connection, set(node_ids))
+            self._note_inside()
             ids = set(workload_ids)
             await self.tenancy.read_again(connection, [self.queue[id] for id in ids if id in self.queue])
             await self._read_workloads(connection, ids)
@@ -198,11 +219,14 @@ class Mirror:
                 del self.queue[workload.id]
 
     def note_waiting(self, decisions: Iterable[Decision]) -> None:
-        """Why workloads wait is stored without an event: it is known here, and not to be written again."""
+        """Why workloads wait, and until when, is stored without an event: it is known here, and not written again."""
         for decision in decisions:
             workload = self.queue.get(decision.workload.id)
-            if workload is not None and decision.reason is not None:
-                self.queue[workload.id] = replace(workload, waiting_reason=decision.reason.message)
+            if workload is None:
+                continue
+            start = decision.planned_start if decision.is_replanned else workload.planned_start
+            message = workload.waiting_reason if decision.reason is None else decision.reason.message
+            self.queue[workload.id] = replace(workload, waiting_reason=message, planned_start=start)
 
     async def _read_nodes(self, connection: Connection, ids: set[UUID]) -> None:
         for part in chunks(sorted(ids), _NODES_AT_ONCE):
@@ -223,6 +247,7 @@ class Mirror:
         )
         await self._tell_tasks(connection, {node.id for node in found})
         await self._tell_ends(connection, {node.id for node in found})
+        await self.calendar.tell_nodes(connection, ids)
 
     async def _tell_tasks(self, connection: Connection, ids: set[UUID]) -> None:
         """Tell the cluster what runs on nodes: tasks with affinity and spread ask about it."""
@@ -249,8 +274,9 @@ class Mirror:
     async def _tell_ends(self, connection: Connection, ids: set[UUID]) -> None:
         """Tell the cluster when what runs on nodes will be gone."""
         ends: dict[UUID, dict[UUID, tuple[int, Amounts]]] = {node_id: {} for node_id in ids}
-        for node_id, task_id, ends_at, request in await expectations.on_nodes(connection, sorted(ids), now()):
-            ends[node_id][task_id] = (seconds_of(ends_at) + 1, request)
+        endings = await expectations.on_nodes(connection, sorted(ids), now(), self._usual)
+        for node_id, task_id, ends_at, request in endings:
+            ends[node_id][task_id] = (seconds_of(ends_at + _ALMOST_A_SECOND), request)
         for node_id, own in ends.items():
             self.cluster.tell_ends(node_id, own)
 
@@ -260,13 +286,31 @@ class Mirror:
         found = {workload.id: workload for workload in await workloads.waiting(connection, sorted(ids))}
         self._note(ids)
         await self.tenancy.meet(connection, found.values(), now())
-        for workload_id in ids:
-            if workload_id in found:
-                self.queue[workload_id] = found[workload_id]
-            else:
-                self.queue.pop(workload_id, None)
+        self._queue_up(found.values())
+        for workload_id in ids - found.keys():
+            self.queue.pop(workload_id, None)
         if any(workload.pool not in self.pools for workload in found.values()):
             await self._read_pools(connection)
+
+    def waiting_inside(self, timeslot_id: UUID) -> list[Workload]:
+        """What waits to run inside a timeslot."""
+        found = (self.queue.get(workload_id) for workload_id in sorted(self._inside))
+        return [workload for workload in found if workload is not None and workload.booking == timeslot_id]
+
+    def _queue_up(self, found: Iterable[Workload]) -> None:
+        for workload in found:
+            self.queue[workload.id] = workload
+            if workload.booking is not None:
+                self._inside.add(workload.id)
+
+    def _note_inside(self) -> None:
+        """The work of timeslots that have other room than before is worth a look, and so is what their bookers use."""
+        changed = self.calendar.changed()
+        if changed:
+            self.tenancy.charge_bookers(self.calendar.charged())
+        if changed and self._inside:
+            self._inside &= self.queue.keys()
+            self._note({id for id in self._inside if self.queue[id].booking in changed})
 
     async def _read_pools(self, connection: Connection) -> None:
         preempted_before = self._any_preempts
@@ -292,6 +336,23 @@ class Mirror:
     @property
     def _any_preempts(self) -> bool:
         return any(pool.policy.preemption is not None for pool in self.pools.values())
+
+    async def _read_usual(self, connection: Connection) -> None:
+        """How long work usually runs, for the pools that expect it to end so; what runs there is told anew with it."""
+        time = asyncio.get_running_loop().time()
+        for pool in self.pools.values():
+            if pool.policy.backfill.expectation is not Expectation.HISTORY:
+                run_times: RunTimes = {}
+            elif time - self._usual_read_at.get(pool.id, -_USUAL_SECONDS) >= _USUAL_SECONDS:
+                self._usual_read_at[pool.id] = time
+                run_times = await usual(connection, pool.id, now())
+            else:
+                continue
+            if run_times != self._usual.get(pool.id, {}):
+                self._usual[pool.id] = run_times
+                ids = [node.id for node in self.cluster.nodes_of(pool.name)]
+                for part in chunks(ids, _NODES_AT_ONCE):
+                    await self._tell_ends(connection, set(part))
 
     async def _read_typical(self, connection: Connection) -> None:
         """What is typically asked of devices, for the pools that place by it; a change makes all scores stale."""

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+
 from mooring.mirror.mirror import Mirror
 from mooring.model.pools import PoolPolicy
+from mooring.model.timeslots import Timeslot
+from mooring.model.workloads import Workload
+from mooring.scheduling.columns import Rows
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Scheduler
 from mooring.store.pools import Pool
@@ -54,6 +59,16 @@ class Schedulers:
         self._by_policy[policy, own] = scheduler
         return scheduler
 
+    def rows_for(self, slot: Timeslot) -> Rows:
+        """The nodes that may take the work of a timeslot; where that is not known yet, those with any runtime."""
+        scheduler = self.of(self._mirror.pools[slot.pool])
+        known = self._mirror.waiting_inside(slot.id)
+        if known:
+            return scheduler.rows_for(known[0])
+        runtimes = {name for names in self._mirror.cluster.runtime_sets.values for name in names}
+        found = [scheduler.rows_for(work_of(slot, runtime)) for runtime in sorted(runtimes)]
+        return np.unique(np.concatenate((np.empty(0, dtype=np.intp), *found)))
+
     def tell_budgets(self) -> None:
         """How many tasks of each workload may be disturbed, and what projects are guaranteed, as the mirror has it."""
         for scheduler in self._by_policy.values():
@@ -69,3 +84,17 @@ class Schedulers:
             if pool is not None and isinstance(selector, TakesTurns) and selector.position != self._turns[pool]:
                 moved[pool] = self._turns[pool] = selector.position
         return moved
+
+
+def work_of(slot: Timeslot, runtime: str) -> Workload:
+    """One task of a timeslot, as placement sees it."""
+    return Workload(
+        name=slot.name,
+        pool=slot.pool,
+        user_id=slot.user_id,
+        runtime=runtime,
+        request=slot.request,
+        architecture=slot.architecture,
+        region=slot.region,
+        constraints=slot.constraints,
+    )

@@ -15,6 +15,10 @@ class Action(StrEnum):
     """A workload, its history, output, explanation and events."""
     CHANGE_WORK = "change work"
     SUBMIT = "hand in work"
+    BOOK = "book timeslots"
+    SEE_BOOKING = "see a timeslot"
+    CHANGE_BOOKING = "change or cancel a timeslot"
+    MAINTAIN = "take nodes for maintenance"
     SEE_DOMAIN = "see a domain"
     CHANGE_DOMAIN = "change domains"
     SEE_PROJECT = "see a project"
@@ -60,6 +64,10 @@ _GRANTED: dict[Action, frozenset[_Standing]] = {
     Action.SEE_WORK: _WORK,
     Action.CHANGE_WORK: _WORK,
     Action.SUBMIT: frozenset({_Standing.OWNER}),
+    Action.BOOK: frozenset({_Standing.OWNER}),
+    Action.SEE_BOOKING: _WORK,
+    Action.CHANGE_BOOKING: _WORK,
+    Action.MAINTAIN: _NOBODY,
     Action.SEE_DOMAIN: frozenset({_Standing.DOMAIN_ADMIN, _Standing.MEMBER}),
     Action.CHANGE_DOMAIN: _NOBODY,
     Action.SEE_PROJECT: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN, _Standing.MEMBER}),
@@ -91,6 +99,7 @@ _GRANTED: dict[Action, frozenset[_Standing]] = {
 # Without the second there is nothing to refuse: who may not see a thing is told that it does not exist.
 _SEEING = {
     Action.CHANGE_WORK: Action.SEE_WORK,
+    Action.CHANGE_BOOKING: Action.SEE_BOOKING,
     Action.CHANGE_DOMAIN: Action.SEE_DOMAIN,
     Action.CHANGE_PROJECT: Action.SEE_PROJECT,
     Action.SEE_MEMBERS: Action.SEE_PROJECT,
@@ -100,6 +109,8 @@ _SEEING = {
     Action.CHANGE_QUOTA: Action.SEE_QUOTA,
 }
 _READING = frozenset(action for action in Action if action.name.startswith("SEE_"))
+_WORKING = frozenset({Action.SUBMIT, Action.CHANGE_WORK, Action.BOOK, Action.CHANGE_BOOKING})
+"""What a keypair for work is good for, as far as it is its user's own."""
 _IMPERSONATING = frozenset({Action.CHANGE_USER, Action.CHANGE_KEYPAIR})
 
 
@@ -161,8 +172,7 @@ def may(principal: Principal, action: Action, target: Target) -> bool:
     if principal.scope is KeyScope.READ:
         return granted and action in _READING
     if principal.scope is KeyScope.WORK and action not in _READING:
-        work_of_its_own = action in (Action.SUBMIT, Action.CHANGE_WORK) and target.user_id == principal.user_id
-        return granted and work_of_its_own
+        return granted and action in _WORKING and target.user_id == principal.user_id
     return granted
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
@@ -25,6 +25,10 @@ class Outcome(StrEnum):
 
 SCORE_ONE = 1_000_000
 """The fixed-point scale of scores: this much is a perfect 100."""
+
+
+_SAME_START = timedelta(seconds=10)
+"""Planned starts that differ by less are not worth storing again."""
 
 
 class Placement(NamedTuple):
@@ -55,3 +59,11 @@ class Decision(NamedTuple):
     """How admission looked at it, to be stored with it."""
     planned_start: datetime | None = None
     """When what found no node will start at the latest, where its pool plans that."""
+
+    @property
+    def is_replanned(self) -> bool:
+        """Whether its planned start is another than the one stored with it, by more than a few seconds."""
+        before, planned = self.workload.planned_start, self.planned_start
+        if before is None or planned is None:
+            return before is not planned
+        return abs(planned - before) >= _SAME_START

@@ -10,7 +10,12 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 
-class TaskStatus(StrEnum):
+class _Status(StrEnum):
+    # That of the text. Enum's own is many times slower, and statuses are looked up all the time.
+    __hash__ = str.__hash__
+
+
+class TaskStatus(_Status):
     PENDING = "PENDING"
     RESERVED = "RESERVED"
     SCHEDULED = "SCHEDULED"
@@ -23,7 +28,7 @@ class TaskStatus(StrEnum):
     LOST = "LOST"
 
 
-class WorkloadStatus(StrEnum):
+class WorkloadStatus(_Status):
     PENDING = "PENDING"
     RESERVED = "RESERVED"
     SCHEDULED = "SCHEDULED"
@@ -36,7 +41,7 @@ class WorkloadStatus(StrEnum):
     EXPIRED = "EXPIRED"
 
 
-class NodeStatus(StrEnum):
+class NodeStatus(_Status):
     READY = "READY"
     DRAINING = "DRAINING"
     SUSPECT = "SUSPECT"

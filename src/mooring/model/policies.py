@@ -52,6 +52,14 @@ class Policy:
     max_array_size: int | None = 10_000
     default_time_seconds: int | None = None
     max_time_seconds: int | None = None
+    booking_horizon_seconds: int | None = None
+    """So far ahead a timeslot may begin."""
+    max_booking_seconds: int | None = None
+    """How long one timeslot may be."""
+    max_bookings: int | None = None
+    """Timeslots of one user that are not over."""
+    max_booking_slot_hours: Mapping[str, int] = field(default_factory=dict)
+    """By slot what the timeslots of one user that are not over may keep in all: amounts times hours."""
     rights: frozenset[Right] = frozenset()
 
 
@@ -92,7 +100,7 @@ def _written(value: Any) -> Any:
 
 
 def _rule(name: str, value: Any) -> Any:
-    if name in ("limits", "max_pending_slots"):
+    if name in ("limits", "max_pending_slots", "max_booking_slot_hours"):
         return _amounts(name, value)
     if name == "unspecified":
         return _one_of(Unspecified, name, value)

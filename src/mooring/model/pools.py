@@ -37,6 +37,13 @@ class BackfillOrder(StrEnum):
     SHORTEST = "shortest"
 
 
+class Expectation(StrEnum):
+    """When running work is expected to end: by its time limit, or sooner if its owner's work usually does."""
+
+    LIMIT = "limit"
+    HISTORY = "history"
+
+
 class Moment(StrEnum):
     """When a validator is asked: at submission, where it rejects, or before placing, where it lets wait."""
 
@@ -75,6 +82,7 @@ class Backfill:
     order: BackfillOrder = BackfillOrder.QUEUE
     max_bypass_seconds: int = 3600
     """Work whose start cannot be planned is passed by others for so long; then it stops them."""
+    expectation: Expectation = Expectation.LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +103,7 @@ class PoolPolicy:
     """Of the sequencer `multi_factor`: what counts how much."""
     ageing_seconds: int = 0
     """Every so many seconds of waiting raise the priority by one; 0: never."""
-    head_of_line: HeadOfLine = HeadOfLine.SKIP
+    head_of_line: HeadOfLine = HeadOfLine.BACKFILL
     on_insufficient: OnInsufficient = OnInsufficient.WAIT
     """For workloads that do not say."""
     pending_timeout_seconds: int = 0

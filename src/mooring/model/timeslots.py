@@ -44,6 +44,9 @@ class TimeslotStatus(StrEnum):
 
 S = TimeslotStatus
 
+TIMESLOT_OVER = "timeslot-over"
+"""The code of the reason why work ends with the timeslot that it is in."""
+
 TIMESLOT_EDGES: dict[TimeslotStatus, frozenset[TimeslotStatus]] = {
     S.REQUESTED: frozenset({S.CONFIRMED, S.REFUSED, S.CANCELLED}),
     S.CONFIRMED: frozenset({S.AT_RISK, S.ACTIVE, S.CANCELLED}),

@@ -144,6 +144,8 @@ class Workload:
     version: int = 1
     waiting_reason: str | None = None
     """The message stored with it at the last look, so that an unchanged reason is not written again."""
+    planned_start: datetime | None = None
+    """When it starts at the latest by the last plan that was stored with it."""
     constraints: Constraints = NO_CONSTRAINTS
     preempts: bool = True
     """It may make room for itself where its pool allows that."""
@@ -163,8 +165,15 @@ class Workload:
     parallel: int | None = None
     """So many of its tasks have a node at the same time."""
     time_limit_seconds: int | None = None
+    stop_grace_seconds: int = 0
+    """So long its tasks may take to stop when their time is over."""
     booking: UUID | None = None
     """The timeslot whose room it runs in; nowhere else, and at no other time."""
+
+    @property
+    def longest_seconds(self) -> int | None:
+        """For how long a task of it occupies its place at most; None: for ever."""
+        return None if self.time_limit_seconds is None else self.time_limit_seconds + self.stop_grace_seconds
 
     @property
     def exempt(self) -> bool:

@@ -32,6 +32,8 @@ from mooring.scheduling.timeline import NEVER, time_of
 
 _TASKS_PLANNED = 64
 """Of a workload whose tasks start one by one."""
+_OTHERS_SEEN = 64
+"""Workloads that wait for something else than room and are passed over before the search for heads ends."""
 
 
 class Planner:
@@ -44,13 +46,15 @@ class Planner:
         self._now = now
         self._heads: Counter[str] = Counter()
         """Per pool how many workloads were planned, or could not be."""
+        self._others: Counter[str] = Counter()
+        """Per pool how many were looked at that wait for something else than room."""
 
     def is_spent(self, pool: str) -> bool:
         """As many workloads of the pool as its depth allows were looked at; others are passed over."""
-        return self._heads[pool] >= self._rules.depth
+        return self._heads[pool] >= self._rules.depth or self._others[pool] >= _OTHERS_SEEN
 
-    def count(self, workload: Workload) -> None:
-        self._heads[workload.pool] += 1
+    def count(self, workload: Workload, *, lacks_room: bool) -> None:
+        (self._heads if lacks_room else self._others)[workload.pool] += 1
 
     def has_waited_too_long(self, workload: Workload) -> bool:
         """Work without a planned start was passed by others for long enough, counted from when it could first run."""
@@ -64,7 +68,7 @@ class Planner:
         bands = groupby(workloads, key=lambda workload: workload.priority)
         return [workload for _, band in bands for workload in sorted(band, key=_length)]
 
-    def plan(self, workload: Workload, shortage: Shortage) -> datetime | None:
+    def plan(self, workload: Workload, shortage: Shortage, not_before: int = 0) -> datetime | None:
         """When the tasks that found no node will start at the latest, which is promised to them; None: not known."""
         count = shortage.count - (0 if shortage.undone else len(shortage.rows))
         evaluation = self._evaluations.of(shape_on_node(workload, self._cluster, shortage.count))
@@ -77,7 +81,9 @@ class Planner:
             pieces = [count]
         else:
             pieces = [1] * min(count, _TASKS_PLANNED)
-        starts = [self._promise(evaluation, workload, rows, piece, number) for number, piece in enumerate(pieces)]
+        starts = [
+            self._promise(evaluation, workload, rows, piece, number, not_before) for number, piece in enumerate(pieces)
+        ]
         return None if starts[0] == NEVER else time_of(starts[0])
 
     def _rows(self, evaluation: Evaluation, workload: Workload) -> Rows:
@@ -88,11 +94,14 @@ class Planner:
             rows = rows[own_tasks(workload, cluster)[rows] < workload.max_per_node]
         return rows[np.argsort(-cluster.precedence[rows])]
 
-    def _promise(self, evaluation: Evaluation, workload: Workload, rows: Rows, count: int, number: int) -> int:
+    def _promise(
+        self, evaluation: Evaluation, workload: Workload, rows: Rows, count: int, number: int, not_before: int
+    ) -> int:
         """Promise places for so many tasks that start together; NEVER if there is no time for that."""
-        timeline, demand, seconds = self._cluster.timeline, evaluation.demand, workload.time_limit_seconds
+        timeline, demand, seconds = self._cluster.timeline, evaluation.demand, workload.longest_seconds
         most = NEVER if workload.max_per_node is None else _fewest_left(workload)
-        start = timeline.earliest_together(rows, demand, seconds, count, timeline.now + 1, most_per_row=most)
+        first = max(not_before, timeline.now + 1)
+        start = timeline.earliest_together(rows, demand, seconds, count, first, most_per_row=most)
         if start == NEVER:
             return NEVER
         end = None if seconds is None else start + max(seconds, 1)
@@ -123,4 +132,4 @@ def _fewest_left(workload: Workload) -> int:
 
 
 def _length(workload: Workload) -> int:
-    return NEVER if workload.time_limit_seconds is None else workload.time_limit_seconds
+    return NEVER if workload.longest_seconds is None else workload.longest_seconds

@@ -10,6 +10,7 @@ from datetime import datetime
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.workloads import Workload
 from mooring.scheduling.engine import TOO_FEW_SLOTS, Batch, Engine
+from mooring.scheduling.gaps import Gaps
 from mooring.scheduling.shortage import Shortage
 from mooring.scheduling.together import fails_at_once, least_together
 
@@ -20,14 +21,21 @@ OneByOne = Callable[[Workload, datetime], tuple[Decision, Shortage | None]]
 
 
 def decide_in_batches(
-    engine: Engine, ordered: Sequence[Workload], now: datetime, *, one_by_one: OneByOne, stop: bool = False
+    engine: Engine,
+    ordered: Sequence[Workload],
+    now: datetime,
+    *,
+    one_by_one: OneByOne,
+    tell: Callable[[Sequence[Decision]], None],
+    stop: bool = False,
 ) -> tuple[list[Decision], Short]:
     """Decide for workloads in their order. `one_by_one` decides for those that the kernels cannot place.
 
-    `stop`: the first that finds too few nodes is the last that is decided on.
+    `tell` hears what the kernels decided, batch by batch. `stop`: the first that finds too few nodes is the last that
+    is decided on.
     """
     with _no_collection():
-        return _decide_all(engine, ordered, now, one_by_one, stop)
+        return _decide_all(engine, ordered, now, one_by_one, tell, stop)
 
 
 @contextmanager
@@ -49,15 +57,31 @@ def _no_collection() -> Iterator[None]:
 
 
 def _decide_all(
-    engine: Engine, ordered: Sequence[Workload], now: datetime, one_by_one: OneByOne, stop: bool
+    engine: Engine,
+    ordered: Sequence[Workload],
+    now: datetime,
+    one_by_one: OneByOne,
+    tell: Callable[[Sequence[Decision]], None],
+    stop: bool,
 ) -> tuple[list[Decision], Short]:
     decisions: list[Decision] = []
     short: Short = []
     batch = Batch()
     code_of, takes = engine.code_of, engine.takes
-    append = batch.entries.append
     synced = engine.sync()
     booked = engine.cluster.timeline.booked
+    gaps = Gaps(engine.cluster, only_where_it_fits=engine.looks_at_amounts)
+
+    def decide_batch() -> bool:
+        """Place what is in the batch; whether it was the last."""
+        nonlocal batch
+        first = len(decisions)
+        _decide_batch(engine, batch, decisions, short, stop)
+        tell(decisions[first:])
+        batch = Batch()
+        gaps.begin()
+        return stop and bool(short)
+
     for workload in ordered:
         tasks = workload.tasks
         single = workload.single_node
@@ -66,26 +90,26 @@ def _decide_all(
                 code = None
                 break
         else:
-            timed = booked and synced and engine.may_touch_bookings(workload)
-            code = code_of(workload) if synced and tasks and not timed else None
+            code = code_of(workload) if synced and tasks else None
         if code == TOO_FEW_SLOTS:
-            _decide_batch(engine, batch, decisions, short, stop)
-            if stop and short:
+            if decide_batch():
                 return decisions, short
-            batch = Batch()
-            append = batch.entries.append
             engine.make_room(workload)
             code = code_of(workload)
+        if booked and code is not None:
+            closed = gaps.closed_to(workload)
+            if closed is None and len(batch):
+                if decide_batch():
+                    return decisions, short
+                closed = gaps.closed_to(workload)
+            code = None if closed is None else engine.code_beside(code, closed)
         limited = (workload.spread or workload.max_per_node is not None) and not single
         each = code
         if single and code is not None:
             code = engine.code_of_all(workload)
         if code is None or (limited and not takes(workload, len(tasks))) or (workload.pack and not single):
-            _decide_batch(engine, batch, decisions, short, stop)
-            if stop and short:
+            if decide_batch():
                 return decisions, short
-            batch = Batch()
-            append = batch.entries.append
             decision, shortage = one_by_one(workload, now)
             if shortage is not None:
                 short.append((len(decisions), shortage))
@@ -93,13 +117,16 @@ def _decide_all(
             if stop and not decision.placements:
                 return decisions, short
             synced = engine.sync()
+            gaps.begin()
             continue
         if limited:
             batch.limited.append(len(batch.entries))
         if single and each is not None:
             batch.each[len(batch.entries)] = each
-        append((workload, code, len(tasks), least_together(workload)))
-    _decide_batch(engine, batch, decisions, short, stop)
+        batch.entries.append((workload, code, len(tasks), least_together(workload)))
+        if booked:
+            gaps.add(workload)
+    decide_batch()
     return decisions, short
 
 

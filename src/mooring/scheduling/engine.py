@@ -37,6 +37,10 @@ _CLASS_BYTES = 1 << 28
 _DESIGNATED_BIT = 60
 """The highest bit of a key; below it the workload's own tasks on the node, where it is to spread."""
 TOO_FEW_SLOTS = -1
+_CLOSED = -1
+"""The static answer of a row that may not take a shape."""
+_CLASSES = 1 << 12
+"""Static answers known at a time: which rows are closed changes with what is promised of them."""
 _SHAPES = 1 << 17
 """Shapes known at a time; beyond that the engine starts afresh."""
 
@@ -97,12 +101,14 @@ class Engine:
         """Per shape the number of its constraints."""
         self._constraints: list[Constraints] = []
         self._number_of: dict[Constraints, int] = {}
-        self._codes: dict[Shape, int | None] = {}
+        self._codes: dict[tuple[Shape, tuple[int, ...]], int | None] = {}
+        """By shape and the rows that are closed to it."""
+        self._beside: dict[tuple[int, tuple[int, ...]], int | None] = {}
         self._quick: dict[tuple[object, ...], int | None] = {}
         self._held: dict[int, Constraints] = {}
         """Constraints by identity, kept alive so that an identity means the same object."""
-        self._classes: dict[StaticKey, int] = {}
-        self._class_shapes: list[Shape] = []
+        self._classes: dict[tuple[StaticKey, tuple[int, ...]], int] = {}
+        self._class_shapes: list[tuple[Shape, tuple[int, ...]]] = []
         self._seen = self._static_seen = self._membership = -1
         self._capacity = self._slots = self._vocabulary = self._device_rules = -1
         self._mixes: Mixes
@@ -155,13 +161,13 @@ class Engine:
             return None
         return self._code_of_shape(of_all(shape_of(workload, self.cluster), count))
 
-    def _code_of_shape(self, shape: Shape) -> int | None:
+    def _code_of_shape(self, shape: Shape, closed: tuple[int, ...] = ()) -> int | None:
         try:
-            return self._codes[shape]
+            return self._codes[shape, closed]
         except KeyError:
-            code = self._register(shape)
+            code = self._register(shape, closed)
             if code != TOO_FEW_SLOTS:
-                self._codes[shape] = code
+                self._codes[shape, closed] = code
             return code
 
     def is_plain(self, code: int) -> bool:
@@ -172,17 +178,23 @@ class Engine:
         wants_devices = bool(fields[kernels.WHOLES] or fields[kernels.SHARE])
         return not wants_devices and not np.isin(kinds, (kernels.SPREAD, kernels.AFFINITY, kernels.APART)).any()
 
-    def may_touch_bookings(self, workload: Workload) -> bool:
-        """Whether a row of which more is promised later has room for a task of the workload now.
+    def code_beside(self, code: int, closed: tuple[int, ...]) -> int | None:
+        """The number of a shape where these rows are closed to it; None if the kernels cannot place it.
 
-        The kernels do not look at time. What they place meanwhile only takes room away.
+        What other filters count, and scores that are compared with each other, would count the closed rows too.
         """
-        rows = self.cluster.timeline.booked_rows
-        rows = rows[self.cluster.pool[rows] == self.cluster.pools.code(workload.pool)]
-        demand = self.cluster.demand(shape_of(workload, self.cluster).request)
-        assert self.lowered is not None
-        fits = self.cluster.fits(demand, rows).all(axis=0) | (ResourcesFilter not in self.lowered.filters)
-        return bool(fits.any())
+        if not closed:
+            return code
+        if (code, closed) not in self._beside:
+            assert self.lowered is not None
+            alone = self.lowered.normalised is None and self.is_plain(code)
+            self._beside[code, closed] = self._code_of_shape(self._shapes[code], closed) if alone else None
+        return self._beside[code, closed]
+
+    @property
+    def looks_at_amounts(self) -> bool:
+        """Whether what does not fit into what is free now is kept away by the profile."""
+        return self.lowered is not None and ResourcesFilter in self.lowered.filters
 
     def make_room(self, workload: Workload) -> None:
         """Make the columns larger for what a workload asks for."""
@@ -293,6 +305,7 @@ class Engine:
             or self._device_rules != cluster.devices.rules
             or (self._device_column is not None and self.nodes.devices is not self._device_column.free)
             or len(self._shapes) > _SHAPES
+            or len(self._classes) > _CLASSES
             or (self._capacity * max(len(self._classes), 1) * 8 > _CLASS_BYTES and len(self._classes) > 64)
         ):
             self._start_afresh()
@@ -300,7 +313,7 @@ class Engine:
         if self._vocabulary != cluster.vocabulary:
             # Plugins may concern shapes that they did not concern before: every shape is looked at anew.
             self._vocabulary = cluster.vocabulary
-            self._codes, self._quick, self._held = {}, {}, {}
+            self._codes, self._quick, self._held, self._beside = {}, {}, {}, {}
         if self._seen == cluster.changes.revision:
             return True
         rows = cluster.changes.since(self._seen)
@@ -328,7 +341,7 @@ class Engine:
         assert lowered is not None
         capacity, slots = cluster.capacity, len(cluster.allocatable)
         self._capacity, self._slots = capacity, slots
-        self._shapes, self._weights, self._codes, self._quick, self._held = [], [], {}, {}, {}
+        self._shapes, self._weights, self._codes, self._quick, self._held, self._beside = [], [], {}, {}, {}, {}
         self._kinds, self._constraints, self._number_of = [], [], {}
         self._vocabulary = cluster.vocabulary
         self._device_rules = cluster.devices.rules
@@ -461,11 +474,12 @@ class Engine:
         stale = rows if self.lowered.reads_load else static_rows
         if not len(stale):
             return
-        for code, shape in enumerate(self._class_shapes):
+        for code, (shape, closed) in enumerate(self._class_shapes):
             self.shapes.static[code, stale] = self.lowered.static_keys(shape, self.cluster, stale, self._tiers)
+            self.shapes.static[code, list(closed)] = _CLOSED
             self._write_levels(code, shape)
 
-    def _register(self, shape: Shape) -> int | None:
+    def _register(self, shape: Shape, closed: tuple[int, ...]) -> int | None:
         lowered = self.lowered
         assert lowered is not None
         try:
@@ -478,7 +492,7 @@ class Engine:
             return TOO_FEW_SLOTS
         demand = self.cluster.demand(shape.request, shape.uncounted)
         try:
-            static = self._class_of(shape)
+            static = self._class_of(shape, closed)
             weight = max(lowered.weight_of(shape, self.cluster), 1)
         except PluginFailed:
             # The NumPy face meets the same failure and says so.
@@ -520,14 +534,15 @@ class Engine:
         self.topology.register(code, shape)
         return code
 
-    def _class_of(self, shape: Shape) -> int:
+    def _class_of(self, shape: Shape, closed: tuple[int, ...]) -> int:
         assert self.lowered is not None
-        key = self.lowered.static_key(shape, self.cluster)
+        key = (self.lowered.static_key(shape, self.cluster), closed)
         code = self._classes.get(key)
         if code is None:
             answers = self.lowered.static_keys(shape, self.cluster, np.arange(self._capacity), self._tiers)
+            answers[list(closed)] = _CLOSED
             code = self._classes[key] = len(self._class_shapes)
-            self._class_shapes.append(shape)
+            self._class_shapes.append((shape, closed))
             if code == len(self.shapes.static):
                 self.shapes = self.shapes._replace(
                     static=_doubled(self.shapes.static),

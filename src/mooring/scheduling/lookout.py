@@ -168,10 +168,12 @@ class Lookout:
         everywhere = np.arange(cluster.capacity)
         static = cluster.static_changes.since(self._static_seen)
         static_rows: Rows = everywhere if static is None else static
+        relieved = cluster.timeline.take_relieved()
         found: dict[int, Entry] = {}
         if len(self):
             better: Mask = np.logical_or.reduce(free > _enlarged(self._floor, free.shape), axis=0)
             better[static_rows] = True
+            better[relieved] = True
             rows = np.flatnonzero(better)
             found |= self._among(self._within_reach(~self._attentive, rows, free), rows, free)
         if self._attentive.any():

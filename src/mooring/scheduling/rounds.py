@@ -197,9 +197,10 @@ class Round:
         if planner.is_spent(workload.pool):
             return decision
         start = planner.plan(workload, shortage)
-        if start is None and self._stops is not None and not self._stops(decision, shortage):
+        lacks_room = start is not None or self._stops is None or self._stops(decision, shortage)
+        planner.count(workload, lacks_room=lacks_room)
+        if not lacks_room:
             return decision
-        planner.count(workload)
         if start is None and planner.has_waited_too_long(workload):
             self._blockers[workload.pool] = workload
         return decision._replace(planned_start=start)

@@ -16,8 +16,11 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
+from itertools import takewhile
 from typing import TYPE_CHECKING
 from uuid import UUID
+
+import numpy as np
 
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.devices import DeviceShare
@@ -29,7 +32,7 @@ from mooring.model.workloads import Task, Workload
 from mooring.scheduling import compilation
 from mooring.scheduling.admission import Admission, Rejection
 from mooring.scheduling.backfill import Planner
-from mooring.scheduling.columns import Cluster
+from mooring.scheduling.columns import Cluster, Rows
 from mooring.scheduling.evaluation import Evaluations
 from mooring.scheduling.explanation import Explanation, explain, explain_placed, forget
 from mooring.scheduling.gangs import shape_on_node
@@ -54,6 +57,7 @@ from mooring.scheduling.profiles import Profile, Registry
 from mooring.scheduling.residents import Residents, told_residents
 from mooring.scheduling.rounds import Round, kept_out
 from mooring.scheduling.selection import Selection, select
+from mooring.scheduling.shapes import shape_of
 from mooring.scheduling.shortage import Shortage, Shortages, backing_off, behind_gates
 from mooring.scheduling.timeline import seconds_of
 from mooring.scheduling.together import fails_at_once, least_together
@@ -62,6 +66,10 @@ from mooring.scheduling.trial import Trial
 if TYPE_CHECKING:
     from mooring.scheduling.compiled_preemption import CompiledPreemptor
     from mooring.scheduling.engine import Engine
+
+
+_LONGEST_LINE = 500
+"""A start is estimated for those that have no more before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,13 +231,34 @@ class Scheduler:
 
     def ahead_of(
         self, workload: Workload, waiting: Iterable[Workload], now: datetime, factors: Factors = NO_FACTORS
-    ) -> int:
-        """How many of those that wait in the same pool have their turn before it, were all placed in turn."""
+    ) -> list[Workload]:
+        """Those that wait in the same pool and have their turn before it, were all placed in turn."""
         others = [each for each in waiting if each.pool == workload.pool and not each.gates and each.id != workload.id]
         in_turn = ordered(
             self.sequencer, [workload, *others], self.situation(now, factors=factors), self.ageing_seconds
         )
-        return next(position for position, each in enumerate(in_turn) if each.id == workload.id)
+        return list(takewhile(lambda each: each.id != workload.id, in_turn))
+
+    def estimate(self, workload: Workload, ahead: Sequence[Workload], now: datetime) -> datetime | None:
+        """When a workload would start, were all that are `ahead` to start in turn and nothing to end early.
+
+        None: that is not known, or too many are ahead. Nothing stays planned.
+        """
+        if len(ahead) > _LONGEST_LINE or workload.gates:
+            return None
+        timeline, start = self.cluster.timeline, None
+        timeline.advance(seconds_of(now))
+        planner = Planner(self.cluster, self._evaluations, self.backfill, now)
+        try:
+            for each in (*ahead, workload):
+                shortage = Shortage([], len(each.tasks), least_together(each))
+                start = planner.plan(each, shortage, seconds_of(_first_try(each, now)))
+        except PluginFailed:
+            return None
+        finally:
+            for each in (*ahead, workload):
+                timeline.drop_plan(each.id)
+        return start
 
     def situation(self, now: datetime, admission: Admission | None = None, factors: Factors = NO_FACTORS) -> Situation:
         """What the sequencer may ask about."""
@@ -260,6 +289,10 @@ class Scheduler:
     def decide(self, workload: Workload, now: datetime = END_OF_TIME) -> Decision:
         """A pass of one workload."""
         return self.run([workload], now).decisions[0]
+
+    def rows_for(self, workload: Workload) -> Rows:
+        """The nodes that may take its tasks by what they are, whether or not there is room."""
+        return np.flatnonzero(self._evaluations.of(shape_of(workload, self.cluster)).may_ever)
 
     def inspect(self, workload: Workload) -> Inspection:
         """What every filter and scorer says about every node of the workload's pool; nothing is placed."""
@@ -321,9 +354,8 @@ class Scheduler:
         # Imported here, since the kernels may not be compiled when this module is.
         from mooring.scheduling.batches import decide_in_batches
 
-        decisions, short = decide_in_batches(self._ready_engine(), ordered, now, one_by_one=self._decide, stop=stop)
-        self._expect_ends(decisions, now)
-        return decisions, short
+        tell = partial(self._expect_ends, now=now)
+        return decide_in_batches(self._ready_engine(), ordered, now, one_by_one=self._decide, tell=tell, stop=stop)
 
     def _ready_engine(self) -> Engine:
         from mooring.scheduling.engine import Engine
@@ -385,7 +417,7 @@ class Scheduler:
         if later and len(due) < max(least, 1):
             return Decision(workload, Outcome.WAITING, reason=backing_off(workload, later, least - len(due))), None
         decision, shortage = self._place(workload, due, least)
-        self._expect_ends([decision], now)
+        self._expect_ends([decision], now, inside=workload.booking is not None)
         if later and decision.outcome is Outcome.PLACED and shortage is None:
             return decision._replace(reason=backing_off(workload, later, 1)), None
         return decision, shortage
@@ -395,14 +427,14 @@ class Scheduler:
         decision, shortage = self._decide(workload, now)
         return decision if shortage is None else self.with_reason(decision, shortage)
 
-    def _expect_ends(self, decisions: Iterable[Decision], now: datetime) -> None:
+    def _expect_ends(self, decisions: Iterable[Decision], now: datetime, *, inside: bool = False) -> None:
         """Tell the timeline when what was placed will end, where somebody asks for that in this pass."""
         timeline = self.cluster.timeline
-        if now == END_OF_TIME or not (timeline.booked or self.head_of_line is HeadOfLine.BACKFILL):
+        if now == END_OF_TIME or not (inside or timeline.booked or self.head_of_line is HeadOfLine.BACKFILL):
             return
         for workload, _, placements, *_ in decisions:
-            if workload.time_limit_seconds is not None:
-                end = timeline.now + workload.time_limit_seconds
+            if workload.longest_seconds is not None:
+                end = timeline.now + workload.longest_seconds
                 for placement in placements:
                     row = self.cluster.row_of(placement.node_id)
                     assert row is not None
@@ -440,6 +472,12 @@ class Scheduler:
             Placement(task.id, node.id, node.name, node.generation, score, ports, devices)
             for task, node, score, ports, devices in chosen
         )
+
+
+def _first_try(workload: Workload, now: datetime) -> datetime:
+    """When it, or a task of it, may be placed at the earliest."""
+    tasks = min((task.not_before or now for task in workload.tasks), default=now)
+    return max(tasks, workload.starts_at or now, now)
 
 
 def _split(tasks: Iterable[Task], now: datetime) -> tuple[list[Task], list[Task]]:

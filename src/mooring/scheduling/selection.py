@@ -234,7 +234,7 @@ def open_keys(evaluation: Evaluation, workload: Workload, own: Amount, among: Ma
         booked = booked[keys[booked] != INFEASIBLE]
         if len(booked):
             keys = keys.copy()
-            keys[timeline.conflicts(booked, evaluation.demand, workload.time_limit_seconds)] = INFEASIBLE
+            keys[timeline.conflicts(booked, evaluation.demand, workload.longest_seconds)] = INFEASIBLE
     if workload.booking is not None:
         placed = own - own_tasks(workload, evaluation.cluster)
         inside = evaluation.cluster.timeslots.fits(workload.booking, evaluation.demand, placed)

@@ -57,7 +57,7 @@ class Shortages:
             self._known = {}
             self._revision = self._cluster.changes.revision
         shape = shape_on_node(workload, self._cluster, shortage.count)
-        limit = workload.time_limit_seconds if self._cluster.timeline.booked else None
+        limit = workload.longest_seconds if self._cluster.timeline.booked else None
         alike = (shape, shortage.count, shortage.least, workload.max_per_node, limit, workload.booking)
         nowhere = not shortage.rows and not workload.occupied
         known = self._known.get(alike) if nowhere else None

@@ -119,7 +119,7 @@ def _with_time(survey: Survey, evaluation: Evaluation, workload: Workload) -> Su
     timeline = evaluation.cluster.timeline
     if not timeline.booked:
         return survey
-    conflicts = timeline.conflicts(survey.feasible, evaluation.demand, workload.time_limit_seconds)
+    conflicts = timeline.conflicts(survey.feasible, evaluation.demand, workload.longest_seconds)
     refused = np.isin(survey.feasible, conflicts)
     count = int(refused.sum())
     verb = "is" if count == 1 else "are"

@@ -82,6 +82,9 @@ class Timeline:
         """Those of them that are not taken yet."""
         self._plans: dict[str, dict[UUID, list[Hashable]]] = {}
         """Per pool under which keys the planned starts of waiting work are promised."""
+        self._relieved: set[int] = set()
+        self._dropped: list[Promise] = []
+        """Planned starts that were forgotten to be planned anew."""
         self._numbers = count()
         self._stale = np.zeros(cluster.capacity, dtype=np.bool_)
         self._booked: Rows | None = None
@@ -128,30 +131,35 @@ class Timeline:
     def tell(self, row: int, ends: Mapping[UUID, tuple[int, Amounts]]) -> None:
         """When what is taken of a row comes back, as far as that is known; what was expected there before is void."""
         for key in [key for key in self._of_row.get(row, ()) if self._promises[key].start is None]:
-            self.remove(key)
+            self._take_out(key)
+        if row in self._bookings:
+            self._relieved.add(row)
         for key, (end, amounts) in ends.items():
             self.expect(key, row, end, amounts)
 
     def remove(self, key: Hashable) -> Promise | None:
         """Forget a promise; one that is not known is no error."""
-        promise = self._promises.pop(key, None)
-        if promise is not None:
-            self._of_row[promise.row].pop(key)
-            self._count(promise, -1)
+        promise = self._take_out(key)
+        if promise is not None and promise.start is not None:
+            self._relieved.add(promise.row)
         return promise
 
     def extend(self, key: Hashable, end: int | None) -> None:
         """Let a promise end at another time."""
         promise = self._known(key)
-        self._enter(key, promise._replace(end=_checked(promise.start, end)))
+        checked = promise._replace(end=_checked(promise.start, end))
+        self.remove(key)
+        self._enter(key, checked)
 
     def move(self, key: Hashable, row: int, start: int, end: int | None) -> None:
         """Keep what was promised in another place or window."""
-        self._enter(key, self._known(key)._replace(row=row, start=start, end=_checked(start, end)))
+        moved = self._known(key)._replace(row=row, start=start, end=_checked(start, end))
+        self.remove(key)
+        self._enter(key, moved)
 
     def put_back(self, key: Hashable, promise: Promise | None) -> None:
         """What `remove` took away."""
-        self.remove(key)
+        self._take_out(key)
         if promise is not None:
             self._enter(key, promise)
 
@@ -164,21 +172,39 @@ class Timeline:
         self.add(key, row, start, end, amounts)
 
     def drop_plans(self, pools: Collection[str]) -> None:
-        """Forget the planned starts of these pools."""
+        """Forget the planned starts of these pools, which are planned anew."""
         for pool in pools if self._plans else ():
             for keys in self._plans.pop(pool, {}).values():
-                for key in keys:
-                    self.remove(key)
+                self._dropped += [promise for key in keys if (promise := self._take_out(key)) is not None]
+
+    def drop_plan(self, owner: UUID) -> None:
+        """Forget the planned start of work that waits no more."""
+        for plans in self._plans.values():
+            for key in plans.pop(owner, ()):
+                self.remove(key)
+
+    @property
+    def relieved(self) -> set[int]:
+        """The rows of which less may be promised at some time than when they were taken from here last."""
+        if self._dropped:
+            kept = {self._as_planned(promise) for promise in self._planned()}
+            self._relieved.update(each.row for each in self._dropped if self._as_planned(each) not in kept)
+            self._dropped = []
+        return self._relieved
+
+    def take_relieved(self) -> Rows:
+        rows = np.array(sorted(self.relieved), dtype=np.intp)
+        self._relieved = set()
+        return rows
 
     def next_plan(self, pool: str) -> int | None:
         """When the next planned start of a pool is; None: there is none."""
-        plans = [self._promises.get(key) for keys in self._plans.get(pool, {}).values() for key in keys]
-        return min((each.start for each in plans if each is not None and each.start is not None), default=None)
+        return min((each.start for each in self._planned(pool) if each.start is not None), default=None)
 
     @contextmanager
     def without_plan(self, owner: UUID) -> Iterator[None]:
         """As it is without what was planned for some work, so that it is not in its own way."""
-        kept = [(key, self.remove(key)) for plans in self._plans.values() for key in plans.get(owner, ())]
+        kept = [(key, self._take_out(key)) for plans in self._plans.values() for key in plans.get(owner, ())]
         try:
             yield
         finally:
@@ -343,8 +369,25 @@ class Timeline:
         self._stale = np.concatenate((self._stale, np.zeros(more, dtype=np.bool_)))
         self._always = np.concatenate((self._always, np.zeros((len(self._always), more), dtype=np.int64)), axis=1)
 
+    def _planned(self, *pools: str) -> Iterator[Promise]:
+        """What is promised for planned starts, of these pools or of all."""
+        for pool in pools or self._plans:
+            for keys in self._plans.get(pool, {}).values():
+                yield from (self._promises[key] for key in keys if key in self._promises)
+
+    def _as_planned(self, promise: Promise) -> Promise:
+        """A planned start that waits for what may end any second is the same a second later."""
+        return promise._replace(start=max(promise.start or 0, self.now + 2), end=None)
+
+    def _take_out(self, key: Hashable) -> Promise | None:
+        promise = self._promises.pop(key, None)
+        if promise is not None:
+            self._of_row[promise.row].pop(key)
+            self._count(promise, -1)
+        return promise
+
     def _enter(self, key: Hashable, promise: Promise) -> None:
-        self.remove(key)
+        self._take_out(key)
         self._promises[key] = promise
         self._of_row.setdefault(promise.row, {})[key] = None
         for time in (promise.start, promise.end):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -17,7 +16,8 @@ import numpy as np
 from mooring.model.admission import NOTHING, Awaits
 from mooring.model.reasons import Reason
 from mooring.model.slots import Amounts, describe_amounts
-from mooring.model.workloads import LONG_AGO, Workload
+from mooring.model.workloads import Workload
+from mooring.scheduling.timeline import time_of
 
 if TYPE_CHECKING:
     from mooring.scheduling.columns import Amount, Cluster, Demand, Mask
@@ -96,7 +96,7 @@ class Timeslots:
             return Reason("timeslot-over", "its timeslot is over", _BY, "never"), NOTHING
         if room.is_open:
             return None
-        begins = _time(room.begins)
+        begins = time_of(room.begins)
         said = begins.isoformat(timespec="seconds")
         reason = Reason("before-timeslot", f"its timeslot takes work from {said} on", _BY, details={"not_before": said})
         return reason, Awaits(until=begins) if room.begins > now else NOTHING
@@ -117,7 +117,8 @@ class Timeslots:
         assert workload.booking is not None
         left = self._rooms[workload.booking].ends - now
         limit = workload.time_limit_seconds
-        return replace(workload, time_limit_seconds=left if limit is None else min(limit, left))
+        capped = left if limit is None else min(limit, left)
+        return replace(workload, time_limit_seconds=capped, stop_grace_seconds=0)
 
     def full(self, workload: Workload) -> Reason | None:
         """Why its timeslot takes no task of it more; None: there is room for one, as far as it is the timeslot's."""
@@ -149,7 +150,3 @@ class Timeslots:
             row = self._cluster.row_of(node_id)
             if row is not None:
                 self._cluster.timeline.remove((timeslot_id, row))
-
-
-def _time(seconds: int) -> datetime:
-    return LONG_AGO + timedelta(seconds=seconds)

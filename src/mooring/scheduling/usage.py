@@ -53,6 +53,8 @@ class Usage:
     def __init__(self) -> None:
         self._limits: dict[Tenant, dict[str, int]] = {}
         self._used: dict[Tenant, _Used] = defaultdict(_Used)
+        self.booked: Mapping[Tenant, Amounts] = {}
+        """What is counted beside that for timeslots in force."""
         self._names: dict[Tenant, str] = {}
         self._in_pools: dict[UUID, dict[str, dict[str, int]]] = {}
         self._accounts: dict[tuple[str, UUID, UUID, UUID], _Account] = {}
@@ -70,6 +72,8 @@ class Usage:
         if used is not None:
             own = self._used[tenant]
             own.moves += 1
+            if tenant in self.booked:
+                used = _sum(used, self.booked[tenant])
             eased = any(used.get(slot, 0) < amount for slot, amount in own.items())
             own.clear()
             own.update(used)
@@ -80,6 +84,22 @@ class Usage:
             self._last = None
         if name is not None:
             self._names[tenant] = name
+        return eased
+
+    def tell_booked(self, booked: Mapping[Tenant, Amounts]) -> set[Tenant]:
+        """What is charged for timeslots, in place of what was; who is charged with less of something comes back."""
+        eased: set[Tenant] = set()
+        before, self.booked = self.booked, booked
+        for tenant in {*before, *booked}:
+            was, is_now = before.get(tenant, {}), booked.get(tenant, {})
+            if was != is_now:
+                own = self._used[tenant]
+                own.moves += 1
+                used = _sum(own, _sum(is_now, was, -1))
+                own.clear()
+                own.update({slot: amount for slot, amount in used.items() if amount})
+                if any(is_now.get(slot, 0) < amount for slot, amount in was.items()):
+                    eased.add(tenant)
         return eased
 
     def tell_in_pools(self, tenant_id: UUID, used: Mapping[str, Amounts]) -> None:
@@ -226,3 +246,7 @@ def tenants_of(workload: Workload) -> tuple[Tenant, ...]:
         Tenant(Scope.PROJECT, str(workload.project_id)),
         Tenant(Scope.DOMAIN, str(workload.domain_id)),
     )
+
+
+def _sum(these: Amounts, those: Amounts, sign: int = 1) -> dict[str, int]:
+    return {slot: these.get(slot, 0) + sign * those.get(slot, 0) for slot in {**these, **those}}

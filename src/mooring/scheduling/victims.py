@@ -166,7 +166,7 @@ class Search:
         rows = curable(self._evaluation, cluster.rows_of_pool(workload.pool))
         if cluster.timeline.booked:
             # Whoever leaves there leaves room that is promised already.
-            booked = cluster.timeline.conflicts(rows, self._evaluation.demand, workload.time_limit_seconds)
+            booked = cluster.timeline.conflicts(rows, self._evaluation.demand, workload.longest_seconds)
             rows = rows[~np.isin(rows, booked)]
         if workload.max_per_node is not None:
             rows = rows[self._own[rows] + self._at_once <= workload.max_per_node]

@@ -7,7 +7,7 @@ limits of its tenants, or that one before it finds room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
@@ -46,6 +46,8 @@ class Alike:
     single_node: bool
     occupied: frozenset[tuple[UUID, int]]
     """Where it has tasks already, if that matters to where others may go."""
+    longest_seconds: int | None
+    """A gap may be long enough for one and not for another."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +67,9 @@ class Group:
     """Of those handed out last some were not let in: there may be room for others behind them."""
 
 
+_LINE = 64
+"""So many of those first in line are remembered."""
+
 Best = Callable[[Sequence[Workload], int], Sequence[Workload]]
 """So many of the workloads of one pool as there may be room for, or more: those whose turn it is."""
 
@@ -83,6 +88,16 @@ class WaitingRoom:
         """How many groups were handed out because of a change."""
         self.in_line: frozenset[str] = frozenset()
         """The pools in which work that lacks room stops what is behind it."""
+        self.depths: Mapping[str, int] = {}
+        """The pools in which so many of those that lack room have a planned start."""
+        self.starts: dict[UUID, datetime] = {}
+        """The planned starts of the last passes."""
+        self._replanned: set[UUID] = set()
+        """Those whose planned start may be other than it was."""
+        self._lines: dict[str, dict[UUID, Workload]] = {}
+        """By pool the first of those that lack room, in their turn, as far as that was asked."""
+        self._joined: dict[str, dict[UUID, Workload]] = {}
+        """By pool who may belong before one of them."""
         self._cluster = cluster
         self._best = best
         self._lookout = Lookout(cluster)
@@ -109,7 +124,7 @@ class WaitingRoom:
     @property
     def restless(self) -> bool:
         """There is more to do although nothing changes: work to look at once more, or reasons to say."""
-        return bool(self._lookout.unsure or self._unexplained)
+        return bool(self._lookout.unsure or self._unexplained or self._cluster.timeline.relieved)
 
     @property
     def settled(self) -> bool:
@@ -121,15 +136,24 @@ class WaitingRoom:
         group = self._home.get(workload.id)
         if group is not None and group.alike == self._alike(workload):
             group.members[workload.id] = workload
+            self._lines.get(workload.pool, {}).pop(workload.id, None)
+            self._join_line(group, [workload])
             if workload.id in self._later:
                 self._later[workload.id] = (self._later[workload.id][0], workload)
         elif not workload.gates or self._gated.get(workload.id) != workload.gates:
             if group is not None or self._later or self._gated or self._refused or self._blocked:
-                self.forget(workload.id)
+                self._take_out(workload.id)
             self._fresh[workload.id] = workload
 
     def forget(self, workload_id: UUID) -> None:
         """Work that waits no more, or never did."""
+        self._take_out(workload_id)
+        if self.starts.pop(workload_id, None) is not None:
+            self._cluster.timeline.drop_plan(workload_id)
+
+    def _take_out(self, workload_id: UUID) -> None:
+        for part in (*self._lines.values(), *self._joined.values()):
+            part.pop(workload_id, None)
         self._fresh.pop(workload_id, None)
         self._later.pop(workload_id, None)
         self._gated.pop(workload_id, None)
@@ -184,23 +208,55 @@ class WaitingRoom:
             portion = self._portion(self._home[entry.workload.id], room)
             self._out.update(workload.id for workload in portion)
             taken += portion
-        return taken + self._in_line(taken)
-
-    def _in_line(self, taken: Sequence[Workload]) -> list[Workload]:
-        """Where work stops what is behind it, all that waits for room is tried together, or none of it."""
-        pools = self.in_line & (self._stirred | {workload.pool for workload in taken})
+        touched = self._stirred | {workload.pool for workload in taken}
         self._stirred = set()
+        in_line = touched & (self.in_line | {pool for pool in self.depths if self._blocked.get(pool)})
+        known = {workload.id for workload in taken}
+        return taken + self._in_line(in_line, known) + self._heads((touched & self.depths.keys()) - in_line, known)
+
+    def _in_line(self, pools: Collection[str], known: Collection[UUID]) -> list[Workload]:
+        """Where work stops what is behind it, all that waits for room is tried together, or none of it."""
         if not pools:
             return []
-        known = {workload.id for workload in taken}
         blocked = [workload for pool in pools for workload in self._blocked.pop(pool, {}).values()]
         groups = [group for group in self._groups.values() if group.alike.shape.pool in pools]
         others = [w for group in groups for w in group.members.values() if w.id not in known]
         self._out.update(workload.id for workload in others)
         return blocked + others
 
+    def _heads(self, pools: Collection[str], known: Collection[UUID]) -> list[Workload]:
+        """Those whose start is planned, anew whenever others are tried: they are the first that lack room.
+
+        Nothing else that waits could be placed, or it would be among the others.
+        """
+        heads = [head for pool in pools for head in self._first_in_line(pool, known)]
+        self._out.update(workload.id for workload in heads)
+        return heads
+
+    def _first_in_line(self, pool: str, known: Collection[UUID]) -> list[Workload]:
+        """As many of those that lack room as have a planned start, besides those that are known.
+
+        The beginning of the line is remembered, since the whole of it may be long. Who joined since comes into it only
+        before one that was there: others who were not there may be before the rest.
+        """
+        line, joined = self._lines.get(pool, {}), self._joined.pop(pool, {})
+        if joined and line:
+            both = self._best([*line.values(), *(each for each in joined.values() if each.id not in line)], len(line))
+            line = self._lines[pool] = {workload.id: workload for workload in both}
+        depth = self.depths[pool]
+        heads = [each for each in line.values() if each.id not in known and _lacks_room(self._home[each.id])]
+        if len(heads) < depth:
+            groups = [group for group in self._groups.values() if group.alike.shape.pool == pool and _lacks_room(group)]
+            lacking = [workload for group in groups for workload in group.members.values()]
+            line = {each.id: each for each in self._best(lacking, _LINE + depth + len(known))} if lacking else {}
+            self._lines[pool] = dict(islice(line.items(), _LINE))
+            heads = [each for each in line.values() if each.id not in known]
+        return heads[:depth]
+
     def take_all(self, now: datetime) -> list[Workload]:
         """Everything, for the timer; what is placed of it though no change had woken it is counted."""
+        # Priorities age and shares move: who is first is looked at anew.
+        self._lines = {}
         taken = self.take(now)
         others = [w for group in self._groups.values() for w in group.members.values() if w.id not in self._out]
         others += [w for blocked in self._blocked.values() for w in blocked.values()]
@@ -244,7 +300,8 @@ class WaitingRoom:
                 group = self._home.get(workload.id)
                 if group is not None and workload.id in refused:
                     group.refused = True
-                self.forget(workload.id)
+                self._take_out(workload.id)
+            self._note_start(decision)
             backs_off = self._remember_time(workload, now)
             if again is not None and position in parked and not backs_off:
                 self._hand_out_at(workload, now + again)
@@ -277,9 +334,23 @@ class WaitingRoom:
         """
         everyone = group.reason is None or _gist(group.reason) != _gist(reason)
         told = list(group.members if everyone else group.to_tell)
+        if not _lacks_room(group) and reason.cure == "release":
+            self._join_line(group, group.members.values())
         group.reason, group.said_at, group.to_tell = reason, self._cluster.changes.revision, set()
         self._unexplained.pop(group, None)
-        return [Decision(group.members[each], Outcome.WAITING, reason=reason) for each in told]
+        return [
+            Decision(group.members[each], Outcome.WAITING, reason=reason, planned_start=self.starts.get(each))
+            for each in told
+        ]
+
+    def replanned(self, told: Collection[UUID]) -> list[Decision]:
+        """The decisions on those whose planned start came, moved or went in the last passes, and who were not told."""
+        homes = {each: group for each in self._replanned if each not in told and (group := self._home.get(each))}
+        self._replanned = set()
+        return [
+            Decision(group.members[each], Outcome.WAITING, reason=group.reason, planned_start=self.starts.get(each))
+            for each, group in homes.items()
+        ]
 
     def _park(self, workload: Workload, shortage: Shortage, profile: Profile, eager: bool) -> None:
         group = self._home.get(workload.id)
@@ -292,11 +363,26 @@ class WaitingRoom:
                 self._lookout.add(entry)
             self._home[workload.id] = group
             group.members[workload.id] = workload
+            self._join_line(group, [workload])
         group.shortage = shortage
         self._lookout.tried(group.entry)
         if workload.id not in self._by_timer:
             group.to_tell.add(workload.id)
             self._unexplained[group] = None
+
+    def _note_start(self, decision: Decision) -> None:
+        workload, planned = decision.workload, decision.planned_start
+        if planned != self.starts.get(workload.id) or workload.planned_start != planned:
+            self._replanned.add(workload.id)
+        if planned is not None:
+            self.starts[workload.id] = planned
+        else:
+            self.starts.pop(workload.id, None)
+
+    def _join_line(self, group: Group, workloads: Iterable[Workload]) -> None:
+        pool = group.alike.shape.pool
+        if pool in self.depths and self._lines.get(pool):
+            self._joined.setdefault(pool, {}).update((workload.id, workload) for workload in workloads)
 
     def _hold(self, workload: Workload, awaits: Awaits) -> None:
         """Keep what was not let in until that may have changed. What it waits for of others is read with it again."""
@@ -319,7 +405,7 @@ class WaitingRoom:
         for decision in decisions:
             if decision.workload.id in self._out:
                 self.found_by_timer += bool(decision.placements) and decision.workload.id in self._by_timer
-                self.forget(decision.workload.id)
+                self._take_out(decision.workload.id)
 
     def _portion(self, group: Group, room: int) -> list[Workload]:
         """As many of a group, best first, as there may be room for; the others are looked at again after these."""
@@ -336,7 +422,7 @@ class WaitingRoom:
 
     def _reconsider(self, workloads: Iterable[Workload]) -> None:
         for workload in list(workloads):
-            self.forget(workload.id)
+            self._take_out(workload.id)
             self._fresh[workload.id] = workload
 
     def _alike(self, workload: Workload) -> Alike:
@@ -350,6 +436,7 @@ class WaitingRoom:
             workload.max_per_node,
             workload.single_node,
             frozenset(workload.occupied.items()) if limited else frozenset(),
+            workload.longest_seconds,
         )
 
     def _come_due(self, now: datetime) -> None:
@@ -406,6 +493,11 @@ def _at_once(workload: Workload) -> int:
     if workload.min_tasks is not None:
         return max(1, min(len(workload.tasks), workload.min_tasks - sum(workload.occupied.values())))
     return 1
+
+
+def _lacks_room(group: Group) -> bool:
+    """Others that leave may be what a group waits for, as far as that was said."""
+    return group.reason is None or group.reason.cure == "release"
 
 
 def _gist(reason: Reason) -> tuple[object, ...]:

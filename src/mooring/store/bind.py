@@ -23,7 +23,7 @@ from mooring.model.preemption import Preemption, PreemptionMode, Victim
 from mooring.model.quotas import Tenant
 from mooring.model.reasons import Reason
 from mooring.model.workloads import Workload
-from mooring.store import revisions, transitions
+from mooring.store import quotas, revisions, transitions
 from mooring.store.changes import Applied, Change, NewHold
 from mooring.store.guard import Guard, ports_of
 from mooring.store.history import Journal
@@ -133,7 +133,7 @@ async def draft(
     loaded = await glance(connection, [decision.workload for decision in decisions], fresh=fresh, naming=named)
     guard = await Guard.glance(connection, decisions, loaded)
     tenants = tenants_charged([*loaded.workloads.values(), *loaded.unread])
-    if guard is None or await any_limits(connection, tenants, now):
+    if guard is None or any_limits(await quotas.limits_of(connection, tenants, now)):
         return None
     # In a thread of its own: the loop goes on telling the database what comes next of the batch before.
     return await asyncio.to_thread(
@@ -186,9 +186,10 @@ async def _commit_draft(connection: AsyncConnection, drafted: Draft, terms: _Ter
     writes.extend(drafted.locks)
     increased = revisions.increase(writes, list(pools.values()), terms.now, terms.term)
     writes.extend(drafted.writes)
-    await writes.make(connection)
     # Asked when the counters are locked: whoever counts on a new limit sees this use of it, or waits for it.
-    if await any_limits(connection, drafted.tenants, terms.now):
+    tenants = list(drafted.tenants)
+    quotas.ask_limits(writes, tenants, terms.now)
+    if any_limits(await quotas.limits_told(connection, tenants, await writes.make(connection))):
         raise NotAsExpected
     # Copies: what a transaction adds to them is gone if it has to be tried again.
     applied = Applied([*drafted.applied.tasks], [*drafted.applied.workloads])
@@ -289,14 +290,16 @@ def _placed(decision: Decision, terms: _Terms) -> Iterator[Change]:
         status, hold = TaskStatus.RESERVED, NewHold(Purpose.PREPARE, until)
     victims = {"victims": [str(victim.task_id) for victim in decision.victims]} if decision.victims else {}
     for placement in decision.placements:
+        # Most of them by their place: names would take longer than all the rest.
         yield Change(
             placement.task_id,
             status,
-            node_id=placement.node_id,
-            node_name=placement.node_name,
-            score=placement.score,
-            ports=ports_of(decision, placement),
-            devices=placement.devices,
+            None,
+            placement.node_id,
+            placement.node_name,
+            placement.score,
+            ports_of(decision, placement),
+            placement.devices,
             hold=hold,
             details={"score": placement.score, "feasible_nodes": decision.feasible_nodes, **victims},
         )

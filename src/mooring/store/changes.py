@@ -47,8 +47,7 @@ class Change(NamedTuple):
     """What the decision saw and chose, for the event."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadChange:
+class WorkloadChange(NamedTuple):
     workload_id: UUID
     name: str
     kind: str

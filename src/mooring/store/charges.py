@@ -7,7 +7,7 @@ once it ran, `reserved` before. A lost task is charged to its node alone. Privat
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
@@ -159,19 +159,20 @@ class Charges:
     def _by_owner(self, loaded: Loaded) -> dict[Owner, dict[str, list[int]]]:
         """What comes to (reserved, used) by owner and slot."""
         # Most tasks of a batch ask for the same and go the same way: they are counted first, and summed once.
-        ways: Counter[tuple[tuple[Any, ...], str | None, str | None, int]] = Counter()
+        ways: dict[tuple[tuple[Any, ...], str | None, str | None, int], int] = {}
         requests: dict[int, Amounts] = {}
-        occupying: Counter[UUID] = Counter()
+        occupying: dict[UUID, int] = {}
         for task, before in self._before:
             after = _column(task)
             if after == before:
                 continue
             workload = loaded.workloads[task.workload_id]
-            occupying[workload.id] += (after is not None) - (before is not None)
+            occupying[workload.id] = occupying.get(workload.id, 0) + (after is not None) - (before is not None)
             if not workload.exempt:
                 request = task.request
                 requests[id(request)] = request
-                ways[_owner(workload), before, after, id(request)] += 1
+                way = (_owner(workload), before, after, id(request))
+                ways[way] = ways.get(way, 0) + 1
         found: dict[Owner, dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
         for (owner, before, after, request_id), number in ways.items():
             slots = found[Owner(*owner)]
@@ -192,7 +193,7 @@ class Charges:
             journal.tell(events.NewEvent("tenant", id, 0, events.USAGE))
 
 
-def _sessions(occupying: Counter[UUID], loaded: Loaded) -> Counter[tuple[tuple[Any, ...], str]]:
+def _sessions(occupying: Mapping[UUID, int], loaded: Loaded) -> Counter[tuple[tuple[Any, ...], str]]:
     """By owner and counter: how many workloads come onto nodes, less those that leave them."""
     found: Counter[tuple[tuple[Any, ...], str]] = Counter()
     changed = [(workload_id, number) for workload_id, number in occupying.items() if number]

@@ -11,6 +11,7 @@ from uuid import UUID
 from mooring.model import lifecycle
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.reasons import WORKLOAD_ENDS, Reason
+from mooring.model.timeslots import TIMESLOT_OVER
 from mooring.model.workloads import Kind
 from mooring.store import events, records
 from mooring.store.changes import Applied, Change, WorkloadChange
@@ -129,7 +130,8 @@ def _explain(
 ) -> Reason | None:
     """Why the workload is in its new status, in the words that its history keeps."""
     if new is WorkloadStatus.CANCELLED and workload.stopping:
-        return Reason("cancelled", "Stopped as asked", "user")
+        over = (change.reason for change in own if change.reason is not None and change.reason.code == TIMESLOT_OVER)
+        return next(over, Reason("cancelled", "Stopped as asked", "user"))
     if new is WorkloadStatus.FAILED and workload.array:
         failed = count.total() - count[TaskStatus.SUCCEEDED]
         return Reason("tasks-failed", f"{failed} of {count.total()} tasks failed", "lifecycle", "never")

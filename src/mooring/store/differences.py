@@ -50,6 +50,15 @@ class DeviceDifference(NamedTuple):
     found: int
 
 
+class Overbooked(NamedTuple):
+    """The most that is promised of a node at one time."""
+
+    node: str
+    slot: str
+    allocatable: int
+    promised: int
+
+
 class CopyDifference(NamedTuple):
     """What a task's readable copy has otherwise than the ledger, slot by slot."""
 
@@ -80,6 +89,15 @@ async def of_tenants(connection: AsyncConnection) -> list[TenantDifference]:
 async def of_devices(connection: AsyncConnection) -> list[DeviceDifference]:
     rows = await connection.execute(text(_DEVICES))
     return [DeviceDifference(as_uuid(row[0]), row[1], row[2], row[3], int(row[4]), int(row[5])) for row in rows]
+
+
+async def of_timeslots(connection: AsyncConnection) -> list[Overbooked]:
+    """The nodes of which at some time more is promised to timeslots than they have.
+
+    Those at risk are known to have lost their room, and what an operator takes is above everything.
+    """
+    rows = await connection.execute(text(_OVERBOOKED.format(unfolded=_unfolded_request(connection))))
+    return [Overbooked(node, slot, int(allocatable), int(promised)) for node, slot, allocatable, promised in rows]
 
 
 async def of_requested(connection: AsyncConnection) -> list[CopyDifference]:
@@ -141,6 +159,11 @@ def _unfolded(connection: AsyncConnection, column: str) -> str:
     """A copy as rows: JSON objects compare by their contents, whatever the order of their keys."""
     each = "jsonb_each_text" if connection.dialect.name == "postgresql" else "json_each"
     return f"SELECT t.id, s.key, CAST(s.value AS bigint) FROM tasks t, {each}(t.{column}) AS s"
+
+
+def _unfolded_request(connection: AsyncConnection) -> str:
+    each = "jsonb_each_text" if connection.dialect.name == "postgresql" else "json_each"
+    return f"{each}(s.requested_slots)"
 
 
 def _as_text(connection: AsyncConnection, column: str) -> str:
@@ -224,4 +247,27 @@ _DEVICES = """
     GROUP BY c.node_id, c.slot_name, c.device_index
     HAVING sum(c.given) <> sum(c.taken)
     ORDER BY max(c.node), c.slot_name, c.device_index
+"""
+
+# What ends makes room for what begins at the same moment.
+_OVERBOOKED = """
+    WITH promised AS (
+        SELECT p.node_id, q.key AS slot_name, s.eligible_at, s.ends_at, p.tasks * CAST(q.value AS bigint) AS amount
+        FROM timeslots s JOIN timeslot_places p ON p.timeslot_id = s.id, {unfolded} AS q
+        WHERE s.ended_at IS NULL AND s.status IN ('CONFIRMED', 'ACTIVE') AND s.kind <> 'maintenance'
+    ),
+    steps AS (
+        SELECT node_id, slot_name, eligible_at AS at, 1 AS begins, amount FROM promised
+        UNION ALL SELECT node_id, slot_name, ends_at, 0, -amount FROM promised
+    ),
+    sums AS (
+        SELECT node_id, slot_name, sum(amount) OVER (
+            PARTITION BY node_id, slot_name ORDER BY at, begins ROWS UNBOUNDED PRECEDING
+        ) AS promised FROM steps
+    )
+    SELECT n.name, sums.slot_name, max(coalesce(r.allocatable, 0)), max(sums.promised)
+    FROM sums JOIN nodes n ON n.id = sums.node_id
+    LEFT JOIN node_resources r ON r.node_id = sums.node_id AND r.slot_name = sums.slot_name
+    WHERE sums.promised > coalesce(r.allocatable, 0)
+    GROUP BY n.name, sums.slot_name ORDER BY n.name, sums.slot_name
 """

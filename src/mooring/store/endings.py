@@ -11,6 +11,7 @@ from mooring.model.eviction import LEAVING
 from mooring.model.lifecycle import ON_THE_WAY_OUT, TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.retries import TIME_LIMIT, comes_again_after_loss, is_retried
+from mooring.model.timeslots import TIMESLOT_OVER
 from mooring.model.workloads import Kind
 from mooring.store.changes import Change
 from mooring.store.loading import LoadedTask, LoadedWorkload
@@ -23,6 +24,8 @@ def of_task(change: Change, task: LoadedTask, workload: LoadedWorkload, lowered:
     if change.new is TaskStatus.CANCELLED and task.code == TIME_LIMIT:
         # Its agent stopped it as asked; to its owner it did not come to its end.
         return change._replace(new=TaskStatus.FAILED, reason=time_is_over(workload.time_limit_seconds))
+    if change.new is TaskStatus.CANCELLED and task.code == TIMESLOT_OVER:
+        return change._replace(reason=Reason(TIMESLOT_OVER, "Its timeslot is over", "timeslots", "never"))
     if change.new is TaskStatus.CANCELLED and task.code in LEAVING:
         # Who sent it away has said why, and that is kept.
         return change._replace(reason=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, NamedTuple
@@ -13,8 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, TaskStatus
 from mooring.model.slots import Amounts
+from mooring.store.run_times import Kind, RunTimes
 from mooring.store.sets import among
-from mooring.store.tables import tasks, workloads
+from mooring.store.tables import tasks, timeslots, workloads
 from mooring.store.types import AnyRow
 
 
@@ -27,10 +28,24 @@ class Ending(NamedTuple):
     request: Amounts
 
 
-async def on_nodes(connection: AsyncConnection, ids: Sequence[UUID], now: datetime) -> list[Ending]:
-    """The tasks on these nodes that have a time limit or are being stopped; the end of all others is open."""
-    rows = await connection.execute(_on_nodes(), {"ids": ids})
-    return [Ending(row.node_id, row.id, _end(row, now), row.requested_slots) for row in rows]
+async def on_nodes(
+    connection: AsyncConnection, ids: Sequence[UUID], now: datetime, usual: Mapping[UUID, RunTimes]
+) -> list[Ending]:
+    """The tasks on these nodes that have a time limit, run inside a timeslot or are being stopped; others are open.
+
+    `usual`: by pool how long work runs that is expected to end as such work did before.
+    """
+    in_pools = [workloads.c.pool_id.in_(sorted(usual))] if usual else []
+    query = _on_nodes().where(or_(_ENDS, *in_pools))
+    found = [(row, _end(row, now, usual)) for row in await connection.execute(query, {"ids": ids})]
+    return [Ending(row.node_id, row.id, end, row.requested_slots) for row, end in found if end is not None]
+
+
+_ENDS = or_(
+    workloads.c.time_limit_seconds.is_not(None),
+    timeslots.c.ends_at.is_not(None),
+    tasks.c.status == TaskStatus.TERMINATING,
+)
 
 
 @cache
@@ -40,24 +55,37 @@ def _on_nodes() -> Select[Any]:
             tasks.c.node_id,
             tasks.c.id,
             tasks.c.status,
+            tasks.c.started_at,
             tasks.c.deadline_at,
             tasks.c.requested_slots,
+            workloads.c.pool_id,
+            workloads.c.user_id,
+            workloads.c.type,
             workloads.c.time_limit_seconds,
             workloads.c.template["stop_grace_seconds"].as_integer().label("stop_grace_seconds"),
+            timeslots.c.ends_at.label("timeslot_ends_at"),
         )
         .join(workloads, workloads.c.id == tasks.c.workload_id)
-        .where(
-            among(tasks.c.node_id),
-            tasks.c.status.in_(list(OCCUPYING)),
-            or_(workloads.c.time_limit_seconds.is_not(None), tasks.c.status == TaskStatus.TERMINATING),
-        )
+        .outerjoin(timeslots, timeslots.c.id == workloads.c.timeslot_id)
+        .where(among(tasks.c.node_id), tasks.c.status.in_(list(OCCUPYING)))
     )
 
 
-def _end(row: AnyRow, now: datetime) -> datetime:
-    """Its limit is counted from its start, which may be yet to come; then it is given time to stop."""
+def _end(row: AnyRow, now: datetime, usual: Mapping[UUID, RunTimes]) -> datetime | None:
+    """Its limit is counted from its start, which may be yet to come; then it is given time to stop.
+
+    What is inside a timeslot makes room at the end of that, since the next one may begin then.
+    """
     grace = timedelta(seconds=row.stop_grace_seconds)
     if row.status == TaskStatus.TERMINATING:
         return now + grace
-    ends: datetime = row.deadline_at or now + timedelta(seconds=row.time_limit_seconds)
-    return ends + grace
+    started: datetime = row.started_at or now
+    ends: list[datetime] = []
+    if row.time_limit_seconds is not None:
+        ends.append((row.deadline_at or started + timedelta(seconds=row.time_limit_seconds)) + grace)
+    if row.timeslot_ends_at is not None:
+        ends.append(row.timeslot_ends_at)
+    run_time = usual.get(row.pool_id, {}).get(Kind.of(row.user_id, row.type, row.time_limit_seconds))
+    if run_time is not None:
+        ends.append(started + run_time)
+    return min(ends, default=None)

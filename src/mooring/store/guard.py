@@ -175,7 +175,11 @@ class Guard:
         """Count the decision in, wholly or not at all; what stands in the way, if anything does."""
         workload = self._loaded.workloads[decision.workload.id]
         if self._counters is None and not workload.counts_tasks:
-            return next(filter(None, map(self._changed, decision.placements)), None)
+            for placement in decision.placements:
+                changed = self._changed(placement)
+                if changed is not None:
+                    return changed
+            return None
         share = _Share()
         conflict = self._displace(decision, share)
         for placement in decision.placements if conflict is None else ():
@@ -322,7 +326,7 @@ async def _nodes(connection: AsyncConnection, statement: Statement, ids: Sequenc
 
 def _names_things(decision: Decision) -> bool:
     """Ports or devices of its nodes, which no counter guards."""
-    return _wants_ports(decision) or any(placement.devices for placement in decision.placements)
+    return _wants_ports(decision) or bool([placement for placement in decision.placements if placement.devices])
 
 
 def _wants_ports(decision: Decision) -> bool:

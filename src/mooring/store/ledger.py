@@ -34,6 +34,7 @@ from mooring.store.tables import (
     resource_allocations,
     tasks,
     tenant_resources,
+    timeslots,
     workloads,
 )
 from mooring.store.types import as_uuid
@@ -47,6 +48,7 @@ _COUNTED: dict[str, Table] = {
     "workloads": workloads,
     "devices": node_devices,
     "holds": holds,
+    "timeslots": timeslots,
 }
 
 
@@ -73,6 +75,7 @@ async def audit(connection: AsyncConnection) -> Audit:
         *await wrong_sums(connection),
         *await wrong_copies(connection),
         *await _over_capacity(connection),
+        *await _overbooked(connection),
         *await _check_holds(connection),
         *await _check_tasks(connection),
         *await _check_workloads(connection),
@@ -134,6 +137,13 @@ class _Counted(NamedTuple):
 
     def __str__(self) -> str:
         return f"held {self.held} reserved {self.reserved} used {self.used} leaving {self.leaving}"
+
+
+async def _overbooked(connection: AsyncConnection) -> list[Finding]:
+    return [
+        Finding("timeslots within capacity", f"node {node}, {slot}", f"at most {allocatable}", str(promised))
+        for node, slot, allocatable, promised in await differences.of_timeslots(connection)
+    ]
 
 
 async def _over_capacity(connection: AsyncConnection) -> list[Finding]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import lru_cache
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -31,11 +31,10 @@ _TASK = """
 """
 _ID = {"id": "uuid"}
 _WORKLOADS = """
-    SELECT i.ordinal, w.status, w.name, w.kind, w.user_id, w.stopping, w.replicas, w.gang, w.min_tasks, w.single_node,
-        w.max_per_node, w.version, w.ended_at, w.removed_at, w.access_key, w.project_id, w.domain_id, p.name, w.private,
-        w.timeslot_id IS NOT NULL, w.type, w.array IS NOT NULL, w.parallel,
-        w.time_limit_seconds, w.max_retries, CAST(w.retry_on AS text), w.priority,
-        coalesce(CAST(p.options ->> 'deprioritise' AS bigint), 0)
+    SELECT i.ordinal, w.status, w.replicas, w.timeslot_id IS NOT NULL, w.name, w.kind, w.type, w.user_id, w.access_key,
+        w.project_id, w.domain_id, p.name, w.private, w.priority, w.gang, w.min_tasks, w.single_node, w.max_per_node,
+        w.parallel, w.time_limit_seconds, w.version, w.stopping, w.ended_at, w.removed_at, w.array IS NOT NULL,
+        w.max_retries, CAST(w.retry_on AS text), coalesce(CAST(p.options ->> 'deprioritise' AS bigint), 0)
     FROM {rows} i JOIN workloads w ON w.id = i.id JOIN pools p ON p.id = w.pool_id ORDER BY w.id {lock}
 """
 _READ = Statement(_WORKLOADS, _ID)
@@ -73,33 +72,33 @@ _THESE = Statement(f"SELECT {_TASK}, t.workload_id FROM {{rows}} i JOIN tasks t 
 class LoadedWorkload:
     id: UUID
     status: WorkloadStatus
+    replicas: int
+    inside_timeslot: bool
     name: str
     kind: str
+    type: str
     user_id: Any
-    stopping: bool
-    replicas: int
-    gang: bool
-    min_tasks: int | None
-    single_node: bool
-    max_per_node: int | None
-    version: int
-    ended_at: object | None
-    removed_at: object | None
     access_key: str
     project_id: Any
     domain_id: Any
     pool: str
     private: bool
-    inside_timeslot: bool
-    type: str
-    array: bool
+    priority: int
+    gang: bool
+    min_tasks: int | None
+    single_node: bool
+    max_per_node: int | None
     parallel: int | None
     time_limit_seconds: int | None
-    max_retries: int
-    retry_on: str | None
+    version: int
+    stopping: bool = False
+    ended_at: object | None = None
+    removed_at: object | None = None
+    array: bool = False
+    max_retries: int = 0
+    retry_on: str | None = None
     """Exit codes as JSON; None: any."""
-    priority: int
-    deprioritise: int
+    deprioritise: int = 0
     """How much lower it waits again if it cannot be started; 0: it fails."""
 
     @property
@@ -110,13 +109,17 @@ class LoadedWorkload:
     @property
     def counts_tasks(self) -> bool:
         """Where and how many of its tasks are matters for placing another."""
-        counted = (self.max_per_node, self.min_tasks, self.parallel)
-        return self.single_node or any(number is not None for number in counted)
+        unlimited = self.max_per_node is None and self.min_tasks is None and self.parallel is None
+        return self.single_node or not unlimited
 
     def lower(self, reason: Reason) -> Reason:
         """Nothing came of it, so it waits again behind others: the reason, with the priority that it has now."""
         self.priority = max(0, self.priority - self.deprioritise)
         return replace(reason, message=f"{reason.message}; it waits again with priority {self.priority}")
+
+
+_seen = attrgetter(*(part.name for part in fields(LoadedWorkload)[4:] if part.default is MISSING))
+"""What placement has seen of a workload, in the order of the fields."""
 
 
 @dataclass(slots=True)
@@ -207,36 +210,8 @@ async def glance(
 
 def _as_seen(workload: Workload) -> LoadedWorkload:
     """A workload of which all tasks wait for the first time; what only ends depend on is not known."""
-    return LoadedWorkload(
-        id=workload.id,
-        status=WorkloadStatus.PENDING,
-        name=workload.name,
-        kind=workload.kind,
-        user_id=workload.user_id,
-        stopping=False,
-        replicas=len(workload.tasks),
-        gang=workload.gang,
-        min_tasks=workload.min_tasks,
-        single_node=workload.single_node,
-        max_per_node=workload.max_per_node,
-        version=workload.version,
-        ended_at=None,
-        removed_at=None,
-        access_key=workload.access_key,
-        project_id=workload.project_id,
-        domain_id=workload.domain_id,
-        pool=workload.pool,
-        private=workload.private,
-        inside_timeslot=workload.booking is not None,
-        type=workload.type,
-        array=False,
-        parallel=workload.parallel,
-        time_limit_seconds=workload.time_limit_seconds,
-        max_retries=0,
-        retry_on=None,
-        priority=workload.priority,
-        deprioritise=0,
-    )
+    booked = workload.booking is not None
+    return LoadedWorkload(workload.id, WorkloadStatus.PENDING, len(workload.tasks), booked, *_seen(workload))
 
 
 async def _with_tasks(

@@ -28,6 +28,8 @@ Deltas = dict[UUID, dict[str, list[int]]]
 
 _COLUMNS = {"held": 0, "reserved": 1, "used": 2}
 _LEAVING = 3
+_MANY_ALIKE = 20
+"""Nodes that are given the same, from which on it need not be said for each of them."""
 _TASK = {"id": "uuid"}
 
 _AMOUNTS = {
@@ -257,20 +259,21 @@ def _reserve(writes: Writes, places: Iterable[LoadedTask]) -> None:
     given: dict[tuple[int, ...], list[UUID]] = {}
     for node_id, asked in by_node.items():
         given.setdefault(asked, []).append(node_id)
-    sums = {asked: _sum(requests[number] for number in asked) for asked in given}
-    # Most nodes of a batch are given the same, which need not be said for each of them.
-    commonest = max(given, key=lambda asked: len(given[asked]), default=())
-    if amounts := sums.pop(commonest, {}):
-        ids, slots = given[commonest], tuple(sorted(amounts))
-        said = {f"amount_{number}": amounts[slot] for number, slot in enumerate(slots)} | _named(slots)
-        writes.add(_alike(len(slots)), [(id,) for id in ids], expected=len(ids) * len(slots), **said)
-    if slots := tuple(sorted({slot for amounts in sums.values() for slot in amounts})):
-        rows = [(id, *map(sums[asked].get, slots)) for asked in sums for id in given[asked]]
-        expected = sum(len(sums[asked]) * len(given[asked]) for asked in sums)
+    others: list[tuple[UUID, Amounts]] = []
+    for asked, ids in given.items():
+        amounts = _sum(requests[number] for number in asked)
+        if len(ids) < _MANY_ALIKE:
+            others += [(id, amounts) for id in ids]
+        elif slots := sorted(amounts):
+            said = {f"amount_{number}": amounts[slot] for number, slot in enumerate(slots)} | _named(slots)
+            writes.add(_alike(len(slots)), [(id,) for id in ids], expected=len(ids) * len(slots), **said)
+    if slots := sorted({slot for _, amounts in others for slot in amounts}):
+        rows = [(id, *map(amounts.get, slots)) for id, amounts in others]
+        expected = sum(len(amounts) for _, amounts in others)
         writes.add(_reservation(len(slots)), rows, expected=expected, **_named(slots))
 
 
-def _sum(requests: Iterable[Amounts]) -> dict[str, int]:
+def _sum(requests: Iterable[Amounts]) -> Amounts:
     total: Counter[str] = Counter()
     for request in requests:
         total.update(request)

@@ -110,6 +110,24 @@ async def by_name(connection: AsyncConnection, name: str) -> AnyRow:
     return found
 
 
+async def ids_by_pool(connection: AsyncConnection, names: Sequence[str]) -> dict[str, list[UUID]]:
+    """The nodes of these names, all of which must be there, by the names of their pools."""
+    rows = await connection.execute(
+        select(nodes.c.name, nodes.c.id, pools.c.name.label("pool"))
+        .join(pools, pools.c.id == nodes.c.pool_id)
+        .where(nodes.c.name.in_(names))
+        .order_by(pools.c.name, nodes.c.name)
+    )
+    found: dict[str, list[UUID]] = defaultdict(list)
+    there: set[str] = set()
+    for row in rows:
+        found[row.pool].append(row.id)
+        there.add(row.name)
+    for missing in sorted(set(names) - there):
+        raise NotFound(f"there is no node {missing!r}")
+    return found
+
+
 async def connected(
     connection: AsyncConnection,
     node_id: UUID,

@@ -20,7 +20,7 @@ from mooring.store.ids import new_id
 from mooring.store.inserts import insert_new
 from mooring.store.leftovers import forget
 from mooring.store.policies import id_of, tell
-from mooring.store.tables import domains, keypairs, memberships, policies, projects, users, workloads
+from mooring.store.tables import domains, keypairs, memberships, policies, projects, timeslots, users, workloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,11 @@ async def change(
 async def remove(connection: AsyncConnection, domain: str, name: str, *, actor: Actor, now: datetime) -> None:
     """Only where it has no work that is still remembered, and is nobody's default project; memberships go with it."""
     found = await find(connection, domain, name)
-    for table, what in ((users, "users have it as their own"), (workloads, "workloads are remembered")):
+    for table, what in (
+        (users, "users have it as their own"),
+        (workloads, "workloads are remembered"),
+        (timeslots, "timeslots are remembered"),
+    ):
         number = await connection.execute(select(func.count()).select_from(table).where(table.c.project_id == found.id))
         if count := number.scalar_one():
             raise Conflict(

@@ -37,7 +37,7 @@ class QuotaGuard:
         counters = await charges.lock(connection, _charged(decisions, loaded))
         tenants = tenants_charged(loaded.workloads[decision.workload.id] for decision in decisions)
         limits = await quotas.limits_of(connection, tenants, now)
-        if not any(found.amounts for found in limits.values()):
+        if not any_limits(limits):
             return cls(loaded)
         guard = cls(loaded, limits)
         guard._present = {task.workload_id for task in loaded.tasks.values() if task.status in OCCUPYING}
@@ -79,9 +79,8 @@ class QuotaGuard:
                     yield tenant, limits, slot, request
 
 
-async def any_limits(connection: AsyncConnection, tenants: Iterable[Tenant], now: datetime) -> bool:
-    """Whether one of them has a limit."""
-    return any(found.amounts for found in (await quotas.limits_of(connection, tenants, now)).values())
+def any_limits(found: Mapping[Tenant, quotas.Limits]) -> bool:
+    return any(limits.amounts for limits in found.values())
 
 
 def tenants_charged(workloads: Iterable[LoadedWorkload | Workload]) -> frozenset[Tenant]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -22,7 +22,7 @@ from mooring.model.quotas import PRIVATE_SESSIONS, SESSIONS, Scope, Tenant
 from mooring.model.slots import slot_type
 from mooring.store import events
 from mooring.store.charges import ALL_POOLS
-from mooring.store.sets import Statement
+from mooring.store.sets import Statement, Writes
 from mooring.store.tables import (
     domains,
     keypairs,
@@ -85,16 +85,33 @@ class Limits:
 async def limits_of(connection: AsyncConnection, tenants: Iterable[Tenant], now: datetime) -> dict[Tenant, Limits]:
     """How much each tenant may use at once. What is not there is not limited: a slot, or a tenant that is gone."""
     asked = list(dict.fromkeys(tenants))
-    if not asked:
+    questions = Writes.on(connection)
+    ask_limits(questions, asked, now)
+    return await limits_told(connection, asked, await questions.make(connection))
+
+
+def ask_limits(writes: Writes, tenants: Sequence[Tenant], now: datetime) -> None:
+    """What `limits_told` makes the limits of, asked for among other writes."""
+    if tenants:
+        rows = [_row(tenant) for tenant in tenants]
+        writes.ask(_CARRIED, rows)
+        writes.ask(_SET, rows, now=now)
+
+
+async def limits_told(
+    connection: AsyncConnection, tenants: Sequence[Tenant], answers: Sequence[Sequence[Sequence[Any]]]
+) -> dict[Tenant, Limits]:
+    """The limits of the tenants that `ask_limits` asked for."""
+    if not tenants:
         return {}
-    rows = [_row(tenant) for tenant in asked]
-    carried = {ordinal: (name, _policy(rules)) for ordinal, name, rules in await _CARRIED.read(connection, rows)}
+    of_policies, of_tenants = answers
+    carried = {ordinal: (name, _policy(rules)) for ordinal, name, rules in of_policies}
     strict = any(policy.unspecified is Unspecified.LIMITED for _, policy in carried.values())
     every = await _every_slot(connection) if strict else ()
-    found = {asked[ordinal]: Limits(name, _by_policy(policy, every)) for ordinal, (name, policy) in carried.items()}
-    for ordinal, slot, limit in await _SET.read(connection, rows, now=now):
-        if limit is not None and asked[ordinal] in found:
-            found[asked[ordinal]].amounts[slot] = limit
+    found = {tenants[ordinal]: Limits(name, _by_policy(policy, every)) for ordinal, (name, policy) in carried.items()}
+    for ordinal, slot, limit in of_tenants:
+        if limit is not None and tenants[ordinal] in found:
+            found[tenants[ordinal]].amounts[slot] = limit
     return found
 
 
@@ -231,10 +248,15 @@ def _amount(slot: str, written: str) -> int:
 
 async def _locked_state(connection: AsyncConnection, tenant: Tenant) -> State:
     """Changes of one tenant's quota follow each other, so that each begins where the one before it ended."""
+    await lock(connection, tenant)
+    return await state(connection, tenant)
+
+
+async def lock(connection: AsyncConnection, tenant: Tenant) -> None:
+    """From here on nobody else counts what the tenant has, to give it more, until this transaction ends."""
     table = _TABLES[tenant.scope]
     id = table.c.access_key == tenant.id if tenant.scope is Scope.KEYPAIR else table.c.id == UUID(tenant.id)
     await connection.execute(select(table.c.created_at).where(id).with_for_update(key_share=True))
-    return await state(connection, tenant)
 
 
 async def _told_of(connection: AsyncConnection, found: Found, before: State, now: datetime) -> State:

@@ -555,12 +555,14 @@ timeslots = Table(
     Column("project_id", Id, ForeignKey("projects.id"), nullable=False),
     Column("user_id", Id, ForeignKey("users.id"), nullable=False, index=True),
     # That it is charged to.
-    Column("access_key", String(63), nullable=False),
+    Column("access_key", String(40), nullable=False),
     # What people say that it is for.
     Column("purpose", String(500)),
     Column("status", String(16), nullable=False, index=True),
     # Why it was refused, is at risk or has expired: a `model.reasons.Reason`, with alternatives in its details.
     Column("reason", json_type()),
+    # When its lead begins, and with that its room is kept.
+    Column("eligible_at", UtcDateTime, nullable=False),
     Column("starts_at", UtcDateTime, nullable=False, index=True),
     Column("ends_at", UtcDateTime, nullable=False),
     Column("lead_seconds", Integer, nullable=False),
@@ -588,6 +590,13 @@ timeslots = Table(
     Column("ended_at", UtcDateTime),
     Column("version", Integer, nullable=False, server_default=text("1")),
     _ended_index("timeslots"),
+    # What is due by time is looked for among those that are not over.
+    Index(
+        "ix_timeslots_live",
+        "eligible_at",
+        sqlite_where=text("ended_at IS NULL"),
+        postgresql_where=text("ended_at IS NULL"),
+    ),
 )
 
 timeslot_places = Table(

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import ColumnElement, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.errors import Conflict
@@ -91,9 +91,32 @@ async def insert(
     await writes.make(connection)
 
 
+async def live_ids(connection: AsyncConnection) -> list[UUID]:
+    """Of all that are not over, the oldest first."""
+    live = select(timeslots.c.id).where(timeslots.c.ended_at.is_(None)).order_by(timeslots.c.id)
+    return list((await connection.execute(live)).scalars())
+
+
 async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Timeslot]:
     """These timeslots, or all that are not over; the oldest first."""
-    condition = timeslots.c.status.not_in(sorted(OVER)) if ids is None else sets.among(timeslots.c.id, ids)
+    return await _load(
+        connection, timeslots.c.status.not_in(sorted(OVER)) if ids is None else sets.among(timeslots.c.id, ids)
+    )
+
+
+async def series_of(connection: AsyncConnection, timeslot_id: UUID) -> list[Timeslot]:
+    """All of the series that a timeslot belongs to, itself included; nothing if it belongs to none."""
+    series = select(timeslots.c.series_id).where(timeslots.c.id == timeslot_id).scalar_subquery()
+    return await _load(connection, timeslots.c.series_id == series)
+
+
+async def changes_of(connection: AsyncConnection, timeslot_id: UUID) -> list[Timeslot]:
+    """What was asked for in place of a timeslot and is not decided yet."""
+    requested = timeslots.c.status == TimeslotStatus.REQUESTED
+    return await _load(connection, requested & (timeslots.c.replaces == timeslot_id))
+
+
+async def _load(connection: AsyncConnection, condition: ColumnElement[bool]) -> list[Timeslot]:
     rows = await connection.execute(
         select(timeslots, pools.c.name.label("pool_name"))
         .join(pools, pools.c.id == timeslots.c.pool_id)
@@ -236,6 +259,7 @@ def _row(slot: Timeslot, pool_id: UUID, series_id: UUID | None, now: datetime) -
         "access_key": slot.access_key,
         "purpose": slot.purpose,
         "status": slot.status,
+        "eligible_at": slot.eligible_at,
         "starts_at": slot.starts_at,
         "ends_at": slot.ends_at,
         "lead_seconds": slot.lead_seconds,

@@ -31,6 +31,7 @@ from mooring.store.tables import (
     nodes,
     policies,
     submissions,
+    timeslots,
     users,
     workloads,
 )
@@ -214,11 +215,16 @@ async def change(
 
 
 async def remove(connection: AsyncConnection, username: str, *, actor: Actor, now: datetime) -> None:
-    """Only where nothing tells of it any more: no workload, node or join token; keypairs go with the user."""
+    """Only where nothing tells of it any more: no workload, timeslot, node or join token; keypairs go with the user."""
     await _check_admins(connection, username, dismissed=True)
     found = await find(connection, username)
-    for table, column in ((workloads, workloads.c.user_id), (nodes, nodes.c.joined_by), (nodes, nodes.c.owner_id),
-                          (join_tokens, join_tokens.c.created_by)):  # fmt: skip
+    for table, column in (
+        (workloads, workloads.c.user_id),
+        (timeslots, timeslots.c.user_id),
+        (nodes, nodes.c.joined_by),
+        (nodes, nodes.c.owner_id),
+        (join_tokens, join_tokens.c.created_by),
+    ):
         number = await connection.execute(select(func.count()).select_from(table).where(column == found.id))
         if count := number.scalar_one():
             raise Conflict(

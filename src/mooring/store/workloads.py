@@ -20,8 +20,9 @@ from mooring.model.reasons import Reason
 from mooring.model.slots import slot_type
 from mooring.model.tenants import Principal
 from mooring.model.terms import NO_TERMS, Terms
+from mooring.model.timeslots import Timeslot
 from mooring.model.workloads import Kind, OnInsufficient, Task, TaskTemplate, Workload
-from mooring.store import dependencies, events, sets, transitions
+from mooring.store import dependencies, events, sets, timeslots, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks
 from mooring.store.constraints import decode_constraints, encode_constraints
@@ -36,7 +37,7 @@ _TYPICAL_KINDS = 100
 """Different requests that make up what is typical."""
 
 
-_SEEN_BY_PLACEMENT = [
+SEEN_BY_PLACEMENT = [
     workloads.c[name]
     for name in (
         "id",
@@ -69,10 +70,11 @@ _SEEN_BY_PLACEMENT = [
         "starts_at",
         "parallel",
         "time_limit_seconds",
+        "planned_start_at",
         "singleton",
         "timeslot_id",
     )
-]
+] + [workloads.c.template["stop_grace_seconds"].as_integer().label("stop_grace_seconds")]
 
 
 _ADMISSION = sets.Statement(
@@ -81,6 +83,16 @@ _ADMISSION = sets.Statement(
     WHERE w.id = i.id AND w.ended_at IS NULL
     """,
     {"id": "uuid", "admission": "jsonb"},
+    now="timestamptz",
+)
+
+
+_PLANNED = sets.Statement(
+    """
+    UPDATE workloads AS w SET planned_start_at = i.planned_start_at, updated_at = {now} FROM {rows} i
+    WHERE w.id = i.id AND w.ended_at IS NULL
+    """,
+    {"id": "uuid", "planned_start_at": "timestamptz"},
     now="timestamptz",
 )
 
@@ -113,6 +125,8 @@ class NewWorkload:
     preemptible: bool = True
     min_available: int | None = None
     terms: Terms = NO_TERMS
+    timeslot: Timeslot | None = None
+    """Written with it, since it is its alone."""
 
 
 class NewTask(NamedTuple):
@@ -141,6 +155,9 @@ async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) 
 
 async def submit(connection: AsyncConnection, new: Sequence[NewWorkload], now: datetime) -> None:
     """Write workloads with their tasks PENDING, their ledger rows, history and events: a statement per table."""
+    for w in new:
+        if w.timeslot is not None:
+            await timeslots.insert(connection, [w.timeslot], now, actor=str(w.principal.user_id))
     writes = sets.Writes.on(connection)
     sets.insert(writes, workloads, [_workload_row(w, now) for w in new])
     sets.insert(
@@ -300,7 +317,7 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
         else:
             occupied[row.workload_id][row.node_id] += 1
     found = await connection.execute(
-        select(*_SEEN_BY_PLACEMENT, pools.c.name.label("pool_name"))
+        select(*SEEN_BY_PLACEMENT, pools.c.name.label("pool_name"))
         .join(pools, pools.c.id == workloads.c.pool_id)
         .where(
             sets.among(workloads.c.id, waits.keys()),
@@ -369,6 +386,8 @@ def as_placement_sees(
         starts_at=row.starts_at,
         parallel=row.parallel,
         time_limit_seconds=row.time_limit_seconds,
+        planned_start=row.planned_start_at,
+        stop_grace_seconds=row.stop_grace_seconds,
         dependencies=needs,
         behind=behind,
         booking=row.timeslot_id,
@@ -389,6 +408,14 @@ async def note_waiting(connection: AsyncConnection, reasons: Mapping[UUID, Reaso
         ),
         [{"workload": w, "new_reason": reason.as_dict()} for w, reason in sorted(reasons.items())],
     )
+
+
+async def note_planned(connection: AsyncConnection, starts: Mapping[UUID, datetime | None], now: datetime) -> None:
+    """Store when workloads start by the plan, None for no longer planned. No status changes, so no history."""
+    if starts:
+        writes = sets.Writes.on(connection)
+        writes.add(_PLANNED, sorted(starts.items()), now=now)
+        await writes.make(connection)
 
 
 async def note_admission(connection: AsyncConnection, looks: Mapping[UUID, Checked], now: datetime) -> None:

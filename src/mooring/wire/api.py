@@ -212,6 +212,18 @@ class TaskList(Answer):
     offset: int
 
 
+class StartView(Answer):
+    """What is known of when a workload starts that waits."""
+
+    position: int
+    """Its place in the line of its pool by priority and arrival; 1 is next. Other orders are told by an explanation."""
+    planned_at: datetime | None = None
+    """It starts then at the latest, by the plan of its pool."""
+    not_before: datetime | None = None
+    """It is not tried earlier: its start time, its booking or its next attempt."""
+    waits_for: Literal["room", "quota", "dependency", "time", "turn", "change"] = "room"
+
+
 class WorkloadView(Answer):
     id: UUID
     name: str
@@ -235,6 +247,8 @@ class WorkloadView(Answer):
     labels: dict[str, str]
     reason: dict[str, Any] | None
     """Why it waits or failed: code, message, by, cure, details."""
+    start: StartView | None = None
+    """Of one that waits."""
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None

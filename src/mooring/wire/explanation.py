@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -67,6 +68,12 @@ class Explanation(Answer):
     """Why all or some of its tasks wait: code, message, by, cure, details."""
     ahead: int | None = None
     """Of one that waits: how many of its pool have their turn before it."""
+    planned_start: datetime | None = None
+    """It starts then at the latest, by the plan of its pool."""
+    estimated_start: datetime | None = None
+    """When it would start, were all that are before it in the line to start in turn; None: that is not known."""
+    not_before: datetime | None = None
+    """It is not tried earlier."""
     nodes: int
     candidates: int
     removed: list[Removed]

@@ -33,6 +33,23 @@ class FairShareChange(Request):
     slot_weights: dict[SlotName, Annotated[int, Field(ge=0, le=1_000_000)]] | None = None
 
 
+class BookingRulesChange(Request):
+    """What the pool's timeslots have where they do not say. Only what is given changes."""
+
+    lead_seconds: Seconds | None = None
+    grace_seconds: Seconds | None = None
+    notice_seconds: Seconds | None = None
+
+
+class BackfillChange(Request):
+    """How work may go before other work that lacks room. Only what is given changes."""
+
+    depth: Annotated[int, Field(ge=1, le=100)] | None = None
+    order: Literal["queue", "shortest"] | None = None
+    max_bypass_seconds: Seconds | None = None
+    expectation: Literal["limit", "history"] | None = None
+
+
 class HealthChange(Request):
     """What the agents of the pool run now and then, without a shell; no command: nothing."""
 
@@ -62,11 +79,13 @@ class PoolChange(Request):
     hold_seconds: Annotated[int, Field(ge=1, le=3600)] | None = None
     fragmentation: bool | None = None
     preemption: PreemptionChange | None = None
+    bookings: BookingRulesChange | None = None
     sequencer: PluginName | None = None
     fair_share: FairShareChange | None = None
     factors: dict[PluginName, Annotated[int, Field(ge=0, le=1_000_000)]] | None = None
     ageing_seconds: Seconds | None = None
-    head_of_line: Literal["strict", "skip"] | None = None
+    head_of_line: Literal["strict", "skip", "backfill"] | None = None
+    backfill: BackfillChange | None = None
     on_insufficient: Literal["wait", "fail", "scale_up"] | None = None
     pending_timeout_seconds: Seconds | None = None
     allowed_types: Annotated[list[TypeName], Field(min_length=1)] | None = None
@@ -112,10 +131,23 @@ class PreemptionView(Answer):
     hold_seconds: int
 
 
+class BookingRulesView(Answer):
+    lead_seconds: int = 2100
+    grace_seconds: int = 300
+    notice_seconds: int = 300
+
+
 class FairShareView(Answer):
     half_life_days: int = 7
     lookback_days: int = 28
     slot_weights: dict[str, int] = {}
+
+
+class BackfillView(Answer):
+    depth: int = 1
+    order: str = "queue"
+    max_bypass_seconds: int = 3600
+    expectation: str = "limit"
 
 
 class HealthView(Answer):
@@ -144,11 +176,13 @@ class PoolView(Answer):
     hold_seconds: int
     fragmentation: bool
     preemption: PreemptionView | None = None
+    bookings: BookingRulesView = BookingRulesView()
     sequencer: str = "fifo"
     fair_share: FairShareView = FairShareView()
     factors: dict[str, int] = {}
     ageing_seconds: int = 0
-    head_of_line: str = "skip"
+    head_of_line: str = "backfill"
+    backfill: BackfillView = BackfillView()
     on_insufficient: str = "wait"
     pending_timeout_seconds: int = 0
     allowed_types: list[str] = []

@@ -1,8 +1,8 @@
 """What must hold after a run, whatever went wrong in it, looked up in the records without the code that wrote them.
 
-The names of the rules are those of the invariants I1 to I15. Three of them cannot be seen from outside: that equal
-input gives equal decisions (I9; the property tests of the core show it), and the two that speak of what Mooring does
-not have yet, reserved starts behind a blocked workload (I10) and timeslots (I15).
+The names of the rules are those of the invariants I1 to I15. Three of them are shown elsewhere: that equal input gives
+equal decisions (I9), by the property tests of the core; reserved starts behind a blocked workload (I10) and timeslots
+(I15), which these runs do not book, by properties with a clock of their own.
 """
 
 from __future__ import annotations

@@ -55,6 +55,17 @@ class ScopeChoice(StrEnum):
 class HeadOfLineChoice(StrEnum):
     STRICT = "strict"
     SKIP = "skip"
+    BACKFILL = "backfill"
+
+
+class BackfillOrderChoice(StrEnum):
+    QUEUE = "queue"
+    SHORTEST = "shortest"
+
+
+class ExpectationChoice(StrEnum):
+    LIMIT = "limit"
+    HISTORY = "history"
 
 
 class GoalChoice(StrEnum):
@@ -108,12 +119,34 @@ SlotWeight = Annotated[
     list[str] | None,
     typer.Option("--slot-weight", metavar="SLOT=N", help="fair_share: in thousandths; may be repeated."),
 ]
+BookingLead = Annotated[
+    int | None, typer.Option(metavar="SECONDS", help="Bookings are made ready so long before their start.")
+]
+BookingGrace = Annotated[
+    int | None, typer.Option(metavar="SECONDS", help="Bookings that could not start so late have missed it.")
+]
+BookingNotice = Annotated[
+    int | None, typer.Option(metavar="SECONDS", help="Users of a booking are told so long before its end.")
+]
 Ageing = Annotated[
     int | None,
     typer.Option("--ageing", metavar="SECONDS", help="Waiting so long raises the priority by one; 0: never."),
 ]
 HeadOfLineOption = Annotated[
-    HeadOfLineChoice | None, typer.Option(help="Whether work that lacks room stops what is behind it.")
+    HeadOfLineChoice | None,
+    typer.Option(help="Work that lacks room stops what is behind it, is passed over, or has a planned start."),
+]
+BackfillDepth = Annotated[
+    int | None, typer.Option(metavar="N", help="backfill: how many that lack room have a planned start.")
+]
+BackfillOrder = Annotated[
+    BackfillOrderChoice | None, typer.Option(help="backfill: in which order the others may fill gaps.")
+]
+MaxBypass = Annotated[
+    int | None, typer.Option(metavar="SECONDS", help="backfill: work without a planned start is passed for so long.")
+]
+ExpectationOption = Annotated[
+    ExpectationChoice | None, typer.Option(help="backfill: when running work is expected to end.")
 ]
 OnInsufficientOption = Annotated[
     OnInsufficientChoice | None, typer.Option(help="What becomes of work that finds no room and does not say.")
@@ -239,6 +272,9 @@ def change_pool(
     preemption: PreemptionOption = None,
     scope: ScopeOption = None,
     min_runtime: MinRuntime = None,
+    booking_lead: BookingLead = None,
+    booking_grace: BookingGrace = None,
+    booking_notice: BookingNotice = None,
     sequencer: SequencerOption = None,
     factor: Factor = None,
     half_life: HalfLife = None,
@@ -246,6 +282,10 @@ def change_pool(
     slot_weight: SlotWeight = None,
     ageing: Ageing = None,
     head_of_line: HeadOfLineOption = None,
+    backfill_depth: BackfillDepth = None,
+    backfill_order: BackfillOrder = None,
+    max_bypass: MaxBypass = None,
+    expectation: ExpectationOption = None,
     on_insufficient: OnInsufficientOption = None,
     pending_timeout: PendingTimeout = None,
     types: Types = None,
@@ -282,11 +322,15 @@ def change_pool(
         hold_seconds=hold_seconds,
         fragmentation=fragmentation,
         preemption=None if preemption is None else _preemption(preemption, scope, min_runtime),
+        bookings=_given(lead_seconds=booking_lead, grace_seconds=booking_grace, notice_seconds=booking_notice),
         sequencer=sequencer,
         factors=_numbers(factor, "--factor"),
         fair_share=_fair_share(half_life, lookback, slot_weight),
         ageing_seconds=ageing,
         head_of_line=head_of_line,
+        backfill=_given(
+            depth=backfill_depth, order=backfill_order, max_bypass_seconds=max_bypass, expectation=expectation
+        ),
         on_insufficient=on_insufficient,
         pending_timeout_seconds=pending_timeout,
         allowed_types=types,
@@ -360,16 +404,13 @@ def _numbers(written: list[str] | None, option: str, *, emptied: bool = False) -
 
 
 def _fair_share(half_life: int | None, lookback: int | None, slot_weight: list[str] | None) -> dict[str, Any] | None:
-    return _given(
-        half_life_days=half_life,
-        lookback_days=lookback,
-        slot_weights=_numbers(slot_weight, "--slot-weight"),
-    )
+    weights = _numbers(slot_weight, "--slot-weight")
+    return _given(half_life_days=half_life, lookback_days=lookback, slot_weights=weights)
 
 
-def _given(**asked: Any) -> dict[str, Any] | None:
+def _given(**options: Any) -> dict[str, Any] | None:
     """Those of the options that were given; None if none was."""
-    return {name: value for name, value in asked.items() if value is not None} or None
+    return {name: value for name, value in options.items() if value is not None} or None
 
 
 def _validators(written: list[str] | None) -> dict[str, list[str]] | None:

@@ -18,6 +18,7 @@ from mooring.cli.words import (
     progress_text,
     reason_text,
     shortened,
+    start_text,
     status_style,
     status_text,
 )
@@ -37,6 +38,7 @@ _COLUMNS = (
     Column("RUNNING", number=True),
     Column("POOL"),
     Column("AGE", number=True),
+    Column("STARTS"),
     Column("USER", wide=True),
     Column("PROJECT", wide=True),
     Column("PRIORITY", wide=True, number=True),
@@ -79,6 +81,8 @@ def show_list(found: WorkloadList, output: Format, *, everyone: bool) -> None:
         return
     # Names are unique for one user only; those of others are reached by their ids.
     columns = [replace(c, wide=False) if everyone and c.title in ("USER", "ID") else c for c in _COLUMNS]
+    if all(workload.start is None for workload in found.workloads):
+        columns = [replace(c, wide=True) if c.title == "STARTS" else c for c in columns]
     show_table(columns, [_row(workload, output) for workload in found.workloads], output)
 
 
@@ -117,6 +121,7 @@ def _row(workload: WorkloadView, output: Format) -> list[Cell]:
         progress_text(workload.counts, workload.running, workload.replicas),
         workload.pool,
         age(workload.created_at),
+        start_text(workload.start),
         workload.user,
         workload.project,
         str(workload.priority),

@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.access import EVERYTHING, Sight, Target
 from mooring.model.events import Cursor
 from mooring.store import feed
 from mooring.store.events import PURGED, USAGE
-from mooring.store.tables import events, nodes, pools, tasks, workloads
+from mooring.store.tables import events, nodes, pools, tasks, timeslots, workloads
 from mooring.store.views.sight import shown_to
 
 
@@ -34,7 +34,7 @@ class EventRow:
     domain_id: UUID | None
     project_id: UUID | None
     user_id: UUID | None
-    """Whose workload it is about; None for what happens to nodes, pools and tenants."""
+    """Whose workload or timeslot it is about; None for what happens to nodes, pools and tenants."""
     workload: str | None
     task_index: int | None
     node: str | None
@@ -70,7 +70,8 @@ async def page(connection: AsyncConnection, since: Cursor | None, *, watch: Watc
     if since is not None:
         query = query.where(feed.after(connection, since))
     if not watch.sight.everything:
-        query = query.where(shown_to(watch.sight))
+        whose = {name: _tenant(name) for name in ("domain_id", "project_id", "user_id")}
+        query = query.where(shown_to(watch.sight, **whose))
     if watch.workload_id is not None:
         query = query.where(events.c.workload_id == watch.workload_id)
     rows = list(await connection.execute(query.order_by(*feed.in_order(connection)).limit(limit + 1)))
@@ -79,6 +80,11 @@ async def page(connection: AsyncConnection, since: Cursor | None, *, watch: Watc
     found = [EventRow(Cursor(row[0] or 0, row[1]), *row[2:]) for row in rows[:limit]]
     more = len(rows) > limit
     return Page(found, found[-1].cursor if more else end, more)
+
+
+def _tenant(column: str) -> ColumnElement[UUID]:
+    """Whom the workload or the timeslot belongs to that an event is about."""
+    return func.coalesce(workloads.c[column], timeslots.c[column])
 
 
 def _events() -> Select[Any]:
@@ -95,9 +101,9 @@ def _events() -> Select[Any]:
             events.c.workload_id,
             events.c.node_id,
             events.c.details,
-            workloads.c.domain_id,
-            workloads.c.project_id,
-            workloads.c.user_id,
+            _tenant("domain_id"),
+            _tenant("project_id"),
+            _tenant("user_id"),
             workloads.c.name,
             tasks.c.task_index,
             func.coalesce(nodes.c.name, tasks.c.node_name),
@@ -105,10 +111,11 @@ def _events() -> Select[Any]:
         )
         .join(workloads, workloads.c.id == events.c.workload_id, isouter=True)
         .join(tasks, tasks.c.id == events.c.object_id, isouter=True)
+        .join(timeslots, timeslots.c.id == events.c.object_id, isouter=True)
         .join(nodes, nodes.c.id == events.c.node_id, isouter=True)
         .join(
             pools,
-            pools.c.id == func.coalesce(workloads.c.pool_id, nodes.c.pool_id, events.c.object_id),
+            pools.c.id == func.coalesce(workloads.c.pool_id, nodes.c.pool_id, timeslots.c.pool_id, events.c.object_id),
             isouter=True,
         )
     )

@@ -14,7 +14,7 @@ from mooring.model.devices import DeviceShare, shares_of
 from mooring.model.lifecycle import OCCUPYING
 from mooring.model.workloads import ONE_TASK, Workload
 from mooring.store.tables import pools, tasks, workloads
-from mooring.store.workloads import as_placement_sees
+from mooring.store.workloads import SEEN_BY_PLACEMENT, as_placement_sees
 
 
 class Placed(NamedTuple):
@@ -41,7 +41,7 @@ async def placed(connection: AsyncConnection, workload_id: UUID) -> Placed | Non
         return None
     row = (
         await connection.execute(
-            select(workloads, pools.c.name.label("pool_name"))
+            select(*SEEN_BY_PLACEMENT, pools.c.name.label("pool_name"))
             .join(pools, pools.c.id == workloads.c.pool_id)
             .where(workloads.c.id == workload_id)
         )

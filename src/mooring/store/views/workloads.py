@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Select, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.access import EVERYTHING, Sight, Target
-from mooring.model.lifecycle import TaskStatus
+from mooring.model.lifecycle import OCCUPYING, TaskStatus, WorkloadStatus
 from mooring.store import sets
 from mooring.store.tables import pools, projects, tasks, users, workloads
 from mooring.store.types import AnyRow
@@ -56,6 +56,7 @@ class WorkloadRow:
     reason: Mapping[str, Any] | None
     private: bool
     starts_at: datetime | None
+    planned_start_at: datetime | None
     time_limit_seconds: int | None
     warning_signal: str | None
     warning_seconds: int | None
@@ -65,6 +66,7 @@ class WorkloadRow:
     retry_on: Sequence[int] | None
     on_dependency_failure: str
     singleton: str | None
+    timeslot_id: UUID | None
     admission: Mapping[str, Any] | None
     created_at: datetime
     updated_at: datetime
@@ -74,6 +76,10 @@ class WorkloadRow:
     version: int
     counts: Mapping[str, int]
     """How many of its current tasks have which status."""
+    tried_at: datetime | None = None
+    """When the first of its waiting tasks may be tried."""
+    position: int | None = None
+    """Of one that waits: its place in the line of its pool by priority and arrival."""
 
     @property
     def running(self) -> int:
@@ -136,6 +142,12 @@ class Progress:
     version: int
 
 
+def not_before(row: WorkloadRow, at: datetime) -> datetime | None:
+    """Until when a workload is not tried; None: it is."""
+    times = [time for time in (row.starts_at, row.tried_at) if time is not None and time > at]
+    return max(times, default=None)
+
+
 async def page(
     connection: AsyncConnection, selection: Selection, order: Order, *, limit: int, offset: int
 ) -> tuple[list[WorkloadRow], int]:
@@ -168,6 +180,28 @@ async def by_name(connection: AsyncConnection, name: str, *, user_id: UUID) -> W
         .limit(1)
     )
     return next(iter(await _counted(connection, rows.all())), None)
+
+
+async def by_timeslot(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, WorkloadRow]:
+    """The workloads in these timeslots, by timeslot; of several in one the first."""
+    rows = await connection.execute(
+        _workloads().where(sets.among(workloads.c.timeslot_id, ids)).order_by(workloads.c.id.desc())
+    )
+    found = await _counted(connection, rows.all())
+    return {row.timeslot_id: row for row in found if row.timeslot_id is not None}
+
+
+async def ports_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, dict[int, list[int]]]:
+    """The ports of their nodes that the tasks of these workloads were given: by workload, then by task."""
+    found: dict[UUID, dict[int, list[int]]] = {}
+    for workload_id, index, ports in await connection.execute(
+        select(tasks.c.workload_id, tasks.c.task_index, tasks.c.ports).where(
+            sets.among(tasks.c.workload_id, ids), tasks.c.current, tasks.c.status.in_(list(OCCUPYING))
+        )
+    ):
+        if ports:
+            found.setdefault(workload_id, {})[index] = [number for _, number in ports]
+    return found
 
 
 async def tasks_of(connection: AsyncConnection, workload_id: UUID) -> list[TaskRow]:
@@ -207,14 +241,33 @@ async def progress(connection: AsyncConnection, workload_id: UUID) -> Progress |
 async def _counted(connection: AsyncConnection, rows: Sequence[AnyRow]) -> list[WorkloadRow]:
     """Workloads with how many of their tasks have which status, all asked at once."""
     counts: dict[UUID, dict[str, int]] = {row.id: {} for row in rows}
+    tried_at: dict[UUID, datetime] = {}
+    first = func.min(func.coalesce(tasks.c.not_before, tasks.c.created_at), type_=tasks.c.created_at.type)
     found = await connection.execute(
-        select(tasks.c.workload_id, tasks.c.status, func.count())
+        select(tasks.c.workload_id, tasks.c.status, func.count(), first)
         .where(sets.among(tasks.c.workload_id, counts.keys()), tasks.c.current)
         .group_by(tasks.c.workload_id, tasks.c.status)
     )
-    for workload_id, status, number in found:
+    for workload_id, status, number, at in found:
         counts[workload_id][status] = number
-    return [WorkloadRow(**row._mapping, counts=counts[row.id]) for row in rows]
+        if status == TaskStatus.PENDING:
+            tried_at[workload_id] = at
+    line = await _positions(connection, [row.id for row in rows if row.status == WorkloadStatus.PENDING])
+    return [
+        WorkloadRow(**row._mapping, counts=counts[row.id], tried_at=tried_at.get(row.id), position=line.get(row.id))
+        for row in rows
+    ]
+
+
+async def _positions(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, int]:
+    """The places of waiting workloads in the lines of their pools."""
+    if not ids:
+        return {}
+    own = workloads.c
+    place = func.row_number().over(partition_by=own.pool_id, order_by=(own.priority.desc(), own.created_at, own.id))
+    line = select(own.id, place.label("place")).where(own.status == WorkloadStatus.PENDING).subquery()
+    found = await connection.execute(select(line.c.id, line.c.place).where(sets.among(line.c.id, ids)))
+    return {row.id: row.place for row in found}
 
 
 def _tasks() -> Select[Any]:
@@ -254,6 +307,7 @@ def _workloads() -> Select[Any]:
             workloads.c.reason,
             workloads.c.private,
             workloads.c.starts_at,
+            workloads.c.planned_start_at,
             workloads.c.time_limit_seconds,
             workloads.c.warning_signal,
             workloads.c.warning_seconds,
@@ -263,6 +317,7 @@ def _workloads() -> Select[Any]:
             workloads.c.retry_on,
             workloads.c.on_dependency_failure,
             workloads.c.singleton,
+            workloads.c.timeslot_id,
             workloads.c.admission,
             workloads.c.created_at,
             workloads.c.updated_at,

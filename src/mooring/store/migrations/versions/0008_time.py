@@ -34,10 +34,11 @@ def upgrade() -> None:
         sa.Column("domain_id", Id(), nullable=False),
         sa.Column("project_id", Id(), nullable=False),
         sa.Column("user_id", Id(), nullable=False),
-        sa.Column("access_key", sa.String(length=63), nullable=False),
+        sa.Column("access_key", sa.String(length=40), nullable=False),
         sa.Column("purpose", sa.String(length=500), nullable=True),
         sa.Column("status", sa.String(length=16), nullable=False),
         sa.Column("reason", json_type(), nullable=True),
+        sa.Column("eligible_at", UtcDateTime(), nullable=False),
         sa.Column("starts_at", UtcDateTime(), nullable=False),
         sa.Column("ends_at", UtcDateTime(), nullable=False),
         sa.Column("lead_seconds", sa.Integer(), nullable=False),
@@ -68,6 +69,8 @@ def upgrade() -> None:
     for column in ("pool_id", "series_id", "starts_at", "status", "user_id"):
         op.create_index(op.f(f"ix_timeslots_{column}"), "timeslots", [column])
     ended = sa.text("ended_at IS NOT NULL")
+    live = sa.text("ended_at IS NULL")
+    op.create_index("ix_timeslots_live", "timeslots", ["eligible_at"], sqlite_where=live, postgresql_where=live)
     op.create_index("ix_timeslots_ended_at", "timeslots", ["ended_at"], sqlite_where=ended, postgresql_where=ended)
     op.create_table(
         "timeslot_places",
@@ -133,6 +136,7 @@ def upgrade() -> None:
     op.create_index(
         "ix_workloads_timeslot_id", "workloads", ["timeslot_id"], sqlite_where=inside, postgresql_where=inside
     )
+    _keep_options({"head_of_line": "skip"})
 
 
 def downgrade() -> None:
@@ -180,3 +184,11 @@ def downgrade() -> None:
         sa.ForeignKeyConstraint(["pool_id"], ["pools.id"], name=op.f("fk_scale_requests_pool_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_scale_requests")),
     )
+
+
+def _keep_options(before: dict[str, str]) -> None:
+    """Options are stored where they are not the default: what was the default so far stays so for pools that exist."""
+    pools = sa.table("pools", sa.column("id", Id()), sa.column("options", json_type()))
+    connection = op.get_bind()
+    for id, options in connection.execute(sa.select(pools.c.id, pools.c.options)).all():
+        connection.execute(sa.update(pools).where(pools.c.id == id).values(options=before | options))

@@ -1,0 +1,214 @@
+"""Bookings, labs and maintenance as they are typed and shown."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from mooring.cli.windows import moment_in
+from mooring.model.errors import InvalidInput
+from mooring.wire.timeslots import LabView
+from tests.cli.conftest import Mooring
+from tests.client.fake_server import FakeServer, workload_view
+from tests.client.fake_timeslots import timeslot_view
+
+BERLIN = ZoneInfo("Europe/Berlin")
+ON_TWO_NODES: dict[str, Any] = {
+    "status": "CONFIRMED",
+    "places": [{"node": "n1", "tasks": 2}, {"node": "n2", "tasks": 1}],
+}
+REFUSED: dict[str, Any] = {
+    "status": "REFUSED",
+    "reason": {
+        "code": "no-room",
+        "message": "fits from 14:20, or with 6 instead of 8",
+        "details": {"alternatives": {"start": "2026-11-20T14:20:00+00:00", "count": 6}},
+    },
+}
+
+
+def test_a_booking_is_sent_as_it_was_typed_and_its_place_is_printed(server: FakeServer, mooring: Mooring) -> None:
+    server.bookings.answers = [{"status": "REQUESTED"}, ON_TWO_NODES]
+    result = mooring(
+        "book", "--name", "lecture", "--start", "2026-11-20T14:00", "--timezone", "Europe/Berlin", "--end", "16:00",
+        "--count", "3", "--cpu", "2", "--gpu", "0.5", "--user", "ben", "--user", "eve", "--for-project", "vision",
+        "--lead", "20m", "--grace", "0", "--release-after", "15m", "--purpose", "AI 1", "--select", "disk=ssd",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("lecture is confirmed: ")
+    assert result.stdout.rstrip().endswith("3 x 2 cpu on n1 (2), n2")
+    sent = server.last("POST", "/api/timeslots")
+    assert sent.key
+    start, end = (datetime.fromisoformat(sent.body.pop(name)) for name in ("start", "end"))
+    assert (start, end) == (datetime(2026, 11, 20, 14, tzinfo=BERLIN), datetime(2026, 11, 20, 16, tzinfo=BERLIN))
+    assert sent.body.pop("placement")["node_selector"] == {"disk": "ssd"}
+    assert sent.body == {
+        "name": "lecture",
+        "count": 3,
+        "resources": {"cpu": "2", "gpu": "0.5"},
+        "users": ["ben", "eve"],
+        "projects": ["vision"],
+        "lead": "20m",
+        "grace": "0",
+        "release_after": "15m",
+        "purpose": "AI 1",
+        "timezone": "Europe/Berlin",
+    }
+
+
+def test_what_was_refused_says_what_would_fit(server: FakeServer, mooring: Mooring) -> None:
+    server.bookings.answers = [REFUSED]
+    result = mooring("book", "--start", "+2h", "--for", "1h", "--cpu", "2", "--count", "8")
+    assert (result.exit_code, result.stdout) == (1, "")
+    error, hint = result.stderr.splitlines()[-2:]
+    assert error == "error: no-room: fits from 14:20, or with 6 instead of 8"
+    assert hint.startswith("hint: try --start 2026-11-20T")
+    assert hint.endswith("or --count 6")
+
+
+def test_a_series_is_listed_and_fails_if_some_of_it_was_refused(server: FakeServer, mooring: Mooring) -> None:
+    server.bookings.answers = [ON_TWO_NODES, REFUSED]
+    typed = ("book", "--start", "+1h", "--for", "1h", "--cpu", "1", "--every", "FREQ=WEEKLY;COUNT=2")
+    result = mooring(*typed, "--timezone", "Europe/Berlin")
+    assert result.exit_code == 1
+    assert [line.split()[1] for line in result.stdout.splitlines()] == ["STATUS", "confirmed", "refused"]
+    assert "1 booking of 2 refused; the others are kept" in result.stderr
+    sent = server.last("POST", "/api/timeslots").body
+    assert (sent["rule"], sent["timezone"]) == ("FREQ=WEEKLY;COUNT=2", "Europe/Berlin")
+
+
+def test_the_zone_of_a_series_is_that_of_the_machine_if_none_is_named(
+    server: FakeServer, mooring: Mooring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    assert mooring("book", "--for", "1h", "--cpu", "1", "--every", "FREQ=DAILY;COUNT=2").exit_code == 0
+    assert server.last("POST", "/api/timeslots").body["timezone"] == "America/New_York"
+
+
+def test_nobody_has_to_wait_for_the_answer(server: FakeServer, mooring: Mooring) -> None:
+    result = mooring("book", "--start", "now", "--for", "1h", "--cpu", "1", "--no-wait")
+    assert "start" not in server.last("POST", "/api/timeslots").body
+    [slot] = server.bookings.slots.values()
+    assert (result.exit_code, result.stdout, slot.status) == (0, f"{slot.id}\n", "REQUESTED")
+
+
+@pytest.mark.parametrize(
+    ("typed", "problem"),
+    [
+        (("--start", "teatime", "--for", "1h", "--cpu", "1"), "is no time"),
+        (("--for", "long", "--cpu", "1"), "is no length of time"),
+        (("--for", "1h", "--cpu", "much"), "much"),
+        (("--for", "1h"), "resources"),
+        (("--for", "1h", "--cpu", "1", "--timezone", "Moon/Base"), "there is no time zone"),
+    ],
+)
+def test_what_cannot_be_meant_is_not_sent(
+    server: FakeServer, mooring: Mooring, typed: tuple[str, ...], problem: str
+) -> None:
+    result = mooring("book", *typed)
+    assert result.exit_code == 2
+    assert problem in result.stderr
+    assert server.requests("POST", "/api/timeslots") == []
+
+
+def test_bookings_are_listed_shown_and_exported(server: FakeServer, mooring: Mooring, tmp_path: Path) -> None:
+    server.bookings.add(timeslot_view("lecture", users=["ben"], rule="FREQ=DAILY;COUNT=2", timezone="UTC"))
+    assert mooring("bookings").stdout == mooring("bookings", "list").stdout
+    assert mooring("bookings").stdout.splitlines()[1].split()[:2] == ["lecture", "confirmed"]
+    assert json.loads(mooring("bookings", "list", "-o", "json").stdout)[0]["name"] == "lecture"
+    shown = mooring("bookings", "show", "lecture").stdout
+    for line in ("also for: ben", "series:   FREQ=DAILY;COUNT=2 (UTC)", "room:     1 x 2 cpu", "grace:    5m"):
+        assert line in shown
+    file = tmp_path / "mine.ics"
+    assert mooring("bookings", "export", str(file)).exit_code == 0
+    assert file.read_bytes() == b"BEGIN:VCALENDAR\r\nEND:VCALENDAR\r\n"
+    assert mooring("bookings", "export").stdout.startswith("BEGIN:VCALENDAR")
+
+
+def test_the_list_asks_for_a_window_and_a_status(server: FakeServer, mooring: Mooring) -> None:
+    typed = ("--from", "2026-01-01T00:00+00:00", "--until", "2026-01-02T00:00+00:00", "--status", "at_risk", "-A")
+    assert mooring("bookings", "list", *typed).exit_code == 0
+    query = server.last("GET", "/api/timeslots").query
+    assert datetime.fromisoformat(query["from"]) == datetime(2026, 1, 1, tzinfo=UTC)
+    assert datetime.fromisoformat(query["until"]) == datetime(2026, 1, 2, tzinfo=UTC)
+    assert (query["status"], query["everyone"]) == ("AT_RISK", "true")
+
+
+def test_bookings_are_cancelled_each_by_itself(server: FakeServer, mooring: Mooring) -> None:
+    server.bookings.add(timeslot_view("lecture"))
+    result = mooring("bookings", "cancel", "nothing", "lecture")
+    assert (result.exit_code, result.stdout) == (3, "lecture\n")
+    assert mooring("bookings", "cancel", "lecture", "--series").stdout == "lecture: 1 booking cancelled\n"
+    assert server.seen[-1].query == {"series": "true"}
+
+
+def test_a_change_that_was_refused_leaves_the_booking_as_it_was(server: FakeServer, mooring: Mooring) -> None:
+    server.bookings.add(timeslot_view("lecture"))
+    server.bookings.answers = [REFUSED, ON_TWO_NODES]
+    result = mooring("bookings", "change", "lecture", "--for", "2h", "--count", "3")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == "the booking stays as it was"
+    assert server.last("PATCH", "/api/timeslots/lecture").body == {"duration": "2h", "count": 3}
+    assert mooring("bookings", "change", "lecture", "--cpu", "1").exit_code == 0
+
+
+def test_work_names_the_booking_that_it_runs_in(server: FakeServer, mooring: Mooring) -> None:
+    assert mooring("run", "-d", "--in", "lecture", "true").exit_code == 0
+    assert server.last("POST", "/api/workloads").body["booking"] == "lecture"
+
+
+def test_nodes_are_taken_for_maintenance(server: FakeServer, mooring: Mooring) -> None:
+    result = mooring("maintenance", "n1", "n2", "--start", "+1h", "--for", "4h", "--reason", "new disks")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("maintenance-1: n1, n2 from ")
+    sent = server.last("POST", "/api/maintenance").body
+    assert (sent["nodes"], sent["duration"], sent["reason"]) == (["n1", "n2"], "4h", "new disks")
+
+
+def test_a_lab_is_booked_shown_and_given_up(server: FakeServer, mooring: Mooring) -> None:
+    server.bookings.answers = [ON_TWO_NODES]
+    result = mooring(
+        "lab", "create", "--name", "lab7", "--for", "2h", "--replicas", "2", "--cpu", "1", "--ports", "2", "sleep", "9"
+    )
+    assert (result.exit_code, result.stdout.split(":")[0]) == (0, "lab7 is confirmed"), result.stderr
+    sent = server.last("POST", "/api/labs").body
+    assert (sent["duration"], sent["workload"]["replicas"], sent["workload"]["gang"]) == ("2h", 2, True)
+    assert sent["workload"]["placement"]["ports"] == 2
+    slot = timeslot_view("lab7", kind="lab", places=[{"node": "n1", "tasks": 2}])
+    workload = workload_view("lab7").model_copy(update={"replicas": 2})
+    server.bookings.labs = [LabView(state="ready", timeslot=slot, workload=workload, ports={0: [30001], 1: [30002]})]
+    assert mooring("lab", "list").stdout.splitlines()[1].split()[:2] == ["lab7", "ready"]
+    shown = mooring("lab", "show", "lab7").stdout
+    assert "state:     ready" in shown
+    assert "ports:     0: 30001; 1: 30002" in shown
+    assert mooring("lab", "cancel", "lab7").stdout == "lab7\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("14:00", "2026-03-28T14:00+01:00"),
+        ("12:00", "2026-03-29T12:00+02:00"),  # the next one, on the day when summer time begins
+        ("11:59", "2026-03-29T11:59+02:00"),
+        ("+2h", "2026-03-28T14:00+01:00"),
+        ("+1d", "2026-03-29T13:00+02:00"),
+        ("2026-03-29T09:00", "2026-03-29T09:00+02:00"),
+        ("2026-03-29T09:00Z", "2026-03-29T09:00+00:00"),
+    ],
+)
+def test_a_time_is_read_by_the_clock_of_its_zone(written: str, expected: str) -> None:
+    noon = datetime(2026, 3, 28, 12, tzinfo=BERLIN).astimezone(UTC)
+    assert moment_in(written, BERLIN, after=noon) == datetime.fromisoformat(expected)
+
+
+def test_a_time_without_a_zone_is_read_by_the_clock_of_this_machine() -> None:
+    assert moment_in("2026-03-29T09:00", None) == datetime(2026, 3, 29, 9).astimezone()
+    soon = datetime.now().astimezone() + timedelta(minutes=2)
+    assert moment_in(f"{soon:%H:%M}", None) == soon.replace(second=0, microsecond=0)
+    with pytest.raises(InvalidInput, match="is no time"):
+        moment_in("25:00", None)

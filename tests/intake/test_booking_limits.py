@@ -1,0 +1,157 @@
+"""Limits of bookings: horizon, length, number, slot-hours, and quotas at every moment of the window."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.intake.booking_limits import check_policy, check_quota
+from mooring.model.admission import AdmissionError
+from mooring.model.errors import InvalidInput
+from mooring.model.policies import Policy, parse_policy, policy_rules
+from mooring.model.quotas import Scope, Tenant
+from mooring.model.timeslots import Timeslot, TimeslotKind, TimeslotStatus
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+VISION = Tenant(Scope.PROJECT, str(UUID(int=5)))
+
+
+def slot(start: float = 1, hours: float = 1, *, cpu: int = 1, count: int = 1, lead: int = 0, **more: Any) -> Timeslot:
+    """From so many hours from now on."""
+    return Timeslot(
+        uuid4(),
+        "s",
+        TimeslotKind.BOOKING,
+        "default",
+        TimeslotStatus.REQUESTED,
+        NOW + start * HOUR,
+        NOW + (start + hours) * HOUR,
+        lead_seconds=lead,
+        request={"cpu": cpu * 1000},
+        count=count,
+        **more,
+    )
+
+
+def refused(policy: Policy, live: Sequence[Timeslot], *new: Timeslot) -> str | None:
+    try:
+        check_policy(policy, live, new, NOW)
+    except InvalidInput as error:
+        return error.code
+    return None
+
+
+def test_the_horizon_is_where_a_timeslot_may_begin_at_the_latest():
+    policy = Policy(booking_horizon_seconds=7200)
+    assert refused(policy, [], slot(2, 9)) is None
+    assert refused(policy, [], slot(2.001)) == "beyond-horizon"
+    assert refused(policy, [], slot(1), slot(3)) == "beyond-horizon"
+
+
+def test_a_timeslot_is_as_long_as_its_policy_allows():
+    policy = Policy(max_booking_seconds=3600)
+    assert refused(policy, [], slot(hours=1)) is None
+    assert refused(policy, [], slot(hours=1.001)) == "booking-too-long"
+
+
+def test_the_number_counts_what_is_there_and_what_is_asked_for():
+    policy = Policy(max_bookings=3)
+    assert refused(policy, [slot()], slot(), slot()) is None
+    assert refused(policy, [slot()], slot(), slot(), slot()) == "too-many-bookings"
+
+
+def test_slot_hours_are_amounts_times_tasks_times_hours():
+    policy = parse_policy({"max_booking_slot_hours": {"cpu": "20"}})
+    there = [slot(hours=2, cpu=4)]  # 8 cpu hours
+    assert refused(policy, there, slot(hours=3, cpu=2, count=2)) is None  # 12 more
+    assert refused(policy, there, slot(hours=3, cpu=2, count=2), slot(hours=0.01)) == "too-many-slot-hours"
+    assert refused(policy, [slot(hours=30)], slot(cpu=0)) is None
+
+
+def test_no_rule_is_no_limit():
+    assert refused(Policy(), [slot()] * 1000, slot(10_000, 1000, cpu=1000)) is None
+
+
+def test_rules_of_bookings_are_written_and_read_as_others_are():
+    rules = {
+        "booking_horizon_seconds": 86400,
+        "max_booking_seconds": 3600,
+        "max_bookings": 5,
+        "max_booking_slot_hours": {"gpu": "100", "memory": "1Ti"},
+    }
+    assert policy_rules(parse_policy(rules)) == rules
+    with pytest.raises(InvalidInput, match="max_bookings"):
+        parse_policy({"max_bookings": -1})
+
+
+def exceeds(limit: int, live: Sequence[Timeslot], *new: Timeslot, running: int = 0) -> dict[str, Any] | None:
+    try:
+        check_quota(VISION, "vision", {"cpu": limit * 1000}, {"cpu": running * 1000}, live, new)
+    except AdmissionError as error:
+        [violation] = error.violations
+        return {"used": violation.used // 1000, "requested": violation.requested // 1000}
+    return None
+
+
+def test_the_error_names_whose_quota_it_is():
+    with pytest.raises(AdmissionError, match="project 'vision' may use 8 cpu; within the timeslot from") as refusal:
+        check_quota(VISION, "vision", {"cpu": 8000}, {}, [], [slot(cpu=9)])
+    assert refusal.value.code == "project-quota-exceeded"
+
+
+def test_what_overlaps_at_some_moment_is_added_up_and_what_follows_is_not():
+    there = [slot(1, 1, cpu=4), slot(2, 1, cpu=4)]
+    # Both are within its window, but never at the same time.
+    assert exceeds(8, there, slot(1, 2, cpu=4)) is None
+    assert exceeds(8, there, slot(1, 2, cpu=5)) == {"used": 4, "requested": 5}
+    # The windows are half-open: it begins exactly where the other ends.
+    assert exceeds(8, there, slot(3, 1, cpu=8)) is None
+
+
+def test_the_lead_is_part_of_what_is_kept():
+    assert exceeds(8, [slot(1, 1, cpu=4)], slot(2, 1, cpu=8, lead=60)) == {"used": 4, "requested": 8}
+
+
+def test_what_runs_without_an_end_counts():
+    assert exceeds(8, [], slot(cpu=4), running=4) is None
+    assert exceeds(8, [], slot(cpu=4), running=5) == {"used": 5, "requested": 4}
+
+
+def test_the_occurrences_of_a_series_count_against_each_other():
+    assert exceeds(8, [], slot(1, 1, cpu=5), slot(2, 1, cpu=5)) is None
+    assert exceeds(8, [], slot(1, 1.5, cpu=5), slot(2, 1, cpu=5)) == {"used": 5, "requested": 5}
+
+
+def test_who_asks_for_nothing_of_a_slot_is_not_refused_for_it():
+    assert exceeds(8, [slot(cpu=20)], slot(cpu=0)) is None
+
+
+windows = st.builds(
+    lambda start, hours, cpu, count, lead: slot(start, hours, cpu=cpu, count=count, lead=lead * 3600),
+    st.integers(1, 12),
+    st.integers(1, 6),
+    st.integers(0, 4),
+    st.integers(1, 3),
+    st.integers(0, 2),
+)
+
+
+@given(st.lists(windows, max_size=6), st.lists(windows, min_size=1, max_size=4), st.integers(0, 20), st.integers(0, 5))
+def test_a_quota_is_exceeded_exactly_where_it_is_at_some_hour(
+    live: list[Timeslot], new: list[Timeslot], limit: int, running: int
+):
+    def kept(slots: Sequence[Timeslot], hour: int) -> int:
+        moment = NOW + hour * HOUR
+        return sum(s.request["cpu"] * s.count for s in slots if s.eligible_at <= moment < s.ends_at)
+
+    asking = [s for s in new if s.request["cpu"]]
+    over = any(
+        kept(asking, hour) and running * 1000 + kept(live, hour) + kept(asking, hour) > limit * 1000
+        for hour in range(-2, 24)
+    )
+    assert (exceeds(limit, live, *new, running=running) is not None) is over

@@ -1,0 +1,99 @@
+"""Bookings with real processes and a date that hurries: made ready, run, ended, and the next on the same node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from mooring.client import Client
+from mooring.clock import SPEED, Faster
+from mooring.wire.api import WorkloadRequest
+from mooring.wire.timeslots import LabRequest, TimeslotRequest
+from tests.system.conftest import Servers
+from tests.system.servers import Server, eventually
+
+RESOURCES = {"cpu": "100m", "memory": "64Mi"}
+MINUTE = timedelta(minutes=1)
+
+
+def test_bookings_follow_each_other_on_a_node_from_lead_to_end(servers: Servers) -> None:
+    server, clock = _hurried(servers)
+    with server.client() as client:
+        _a_lab_is_made_ready_and_given_back_when_its_work_is_done(client, clock)
+        cores = next(node for node in client.nodes().nodes if node.name == "here").slots["cpu"].allocatable
+        whole = {"cpu": cores, "memory": "64Mi"}
+        start, change, end = (clock.now() + minutes * MINUTE for minutes in (2.5, 4, 5.5))
+        client.book(_booking("morning", start, change, whole, lead=30))
+        # It begins where the first ends, and has no lead.
+        client.book(_booking("afternoon", change, end, whole))
+        assert client.wait_for_timeslot("morning").status == "CONFIRMED"
+        assert client.wait_for_timeslot("afternoon").status == "CONFIRMED"
+        # The node is promised: what has no end waits, and another booking is told what would fit.
+        client.submit(_work("endless", ["sleep", "600"]))
+        client.book(_booking("beside", start, change, RESOURCES))
+        refused = client.wait_for_timeslot("beside")
+        assert refused.reason is not None
+        assert (refused.status, refused.reason["code"]) == ("REFUSED", "no-room")
+        assert refused.reason["details"]["alternatives"]["start"] is not None
+
+        client.submit(_work("guest", ["sleep", "600"], booking="morning"))
+        client.submit(_work("heir", ["sleep", "600"], booking="afternoon"))
+        eventually(lambda: client.workload("guest").status == "RUNNING")
+        began = client.workload("guest").started_at
+        assert began is not None
+        assert start - MINUTE / 2 <= began < change
+        assert client.timeslot("morning").status == "ACTIVE"
+        waits = client.workload("heir").reason
+        assert waits is not None
+        assert waits["code"] == "before-timeslot"
+
+        eventually(lambda: client.workload("heir").status == "RUNNING")
+        ended = client.workload("guest")
+        assert ended.reason is not None
+        assert (ended.status, ended.reason["code"]) == ("CANCELLED", "timeslot-over")
+        assert _status(client, "morning") == "ENDED"
+        assert client.workload("heir").tasks[0].node == ended.tasks[0].node == "here"
+
+        # What waited for the bookings runs when the last of them is over.
+        eventually(lambda: client.workload("endless").status == "RUNNING")
+        assert client.workload("heir").status in ("TERMINATING", "CANCELLED")
+        assert _status(client, "afternoon") == "ENDED"
+        server.assert_books_agree()
+
+
+def _a_lab_is_made_ready_and_given_back_when_its_work_is_done(client: Client, clock: Faster) -> None:
+    start = clock.now() + MINUTE
+    request = {"workload": _work("lesson", ["sleep", "1"]), "start": start, "duration": 3600, "lead": 30}
+    client.create_lab(LabRequest.model_validate(request))
+    assert client.wait_for_timeslot("lesson").status == "CONFIRMED"
+    eventually(lambda: client.workload("lesson").status == "SUCCEEDED")
+    eventually(lambda: _status(client, "lesson") == "RELEASED")
+    began = client.workload("lesson").started_at
+    assert began is not None
+    assert began >= start - MINUTE / 2
+
+
+def _hurried(servers: Servers) -> tuple[Server, Faster]:
+    """A server whose date hurries, from the past on: tokens of the future are worth nothing."""
+    written = f"20@{(datetime.now(UTC) + 2 * MINUTE).isoformat()}"
+    # Nothing but the date hurries: a heartbeat is late by it, and loops look more often than anything is due.
+    patient = {SPEED: written, "MOORING_NODE_TIMEOUT_SECONDS": "36000", "RECONCILE_INTERVAL": "0.2"}
+    return servers.start("--node-name", "here", environment=patient), Faster(written)
+
+
+def _booking(
+    name: str, start: datetime, end: datetime, resources: Mapping[str, str], *, lead: int = 0
+) -> TimeslotRequest:
+    request = {"name": name, "start": start, "end": end, "resources": resources, "lead": lead}
+    return TimeslotRequest.model_validate(request)
+
+
+def _work(name: str, command: Sequence[str], **terms: str) -> WorkloadRequest:
+    container = {"command": list(command), "resources": RESOURCES}
+    request = {"name": name, "containers": [container], "stop_grace_seconds": 0, "kind": "session", **terms}
+    return WorkloadRequest.model_validate(request)
+
+
+def _status(client: Client, name: str) -> str:
+    """Of a timeslot, though it is over."""
+    return next(slot.status for slot in client.timeslots(all=True).timeslots if slot.name == name)
