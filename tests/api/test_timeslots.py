@@ -238,8 +238,12 @@ async def test_a_series_is_booked_listed_and_cancelled_as_a_whole(world: World):
     assert (await shown(world, ann, "lecture"))["id"] == body["ids"][0]
     await move(world, body["ids"][0], S.CONFIRMED, S.ACTIVE, S.ENDED)
     assert (await shown(world, ann, "lecture"))["id"] == body["ids"][1]
+    # A change of one of them belongs to them as well.
+    await move(world, body["ids"][2], S.CONFIRMED)
+    changed = await world.client.patch(f"/api/timeslots/{body['ids'][2]}", json={"count": 1}, headers=ann)
+    assert changed.json()["series"] == body["series"]
     answer = await world.client.delete(f"/api/timeslots/{body['ids'][1]}?series=true", headers=ann)
-    assert (answer.status_code, answer.json()["cancelled"]) == (202, body["ids"][1:])
+    assert (answer.status_code, answer.json()["cancelled"]) == (202, [*body["ids"][1:], changed.json()["id"]])
     again = await world.client.delete(f"/api/timeslots/{body['ids'][1]}", headers=ann)
     assert (again.status_code, again.json()["code"]) == (409, "timeslot-over")
 
@@ -370,8 +374,8 @@ async def test_events_of_a_timeslot_are_shown_to_those_who_see_it(world: World):
 
     async def told(headers: Headers) -> list[tuple[str, str]]:
         events = (await world.client.get("/api/events?expand=true", headers=headers)).json()["events"]
-        return [(event["kind"], event["pool"]) for event in events if event["id"] == ref]
+        return [(event["kind"], event["timeslot"]) for event in events if event["id"] == ref]
 
-    assert await told(ann) == [("REQUESTED", "default")]
-    assert await told(await world.admin()) == [("REQUESTED", "default")]
+    assert await told(ann) == [("REQUESTED", "lecture")]
+    assert await told(await world.admin()) == [("REQUESTED", "lecture")]
     assert await told(ben) == []

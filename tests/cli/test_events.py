@@ -17,14 +17,19 @@ def test_all_events_are_shown_page_by_page(
 ) -> None:
     monkeypatch.setattr(command, "_PAGE", 2)
     placed = event_view(3, noun="task", kind="SCHEDULED", workload="web", task_index=0, node="node-1")
-    server.events = [event_view(1), event_view(2, noun="node", kind="added", workload=None, node="node-1"), placed]
+    booked = event_view(4, noun="timeslot", kind="CONFIRMED", workload=None, timeslot="lecture")
+    scaled = event_view(5, noun="scale-request", kind="delivered", workload=None)
+    added = event_view(2, noun="node", kind="added", workload=None, node="node-1")
+    server.events = [event_view(1), added, placed, booked, scaled]
     lines = mooring("events").stdout.splitlines()
-    assert [line.split("  ")[0] for line in lines] == ["7-1", "7-2", "7-3"]
+    assert [line.split("  ")[0] for line in lines] == ["7-1", "7-2", "7-3", "7-4", "7-5"]
+    assert lines[3].endswith("timeslot lecture  confirmed")
+    assert lines[4].endswith(f"scale-request {scaled.id}  delivered")
     assert lines[0].endswith("workload w1  pending")
     assert lines[1].endswith("node node-1  added")
     assert lines[2].endswith("task web/0  scheduled on node-1")
     after = mooring("events", "--since", "7-2", "--workload", "web", "--json").stdout.splitlines()
-    assert [json.loads(line)["cursor"] for line in after] == ["7-3"]
+    assert [json.loads(line)["cursor"] for line in after] == ["7-3", "7-4", "7-5"]
     assert server.last("GET", "/api/events").query["workload"] == "web"
 
 

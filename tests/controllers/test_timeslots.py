@@ -305,3 +305,31 @@ async def test_a_booking_leaves_a_drained_node_when_its_work_has_left(port: Port
     await port.stopped(guest)
     await port.turn()
     assert await port.places(booked) == {"b": 1}
+
+
+async def test_work_inside_a_timeslot_is_not_displaced(port: Port):
+    await port.harbour.set_options(preemption={"mode": "requeue"})
+    booked = await port.book(cpu=8, start=10, lead=10)
+    guest = await port.submit("guest", booked, cpu=8, priority=1)
+    await port.turn()
+    await port.run(guest)
+    urgent = await port.submit("urgent", cpu=8, priority=90)
+    await port.turn()
+    assert await port.harbour.statuses(guest) == ["RUNNING"]
+    assert await port.node_of(urgent) == [None]
+
+
+async def test_a_booking_at_risk_uses_the_room_that_it_has(port: Port):
+    b = await port.harbour.node("b", cpu=4)
+    booked = await port.book(cpu=4, count=3, start=10, lead=5)
+    assert await port.places(booked) == {"a": 2, "b": 1}
+    await port.harbour.drain(b)
+    guests = [await port.submit(f"guest-{number}", booked, cpu=4) for number in range(3)]
+    await port.turn(minutes=5)
+    assert await port.status(booked) == S.AT_RISK
+    assert [await port.node_of(guest) for guest in guests] == [["a"], ["a"], [None]]
+
+
+async def test_a_pool_whose_rules_fail_refuses_bookings_and_stops_nothing(port: Port):
+    await port.harbour.set_options(profile="no-such-profile")
+    assert await port.status(await port.book()) == S.REFUSED

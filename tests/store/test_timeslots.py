@@ -86,7 +86,10 @@ async def test_what_is_written_is_read_again(harbour: Harbour):
 
 async def test_a_series_is_kept_with_its_rule(harbour: Harbour):
     series = Series(new_id(), "FREQ=WEEKLY;COUNT=2", "Europe/Berlin")
-    await insert(harbour, slot(harbour), slot(harbour, starts_at=START + 7 * 24 * HOUR), series=series)
+    first, second = (slot(harbour, series_id=series.id) for _ in range(2))
+    await insert(harbour, first, second, slot(harbour, "alone"), series=series)
+    async with harbour.database.read() as connection:
+        assert await timeslots.series_of(connection, second.id) == [first, second]
     [row] = await harbour.rows(select(timeslot_series))
     assert (row.id, row.rule, row.timezone) == (series.id, series.rule, series.timezone)
 

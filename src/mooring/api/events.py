@@ -136,6 +136,7 @@ def event_view(event: EventRow, *, expand: bool) -> EventView:
             "task_index": event.task_index,
             "node": event.node,
             "pool": event.pool,
+            "timeslot": event.timeslot,
             "details": None if event.details is None else dict(event.details),
         }
     return EventView(

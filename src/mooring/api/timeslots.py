@@ -236,7 +236,7 @@ def timeslot_view(row: TimeslotRow) -> TimeslotView:
         projects=list(row.projects),
         release_after_seconds=slot.release_after_seconds,
         places=[TimeslotPlace(node=node, tasks=number) for node, number in row.places],
-        series=row.series_id,
+        series=slot.series_id,
         rule=row.rule,
         timezone=row.timezone,
         replaces=slot.replaces,

@@ -100,7 +100,7 @@ class Duties:
         until_due = self._limits.wait_seconds
         self._start(group, "limits", self._limits.once, lambda: until_due(longest), _UNHURRIED_SECONDS)
         until_turn = self._timeslots.wait_seconds
-        self._start(group, "timeslots", self._timeslots.once, lambda: until_turn(longest), _BURST_SECONDS)
+        self._start(group, "timeslots", self._timeslots.once, lambda: until_turn(longest), _UNHURRIED_SECONDS)
         until_over = self._quarantine.wait_seconds
         self._start(group, "quarantine", self._quarantine.once, lambda: until_over(longest), _UNHURRIED_SECONDS)
         self._start(group, "simulation", self._simulation.once, lambda: longest, _BURST_SECONDS)

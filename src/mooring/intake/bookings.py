@@ -108,9 +108,10 @@ class Bookings:
             those = [each for each in meant or [slot] if each.status not in OVER]
             if not those:
                 raise Conflict(f"timeslot {slot.name!r} is {slot.status}", code="timeslot-over")
-            waits = [change for each in those for change in await timeslots.changes_of(connection, each.id)]
+            if slot.series_id is None or not series:
+                those += await timeslots.changes_of(connection, slot.id)
             await _record(connection, principal, slot, "cancel-series" if series else "cancel", at)
-            return await _give_up(connection, principal, [*those, *waits], at)
+            return await _give_up(connection, principal, those, at)
 
         return await self._database.write(work)
 
@@ -189,6 +190,7 @@ def translated(
         domain_id=principal.domain_id,
         access_key=principal.access_key,
         purpose=request.purpose,
+        series_id=None if series is None else series.id,
         release_after_seconds=None if request.release_after is None else kept_seconds(request.release_after, 0),
     )
     length = end - start

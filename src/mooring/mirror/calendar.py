@@ -175,7 +175,8 @@ class Calendar:
         upkeep = slot.kind is TimeslotKind.MAINTENANCE
         begins = slot.starts_at if upkeep else slot.eligible_at
         left = {node_id: self._whole(node_id) if upkeep else self._left(slot, node_id) for node_id in slot.places}
-        is_open = slot.status is TimeslotStatus.ACTIVE and not upkeep
+        # One that has lost some of its room uses what it has.
+        is_open = slot.status in _MAY_HAVE_WORK and not upkeep
         self._cluster.timeslots.tell(slot.id, seconds_of(begins), seconds_of(slot.ends_at), left, is_open=is_open)
 
     def _left(self, slot: Timeslot, node_id: UUID) -> Amounts:

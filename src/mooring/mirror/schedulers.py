@@ -7,10 +7,12 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from mooring.mirror.mirror import Mirror
+from mooring.model.errors import InvalidInput
 from mooring.model.pools import PoolPolicy
 from mooring.model.timeslots import Timeslot
 from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Rows
+from mooring.scheduling.plugins import PluginFailed
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Scheduler
 from mooring.store.pools import Pool
@@ -60,13 +62,17 @@ class Schedulers:
         return scheduler
 
     def rows_for(self, slot: Timeslot) -> Rows:
-        """The nodes that may take the work of a timeslot; where that is not known yet, those with any runtime."""
-        scheduler = self.of(self._mirror.pools[slot.pool])
-        known = self._mirror.waiting_inside(slot.id)
-        if known:
-            return scheduler.rows_for(known[0])
+        """The nodes that may take the work of a timeslot; where that is not known yet, those with any runtime.
+
+        None where the rules of its pool fail: its work could not be placed either.
+        """
         runtimes = {name for names in self._mirror.cluster.runtime_sets.values for name in names}
-        found = [scheduler.rows_for(work_of(slot, runtime)) for runtime in sorted(runtimes)]
+        work = self._mirror.waiting_inside(slot.id)[:1] or [work_of(slot, runtime) for runtime in sorted(runtimes)]
+        try:
+            scheduler = self.of(self._mirror.pools[slot.pool])
+            found = [scheduler.rows_for(each) for each in work]
+        except (InvalidInput, PluginFailed):
+            found = []
         return np.unique(np.concatenate((np.empty(0, dtype=np.intp), *found)))
 
     def tell_budgets(self) -> None:

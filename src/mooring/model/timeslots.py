@@ -105,6 +105,8 @@ class Timeslot:
     """Who may use it besides its booker."""
     release_after_seconds: int | None = None
     """Unused for so long from its start on, it is released; None: never."""
+    series_id: UUID | None = None
+    """The rule that made it and others."""
     replaces: UUID | None = None
     """The timeslot that this one is a change of: that one is cancelled when this one is confirmed, and its room may be
     counted on for it."""

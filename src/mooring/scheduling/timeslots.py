@@ -94,7 +94,7 @@ class Timeslots:
             return Reason("before-timeslot", "its timeslot is not confirmed", _BY), NOTHING
         if room.ends <= now:
             return Reason("timeslot-over", "its timeslot is over", _BY, "never"), NOTHING
-        if room.is_open:
+        if room.is_open and room.begins <= now:
             return None
         begins = time_of(room.begins)
         said = begins.isoformat(timespec="seconds")

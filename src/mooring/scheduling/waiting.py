@@ -7,7 +7,7 @@ limits of its tenants, or that one before it finds room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
@@ -20,6 +20,7 @@ from mooring.model.quotas import Tenant
 from mooring.model.reasons import Reason
 from mooring.model.workloads import Workload
 from mooring.scheduling.columns import Cluster
+from mooring.scheduling.line import Best, Line
 from mooring.scheduling.lookout import Entry, Lookout
 from mooring.scheduling.ordering.bands import ordered
 from mooring.scheduling.ordering.fifo import FifoSequencer
@@ -67,13 +68,6 @@ class Group:
     """Of those handed out last some were not let in: there may be room for others behind them."""
 
 
-_LINE = 64
-"""So many of those first in line are remembered."""
-
-Best = Callable[[Sequence[Workload], int], Sequence[Workload]]
-"""So many of the workloads of one pool as there may be room for, or more: those whose turn it is."""
-
-
 def first_come(workloads: Sequence[Workload], number: int) -> Sequence[Workload]:
     return ordered(FifoSequencer(), workloads, Situation())[:number]
 
@@ -94,10 +88,7 @@ class WaitingRoom:
         """The planned starts of the last passes."""
         self._replanned: set[UUID] = set()
         """Those whose planned start may be other than it was."""
-        self._lines: dict[str, dict[UUID, Workload]] = {}
-        """By pool the first of those that lack room, in their turn, as far as that was asked."""
-        self._joined: dict[str, dict[UUID, Workload]] = {}
-        """By pool who may belong before one of them."""
+        self._lines: dict[str, Line] = {}
         self._cluster = cluster
         self._best = best
         self._lookout = Lookout(cluster)
@@ -136,8 +127,7 @@ class WaitingRoom:
         group = self._home.get(workload.id)
         if group is not None and group.alike == self._alike(workload):
             group.members[workload.id] = workload
-            self._lines.get(workload.pool, {}).pop(workload.id, None)
-            self._join_line(group, [workload])
+            self._line(workload.pool).join(workload)
             if workload.id in self._later:
                 self._later[workload.id] = (self._later[workload.id][0], workload)
         elif not workload.gates or self._gated.get(workload.id) != workload.gates:
@@ -152,8 +142,8 @@ class WaitingRoom:
             self._cluster.timeline.drop_plan(workload_id)
 
     def _take_out(self, workload_id: UUID) -> None:
-        for part in (*self._lines.values(), *self._joined.values()):
-            part.pop(workload_id, None)
+        for line in self._lines.values():
+            line.leave(workload_id)
         self._fresh.pop(workload_id, None)
         self._later.pop(workload_id, None)
         self._gated.pop(workload_id, None)
@@ -234,29 +224,23 @@ class WaitingRoom:
         return heads
 
     def _first_in_line(self, pool: str, known: Collection[UUID]) -> list[Workload]:
-        """As many of those that lack room as have a planned start, besides those that are known.
+        def everybody() -> Iterable[Workload]:
+            groups = (group for group in self._groups.values() if group.alike.shape.pool == pool and _lacks_room(group))
+            return (workload for group in groups for workload in group.members.values())
 
-        The beginning of the line is remembered, since the whole of it may be long. Who joined since comes into it only
-        before one that was there: others who were not there may be before the rest.
-        """
-        line, joined = self._lines.get(pool, {}), self._joined.pop(pool, {})
-        if joined and line:
-            both = self._best([*line.values(), *(each for each in joined.values() if each.id not in line)], len(line))
-            line = self._lines[pool] = {workload.id: workload for workload in both}
-        depth = self.depths[pool]
-        heads = [each for each in line.values() if each.id not in known and _lacks_room(self._home[each.id])]
-        if len(heads) < depth:
-            groups = [group for group in self._groups.values() if group.alike.shape.pool == pool and _lacks_room(group)]
-            lacking = [workload for group in groups for workload in group.members.values()]
-            line = {each.id: each for each in self._best(lacking, _LINE + depth + len(known))} if lacking else {}
-            self._lines[pool] = dict(islice(line.items(), _LINE))
-            heads = [each for each in line.values() if each.id not in known]
-        return heads[:depth]
+        return self._line(pool).first(self.depths[pool], known, everybody)
+
+    def _line(self, pool: str) -> Line:
+        line = self._lines.get(pool)
+        if line is None:
+            line = self._lines[pool] = Line(self._best)
+        return line
 
     def take_all(self, now: datetime) -> list[Workload]:
         """Everything, for the timer; what is placed of it though no change had woken it is counted."""
         # Priorities age and shares move: who is first is looked at anew.
-        self._lines = {}
+        for line in self._lines.values():
+            line.forget()
         taken = self.take(now)
         others = [w for group in self._groups.values() for w in group.members.values() if w.id not in self._out]
         others += [w for blocked in self._blocked.values() for w in blocked.values()]
@@ -334,8 +318,8 @@ class WaitingRoom:
         """
         everyone = group.reason is None or _gist(group.reason) != _gist(reason)
         told = list(group.members if everyone else group.to_tell)
-        if not _lacks_room(group) and reason.cure == "release":
-            self._join_line(group, group.members.values())
+        if _lacks_room(group) != (reason.cure == "release"):
+            self._line(group.alike.shape.pool).forget()
         group.reason, group.said_at, group.to_tell = reason, self._cluster.changes.revision, set()
         self._unexplained.pop(group, None)
         return [
@@ -363,7 +347,7 @@ class WaitingRoom:
                 self._lookout.add(entry)
             self._home[workload.id] = group
             group.members[workload.id] = workload
-            self._join_line(group, [workload])
+            self._line(workload.pool).join(workload)
         group.shortage = shortage
         self._lookout.tried(group.entry)
         if workload.id not in self._by_timer:
@@ -378,11 +362,6 @@ class WaitingRoom:
             self.starts[workload.id] = planned
         else:
             self.starts.pop(workload.id, None)
-
-    def _join_line(self, group: Group, workloads: Iterable[Workload]) -> None:
-        pool = group.alike.shape.pool
-        if pool in self.depths and self._lines.get(pool):
-            self._joined.setdefault(pool, {}).update((workload.id, workload) for workload in workloads)
 
     def _hold(self, workload: Workload, awaits: Awaits) -> None:
         """Keep what was not let in until that may have changed. What it waits for of others is read with it again."""

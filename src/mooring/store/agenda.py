@@ -16,7 +16,7 @@ from mooring.model.reasons import Reason
 from mooring.model.timeslots import OVER, Timeslot, TimeslotStatus
 from mooring.store import events, sets
 from mooring.store.events import NewEvent
-from mooring.store.tables import pools, status_history, tasks, timeslots, workloads
+from mooring.store.tables import pools, status_history, tasks, timeslot_series, timeslots, workloads
 from mooring.store.timeslots import as_timeslot, places_of
 
 ENDS_SOON = "ends-soon"
@@ -165,4 +165,6 @@ async def purge(connection: AsyncConnection, before: datetime, most: int) -> int
     if gone:
         await connection.execute(delete(status_history).where(sets.among(status_history.c.object_id, gone)))
         await connection.execute(delete(timeslots).where(sets.among(timeslots.c.id, gone)))
+        left = select(timeslots.c.id).where(timeslots.c.series_id == timeslot_series.c.id)
+        await connection.execute(delete(timeslot_series).where(~left.exists()))
     return len(gone)

@@ -16,6 +16,8 @@ from mooring.store.sets import among
 from mooring.store.tables import node_devices
 
 _columns = node_devices.c
+_ALL = select(node_devices).order_by(_columns.device_index)
+_SOME = _ALL.where(among(_columns.node_id))
 
 
 async def set_devices(connection: AsyncConnection, node_id: UUID, devices: Mapping[str, Sequence[Device]]) -> bool:
@@ -71,13 +73,14 @@ async def by_node(
     connection: AsyncConnection, node_ids: Sequence[UUID] | Select[tuple[UUID]] | None = None
 ) -> dict[UUID, dict[str, tuple[Device, ...]]]:
     """The devices of all nodes, or of the given ones."""
-    query = select(node_devices).order_by(_columns.device_index)
     if isinstance(node_ids, Select):
-        query = query.where(_columns.node_id.in_(node_ids))
+        rows = await connection.execute(_ALL.where(_columns.node_id.in_(node_ids)))
     elif node_ids is not None:
-        query = query.where(among(_columns.node_id, node_ids))
+        rows = await connection.execute(_SOME, {"ids": node_ids})
+    else:
+        rows = await connection.execute(_ALL)
     found: dict[UUID, dict[str, tuple[Device, ...]]] = defaultdict(dict)
-    for row in await connection.execute(query):
+    for row in rows:
         own = found[row.node_id]
         device = Device(row.device_index, row.capacity, row.model, row.memory, row.taken)
         own[row.slot_name] = (*own.get(row.slot_name, ()), device)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import BigInteger, ColumnElement, func, literal_column, select
+from sqlalchemy import BigInteger, ColumnElement, bindparam, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.events import Event, Noun
@@ -57,6 +57,23 @@ _INSERT = Statement(
     term="bigint",
 )
 _NOTIFY = Statement("SELECT pg_notify(i.channel, '') FROM {rows} i", {"channel": "text"})
+_TOLD = (
+    select(
+        events.c.revision,
+        events.c.noun,
+        events.c.object_id,
+        events.c.version,
+        events.c.kind,
+        events.c.node_id,
+        events.c.workload_id,
+    )
+    .where(events.c.kind != PURGED)
+    .order_by(events.c.revision)
+)
+_AFTER_REVISION = _TOLD.where(events.c.revision > bindparam("position"))
+_BETWEEN_TRANSACTIONS = _TOLD.where(
+    events.c.transaction_id >= bindparam("position"), events.c.transaction_id < bindparam("upper")
+)
 
 
 async def append(connection: AsyncConnection, new: Sequence[NewEvent], now: datetime, term: int | None = None) -> None:
@@ -89,23 +106,11 @@ async def since(connection: AsyncConnection, position_before: int) -> tuple[list
     On PostgreSQL commits become visible out of the order of revisions, so the position is a transaction number: all
     transactions below the oldest running one are finished, and none can appear below it later.
     """
-    columns = (
-        events.c.revision,
-        events.c.noun,
-        events.c.object_id,
-        events.c.version,
-        events.c.kind,
-        events.c.node_id,
-        events.c.workload_id,
-    )
-    told = select(*columns).where(events.c.kind != PURGED).order_by(events.c.revision)
     if connection.dialect.name == "postgresql":
         upper = int((await connection.execute(select(_oldest_running()))).scalar_one())
-        rows = await connection.execute(
-            told.where(events.c.transaction_id >= position_before, events.c.transaction_id < upper)
-        )
+        rows = await connection.execute(_BETWEEN_TRANSACTIONS, {"position": position_before, "upper": upper})
         return [Event(*row) for row in rows], upper
-    rows = await connection.execute(told.where(events.c.revision > position_before))
+    rows = await connection.execute(_AFTER_REVISION, {"position": position_before})
     found = [Event(*row) for row in rows]
     return found, found[-1].revision if found else position_before
 

@@ -31,9 +31,9 @@ class Ending(NamedTuple):
 async def on_nodes(
     connection: AsyncConnection, ids: Sequence[UUID], now: datetime, usual: Mapping[UUID, RunTimes]
 ) -> list[Ending]:
-    """The tasks on these nodes that have a time limit, run inside a timeslot or are being stopped; others are open.
+    """The tasks on these nodes that have a time limit, run inside a timeslot or are being stopped.
 
-    `usual`: by pool how long work runs that is expected to end as such work did before.
+    The end of all others is open. `usual`: by pool how long work runs that is expected to end as such work did before.
     """
     in_pools = [workloads.c.pool_id.in_(sorted(usual))] if usual else []
     query = _on_nodes().where(or_(_ENDS, *in_pools))

@@ -19,6 +19,32 @@ from mooring.store.sets import Writes
 from mooring.store.tables import nodes, tasks
 from mooring.store.types import AnyRow
 
+_CREDENTIALS = select(nodes.c.id, nodes.c.credential_hash).where(sets.among(nodes.c.id))
+_STATES = select(
+    nodes.c.id, nodes.c.status, nodes.c.draining, nodes.c.schedulable, nodes.c.reason, nodes.c.generation
+).where(sets.among(nodes.c.id))
+_SEEN = (
+    update(nodes)
+    .where(nodes.c.id == bindparam("node"))
+    .values(
+        cpu_percent=bindparam("cpu"),
+        memory_percent=bindparam("memory"),
+        disk_percent=bindparam("disk"),
+        last_seen_at=bindparam("at"),
+    )
+)
+# A bind that committed while its node was being called lost leaves a task there.
+_LEFT_BEHIND = select(tasks.c.id).where(tasks.c.node_id == nodes.c.id, tasks.c.status.in_(list(OCCUPYING)))
+_SILENT = (
+    select(nodes.c.id, nodes.c.name, nodes.c.status, nodes.c.last_seen_at)
+    .where(
+        nodes.c.simulated.is_(False),
+        or_(nodes.c.status != NodeStatus.LOST, _LEFT_BEHIND.exists()),
+        nodes.c.last_seen_at < bindparam("before"),
+    )
+    .order_by(nodes.c.id)
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Beat:
@@ -39,25 +65,16 @@ class Taken(NamedTuple):
 
 async def take(connection: AsyncConnection, beats: Sequence[Beat], now: datetime) -> Taken:
     """Measured load of many nodes. A problem that came or went changes what the node may take."""
-    found = await connection.execute(
-        select(nodes.c.id, nodes.c.credential_hash).where(sets.among(nodes.c.id, [beat.node_id for beat in beats]))
-    )
+    found = await connection.execute(_CREDENTIALS, {"ids": [beat.node_id for beat in beats]})
     known = {(row.id, row.credential_hash) for row in found}
     over = {beat.node_id for beat in beats if (beat.node_id, beat.credential_hash) not in known}
     beats = [beat for beat in beats if beat.node_id not in over]
     if not beats:
         return Taken(over)
     await connection.execute(
-        update(nodes)
-        .where(nodes.c.id == bindparam("node"))
-        .values(
-            cpu_percent=bindparam("cpu"),
-            memory_percent=bindparam("memory"),
-            disk_percent=bindparam("disk"),
-            last_seen_at=now,
-        ),
+        _SEEN,
         [
-            {"node": b.node_id, "cpu": b.cpu_percent, "memory": b.memory_percent, "disk": b.disk_percent}
+            {"node": b.node_id, "cpu": b.cpu_percent, "memory": b.memory_percent, "disk": b.disk_percent, "at": now}
             for b in sorted(beats, key=lambda beat: beat.node_id)
         ],
     )
@@ -66,11 +83,7 @@ async def take(connection: AsyncConnection, beats: Sequence[Beat], now: datetime
 
 async def _note_changes(connection: AsyncConnection, problems: dict[UUID, str | None], now: datetime) -> bool:
     """Of nodes that were silent, and of those whose problem came or went; False if there are none."""
-    rows = await connection.execute(
-        select(
-            nodes.c.id, nodes.c.status, nodes.c.draining, nodes.c.schedulable, nodes.c.reason, nodes.c.generation
-        ).where(sets.among(nodes.c.id, problems))
-    )
+    rows = await connection.execute(_STATES, {"ids": problems})
     quarantined = await quarantine.reasons(connection, list(problems))
     journal = Journal("agent", now)
     changed: list[dict[str, Any]] = []
@@ -107,18 +120,7 @@ def awake(row: AnyRow) -> NodeStatus:
 
 async def silent(connection: AsyncConnection, seen_before: datetime) -> list[AnyRow]:
     """Real nodes that were alive and have not been heard of since, unless they are lost with all their tasks."""
-    # A bind that committed while its node was being called lost leaves a task there.
-    left_behind = select(tasks.c.id).where(tasks.c.node_id == nodes.c.id, tasks.c.status.in_(list(OCCUPYING)))
-    rows = await connection.execute(
-        select(nodes.c.id, nodes.c.name, nodes.c.status, nodes.c.last_seen_at)
-        .where(
-            nodes.c.simulated.is_(False),
-            or_(nodes.c.status != NodeStatus.LOST, left_behind.exists()),
-            nodes.c.last_seen_at < seen_before,
-        )
-        .order_by(nodes.c.id)
-    )
-    return list(rows)
+    return list(await connection.execute(_SILENT, {"before": seen_before}))
 
 
 async def fall_silent(

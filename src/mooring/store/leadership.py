@@ -22,6 +22,7 @@ _ROW = 1
 _FROZEN_SECONDS = 1
 _NOBODY = ""
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+_CURRENT = select(leadership.c.term).where(leadership.c.id == _ROW)
 _LOCK_TERM = Statement(
     "SELECT l.term, l.holder FROM {rows} i JOIN leadership l ON l.id = i.id {lock}",
     {"id": "bigint"},
@@ -95,7 +96,7 @@ async def check_term(connection: AsyncConnection, term: int) -> None:
 
 
 async def current_term(connection: AsyncConnection) -> int:
-    found = (await connection.execute(select(leadership.c.term).where(leadership.c.id == _ROW))).scalar_one_or_none()
+    found = (await connection.execute(_CURRENT)).scalar_one_or_none()
     return int(found or 0)
 
 

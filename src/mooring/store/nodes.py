@@ -28,6 +28,9 @@ from mooring.store.tables import node_resources, nodes, pools, status_history, t
 from mooring.store.taints import Standing
 from mooring.store.types import AnyRow
 
+_COUNT_BY_STATUS = select(nodes.c.status, func.count()).group_by(nodes.c.status)
+_COUNT_REAL = select(func.count()).select_from(nodes).where(nodes.c.simulated.is_(False))
+
 
 @dataclass(frozen=True, slots=True)
 class NewNode:
@@ -456,14 +459,13 @@ async def _history(
 
 
 async def count_by_status(connection: AsyncConnection) -> dict[NodeStatus, int]:
-    rows = await connection.execute(select(nodes.c.status, func.count()).group_by(nodes.c.status))
+    rows = await connection.execute(_COUNT_BY_STATUS)
     return {NodeStatus(status): number for status, number in rows}
 
 
 async def count_real(connection: AsyncConnection) -> int:
     """How many nodes have an agent, or had one: a lost node comes back some day."""
-    query = select(func.count()).select_from(nodes).where(nodes.c.simulated.is_(False))
-    return int((await connection.execute(query)).scalar_one())
+    return int((await connection.execute(_COUNT_REAL)).scalar_one())
 
 
 async def simulated_steps(connection: AsyncConnection) -> list[tuple[UUID, TaskStatus]]:

@@ -41,11 +41,12 @@ MOST_TASKS = """
 """
 """How many tasks a node may have: as many as it says or as its pool does, whichever is less; null: any number."""
 
+_ALL = select(pools).order_by(pools.c.name)
 _OWN_COLUMNS = ("profile", "weights", "binding", "hold_seconds", "fragmentation", "preemption")
 
 
 async def all_pools(connection: AsyncConnection) -> list[Pool]:
-    rows = await connection.execute(select(pools).order_by(pools.c.name))
+    rows = await connection.execute(_ALL)
     return [
         Pool(
             row.id,

@@ -5,12 +5,12 @@ They go on until an admin confirms that they may be ended or their grace is over
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, delete, or_, select, true, update
+from sqlalchemy import ColumnElement, bindparam, delete, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.store import events, sets
@@ -22,6 +22,8 @@ GRACE_OVER = "grace over"
 """In the place of who confirmed it; no user can be called so."""
 _LONGEST_NAME = 63
 _own = quarantined_tasks.c
+_CONFIRMED = select(_own.task_id).where(_own.node_id == bindparam("node"), _own.confirmed_by.is_not(None))
+_QUARANTINED = select(_own.node_id).where(sets.among(_own.node_id)).distinct()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +64,20 @@ async def take(
     ]
 
 
-async def to_end(connection: AsyncConnection, node_id: UUID, strays: Iterable[UUID]) -> list[UUID]:
+async def to_end(connection: AsyncConnection, node_id: UUID, strays: Collection[UUID]) -> list[UUID]:
     """What may be ended on a node: what somebody confirmed, and strays that the database knows not to belong there."""
-    confirmed = await connection.execute(
-        select(_own.task_id).where(_own.node_id == node_id, _own.confirmed_by.is_not(None))
-    )
+    found = set((await connection.execute(_CONFIRMED, {"node": node_id})).scalars())
+    if not strays:
+        return sorted(found)
     # One that still waits, in a restored database, may yet be placed where it runs.
     elsewhere = or_(tasks.c.node_id != node_id, tasks.c.freed_at.is_not(None))
     astray = await connection.execute(select(tasks.c.id).where(sets.among(tasks.c.id, list(strays)), elsewhere))
-    return sorted({*confirmed.scalars(), *astray.scalars()})
+    return sorted(found.union(astray.scalars()))
 
 
 async def reasons(connection: AsyncConnection, node_ids: Sequence[UUID]) -> dict[UUID, str]:
     """The nodes that take nothing new because of it."""
-    rows = await connection.execute(select(_own.node_id).where(sets.among(_own.node_id, node_ids)).distinct())
+    rows = await connection.execute(_QUARANTINED, {"ids": node_ids})
     return dict.fromkeys(rows.scalars(), REASON)
 
 

@@ -39,6 +39,8 @@ def _on_nodes() -> Select[Any]:
     # gang by its own wish: one that fails at once only has to start as a whole.
     several = and_(workloads.c.kind == Kind.SESSION, workloads.c.array.is_(None), workloads.c.replicas > 1)
     whole = or_(several, and_(workloads.c.gang, workloads.c.on_insufficient != OnInsufficient.FAIL))
+    # What is inside a timeslot would leave room to nobody else.
+    preemptible = and_(workloads.c.preemptible, workloads.c.timeslot_id.is_(None))
     leaving = and_(tasks.c.status == TaskStatus.TERMINATING, tasks.c.preempted_by.is_not(None))
     return (
         select(
@@ -55,7 +57,7 @@ def _on_nodes() -> Select[Any]:
             workloads.c.user_id,
             workloads.c.project_id,
             workloads.c.domain_id,
-            workloads.c.preemptible,
+            preemptible.label("preemptible"),
             whole.label("whole"),
         )
         .join(workloads, workloads.c.id == tasks.c.workload_id)

@@ -72,7 +72,10 @@ async def insert(
     *,
     actor: str = "timeslots",
 ) -> None:
-    """Write new timeslots of pools that are there, with places where they have some: a statement per table."""
+    """Write new timeslots of pools that are there, with places where they have some: a statement per table.
+
+    `series`: the new one that they belong to.
+    """
     names = {slot.pool for slot in slots}
     found = await connection.execute(select(pools.c.name, pools.c.id).where(pools.c.name.in_(names)))
     pool_ids = {row.name: row.id for row in found}
@@ -80,8 +83,7 @@ async def insert(
     if series is not None:
         row = {"id": series.id, "rule": series.rule, "timezone": series.timezone, "created_at": now}
         sets.insert(writes, timeslot_series, [row])
-    series_id = None if series is None else series.id
-    sets.insert(writes, timeslots, [_row(slot, pool_ids[slot.pool], series_id, now) for slot in slots])
+    sets.insert(writes, timeslots, [_row(slot, pool_ids[slot.pool], now) for slot in slots])
     sets.insert(writes, timeslot_places, [place for slot in slots for place in _places(slot.id, slot.places)])
     journal = Journal(actor, now)
     for slot in slots:
@@ -241,13 +243,14 @@ def as_timeslot(row: AnyRow, places: Mapping[UUID, int]) -> Timeslot:
         users=frozenset(map(UUID, row.users)),
         projects=frozenset(map(UUID, row.projects)),
         release_after_seconds=row.release_after_seconds,
+        series_id=row.series_id,
         replaces=row.replaces,
         places=places,
         version=row.version,
     )
 
 
-def _row(slot: Timeslot, pool_id: UUID, series_id: UUID | None, now: datetime) -> dict[str, Any]:
+def _row(slot: Timeslot, pool_id: UUID, now: datetime) -> dict[str, Any]:
     return {
         "id": slot.id,
         "name": slot.name,
@@ -272,7 +275,7 @@ def _row(slot: Timeslot, pool_id: UUID, series_id: UUID | None, now: datetime) -
         "users": sorted(map(str, slot.users)),
         "projects": sorted(map(str, slot.projects)),
         "release_after_seconds": slot.release_after_seconds,
-        "series_id": series_id,
+        "series_id": slot.series_id,
         "replaces": slot.replaces,
         "created_at": now,
         "updated_at": now,

@@ -75,6 +75,27 @@ SEEN_BY_PLACEMENT = [
         "timeslot_id",
     )
 ] + [workloads.c.template["stop_grace_seconds"].as_integer().label("stop_grace_seconds")]
+_PENDING = (
+    select(tasks.c.workload_id, tasks.c.id, tasks.c.task_index, tasks.c.attempt, tasks.c.version, tasks.c.not_before)
+    .where(tasks.c.status == TaskStatus.PENDING, tasks.c.current)
+    .order_by(tasks.c.workload_id, tasks.c.task_index)
+)
+_PENDING_OF = _PENDING.where(sets.among(tasks.c.workload_id))
+_PLACED_OF = select(tasks.c.workload_id, tasks.c.node_id, tasks.c.status).where(
+    sets.among(tasks.c.workload_id),
+    tasks.c.status.in_([*OCCUPYING, TaskStatus.FAILED]),
+    tasks.c.node_id.is_not(None),
+)
+_WAITING = (
+    select(*SEEN_BY_PLACEMENT, pools.c.name.label("pool_name"))
+    .join(pools, pools.c.id == workloads.c.pool_id)
+    .where(
+        sets.among(workloads.c.id),
+        workloads.c.stopping.is_(False),
+        workloads.c.status.not_in(list(ON_THE_WAY_OUT)),
+    )
+)
+_CONSTRAINTS = select(workloads.c.id, workloads.c.constraints).where(sets.among(workloads.c.id))
 
 
 _ADMISSION = sets.Statement(
@@ -291,41 +312,20 @@ async def waiting_ids(connection: AsyncConnection) -> list[UUID]:
 
 async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Workload]:
     """Workloads with tasks that need a node, as placement sees them; all of them, or those of the given ids."""
-    own = tasks.c
-    pending = select(own.workload_id, own.id, own.task_index, own.attempt, own.version, own.not_before).where(
-        own.status == TaskStatus.PENDING, own.current
-    )
-    if ids is not None:
-        pending = pending.where(sets.among(own.workload_id, ids))
+    pending = connection.execute(_PENDING) if ids is None else connection.execute(_PENDING_OF, {"ids": ids})
     waits: dict[UUID, list[Task]] = defaultdict(list)
-    for workload_id, *facts in await connection.execute(pending.order_by(own.workload_id, own.task_index)):
+    for workload_id, *facts in await pending:
         waits[workload_id].append(Task(*facts))
     if not waits:
         return []
     occupied: dict[UUID, dict[UUID, int]] = defaultdict(lambda: defaultdict(int))
     failed_on: dict[UUID, set[UUID]] = defaultdict(set)
-    placed = await connection.execute(
-        select(own.workload_id, own.node_id, own.status).where(
-            sets.among(own.workload_id, waits.keys()),
-            own.status.in_([*OCCUPYING, TaskStatus.FAILED]),
-            own.node_id.is_not(None),
-        )
-    )
-    for row in placed:
+    for row in await connection.execute(_PLACED_OF, {"ids": waits.keys()}):
         if row.status == TaskStatus.FAILED:
             failed_on[row.workload_id].add(row.node_id)
         else:
             occupied[row.workload_id][row.node_id] += 1
-    found = await connection.execute(
-        select(*SEEN_BY_PLACEMENT, pools.c.name.label("pool_name"))
-        .join(pools, pools.c.id == workloads.c.pool_id)
-        .where(
-            sets.among(workloads.c.id, waits.keys()),
-            workloads.c.stopping.is_(False),
-            workloads.c.status.not_in(list(ON_THE_WAY_OUT)),
-        )
-    )
-    rows = found.all()
+    rows = (await connection.execute(_WAITING, {"ids": waits.keys()})).all()
     needed = await dependencies.of(connection, waits.keys())
     before = await dependencies.turns(connection, [(w.id, w.user_id, w.singleton) for w in rows if w.singleton])
     return [
@@ -560,7 +560,5 @@ async def asked_of_devices(
 
 async def constraints_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, Constraints]:
     """What the tasks of these workloads demand of their place, and show to others."""
-    rows = await connection.execute(
-        select(workloads.c.id, workloads.c.constraints).where(sets.among(workloads.c.id, ids))
-    )
+    rows = await connection.execute(_CONSTRAINTS, {"ids": ids})
     return {id: decode_constraints(encoded) for id, encoded in rows}

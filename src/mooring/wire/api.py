@@ -366,6 +366,7 @@ class EventView(Answer):
     task_index: int | None = None
     node: str | None = None
     pool: str | None = None
+    timeslot: str | None = None
     details: dict[str, Any] | None = None
     """What the decision saw and chose."""
 

@@ -58,8 +58,8 @@ def _line(event: EventView) -> list[Cell]:
         "task": f"{event.workload}/{event.task_index}",
         "node": event.node,
         "pool": event.pool,
-        "tenant": None,
-    }[event.noun]
+        "timeslot": event.timeslot,
+    }.get(event.noun)
     where = f" on {event.node}" if event.noun == "task" and event.node else ""
     return [
         f"{event.cursor}  {instant(event.at)}  {event.noun} {what or event.id}  ",

@@ -39,6 +39,7 @@ class EventRow:
     task_index: int | None
     node: str | None
     pool: str | None
+    timeslot: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ def _events() -> Select[Any]:
             tasks.c.task_index,
             func.coalesce(nodes.c.name, tasks.c.node_name),
             pools.c.name,
+            timeslots.c.name,
         )
         .join(workloads, workloads.c.id == events.c.workload_id, isouter=True)
         .join(tasks, tasks.c.id == events.c.object_id, isouter=True)

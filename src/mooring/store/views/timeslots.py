@@ -31,7 +31,6 @@ class TimeslotRow:
     user: str
     project: str
     reason: Mapping[str, Any] | None
-    series_id: UUID | None
     rule: str | None
     timezone: str | None
     created_at: datetime
@@ -195,7 +194,6 @@ async def _named(connection: AsyncConnection, rows: Sequence[AnyRow]) -> list[Ti
             user=row.user,
             project=row.project,
             reason=row.reason,
-            series_id=row.series_id,
             rule=row.rule,
             timezone=row.timezone,
             created_at=row.created_at,
