@@ -359,3 +359,18 @@ async def test_a_booking_leaves_a_node_that_is_lost_with_its_work(port: Port):
     await port.harbour.move(task, TaskStatus.LOST, freed=False)
     await port.turn()
     assert await port.places(booked) == {"b": 1}
+
+
+async def test_maintenance_that_is_changed_stays_on_its_nodes(port: Port):
+    b = await port.harbour.node("b", cpu=8)
+    upkeep = await port.maintain(b, start=60, minutes=60)
+    await port.harbour.drain(b)
+    await port.turn()
+    old = await port.slot(upkeep)
+    longer = replace(
+        old, id=new_id(), status=S.REQUESTED, replaces=old.id, places={}, ends_at=old.ends_at + timedelta(hours=1)
+    )
+    await port.harbour.database.write(lambda c: timeslots.insert(c, [longer], port.clock.at))
+    await port.turn()
+    assert (await port.status(upkeep), await port.status(longer.id)) == (S.CANCELLED, S.CONFIRMED)
+    assert await port.places(longer.id) == {"b": 1}
