@@ -53,6 +53,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FastAPI, 
             headers = await world.admin()
             await world.user("bob")
             await world.add_node("n1")
+            template = {"resources": {"cpu": 4}}
+            await client.put("/api/pools/default/templates/small", json=template, headers=headers)
             start = (clock.now() + timedelta(days=1)).isoformat()
             workload = {"name": "train", "containers": [{"image": "nginx", "resources": {"cpu": "500m"}}]}
             lab = {"start": start, "duration": "1h", "workload": workload}
@@ -87,6 +89,7 @@ EXISTING = {
     "username": "bob",
     "scope": "user",
     "tenant": "bob",
+    "template": "small",
     "access_key": "MK" + "A" * 18,
 }
 # The description depends on no service but the version.
