@@ -51,6 +51,10 @@ TABLE = """
     SEE_WORK         opdf   opd           op             o
     CHANGE_WORK      opdf   opd           op             o
     SUBMIT           opdf   o             o              o
+    BOOK             opdf   o             o              o
+    SEE_BOOKING      opdf   opd           op             o
+    CHANGE_BOOKING   opdf   opd           op             o
+    MAINTAIN         opdf   -             -              -
     SEE_USER         opdf   opd           o              o
     CHANGE_USER      opdf   opd           -              -
     MAP_ACCOUNT      opdf   -             -              -
