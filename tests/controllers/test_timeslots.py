@@ -333,3 +333,21 @@ async def test_a_booking_at_risk_uses_the_room_that_it_has(port: Port):
 async def test_a_pool_whose_rules_fail_refuses_bookings_and_stops_nothing(port: Port):
     await port.harbour.set_options(profile="no-such-profile")
     assert await port.status(await port.book()) == S.REFUSED
+
+
+async def test_a_booking_that_lost_two_nodes_is_at_risk_until_it_has_room_for_both(port: Port):
+    b = await port.harbour.node("b", cpu=8)
+    booked = await port.book(cpu=8, count=2)
+    a = next(node_id for node_id in (await port.slot(booked)).places if node_id != b)
+    await port.harbour.drain(a)
+    await port.harbour.drain(b)
+    await port.turn()
+    assert await port.status(booked) == S.AT_RISK
+    await port.harbour.node("c", cpu=8)
+    # One of its nodes is told of again, and there is room for its share.
+    await port.harbour.connect(b, {"cpu": 9000, "memory": 16 << 30}, port.clock.at)
+    await port.turn()
+    assert await port.status(booked) == S.AT_RISK
+    await port.harbour.node("d", cpu=8)
+    await port.turn()
+    assert (await port.status(booked), await port.places(booked)) == (S.CONFIRMED, {"c": 1, "d": 1})
