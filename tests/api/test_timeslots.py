@@ -273,6 +273,18 @@ async def test_a_change_is_a_request_that_keeps_the_old_promise_until_it_is_conf
 
 
 @on_sqlite
+async def test_a_change_that_is_given_up_for_another_counts_no_more(world: World):
+    ann, admin = await world.user("ann"), await world.admin()
+    await world.client.post("/api/policies", json={"name": "one", "rules": {"max_bookings": 1}}, headers=admin)
+    await world.client.patch("/api/users/ann", json={"policy": "one"}, headers=admin)
+    ref = await book(world, ann)
+    await move(world, ref, S.CONFIRMED)
+    for count in (4, 5):
+        answer = await world.client.patch(f"/api/timeslots/{ref}", json={"count": count}, headers=ann)
+        assert answer.status_code == 202, answer.text
+
+
+@on_sqlite
 async def test_only_an_earlier_end_is_changed_of_one_that_has_begun(world: World):
     ann = await world.user("ann")
     ref = await book(world, ann)
