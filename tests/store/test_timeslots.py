@@ -178,9 +178,8 @@ async def test_what_work_in_a_timeslot_occupies_is_summed_by_node(harbour: Harbo
             return await timeslots.occupied(connection, [booked.id, empty.id])
 
     assert await occupied() == {booked.id: {node_id: {"cpu": 4000, "memory": 2 << 30}}}
+    # What is lost is charged to its node alone: the timeslot may have its room elsewhere.
     await harbour.stop(inside, force=True)
-    assert await occupied() == {booked.id: {node_id: {"cpu": 4000, "memory": 2 << 30}}}
-    await harbour.free_lost(*[task.id for task in await harbour.tasks(inside)])
     assert await occupied() == {}
 
 
