@@ -392,3 +392,13 @@ async def test_maintenance_that_is_changed_stays_on_its_nodes(port: Port):
     await port.turn()
     assert (await port.status(upkeep), await port.status(longer.id)) == (S.CANCELLED, S.CONFIRMED)
     assert await port.places(longer.id) == {"b": 1}
+
+
+async def test_room_that_work_will_leave_early_is_the_timeslots_until_its_end(port: Port):
+    booked = await port.book(cpu=8, start=10, lead=10, minutes=120)
+    guest = await port.submit("guest", booked, cpu=8, limit=30 * 60)
+    await port.turn()
+    await port.run(guest)
+    await port.turn()
+    assert await port.status(await port.book("between", cpu=1, start=60, lead=0)) == S.REFUSED
+    assert await port.status(await port.book("after", cpu=8, start=130, lead=0)) == S.CONFIRMED
