@@ -178,9 +178,8 @@ async def test_what_work_in_a_timeslot_occupies_is_summed_by_node(harbour: Harbo
             return await timeslots.occupied(connection, [booked.id, empty.id])
 
     assert await occupied() == {booked.id: {node_id: {"cpu": 4000, "memory": 2 << 30}}}
-    # What is lost is charged to its node alone: the timeslot may have its room elsewhere.
     await harbour.stop(inside, force=True)
-    assert await occupied() == {}
+    assert await occupied() == {}, "what is lost is of no use to its timeslot, although its node is still charged"
 
 
 async def test_an_earlier_end_is_written_once(harbour: Harbour):
