@@ -335,6 +335,24 @@ async def test_a_pool_whose_rules_fail_refuses_bookings_and_stops_nothing(port: 
     assert await port.status(await port.book()) == S.REFUSED
 
 
+async def test_a_booking_that_lost_two_nodes_is_at_risk_until_it_has_room_for_both(port: Port):
+    b = await port.harbour.node("b", cpu=8)
+    booked = await port.book(cpu=8, count=2)
+    a = next(node_id for node_id in (await port.slot(booked)).places if node_id != b)
+    await port.harbour.drain(a)
+    await port.harbour.drain(b)
+    await port.turn()
+    assert await port.status(booked) == S.AT_RISK
+    await port.harbour.node("c", cpu=8)
+    # One of its nodes is told of again, and there is room for its share.
+    await port.harbour.connect(b, {"cpu": 9000, "memory": 16 << 30}, port.clock.at)
+    await port.turn()
+    assert await port.status(booked) == S.AT_RISK
+    await port.harbour.node("d", cpu=8)
+    await port.turn()
+    assert (await port.status(booked), await port.places(booked)) == (S.CONFIRMED, {"c": 1, "d": 1})
+
+
 async def test_a_booking_leaves_a_node_that_was_silent_for_too_long(port: Port):
     booked = await port.book()
     (a,) = (await port.slot(booked)).places
@@ -374,3 +392,13 @@ async def test_maintenance_that_is_changed_stays_on_its_nodes(port: Port):
     await port.turn()
     assert (await port.status(upkeep), await port.status(longer.id)) == (S.CANCELLED, S.CONFIRMED)
     assert await port.places(longer.id) == {"b": 1}
+
+
+async def test_room_that_work_will_leave_early_is_the_timeslots_until_its_end(port: Port):
+    booked = await port.book(cpu=8, start=10, lead=10, minutes=120)
+    guest = await port.submit("guest", booked, cpu=8, limit=30 * 60)
+    await port.turn()
+    await port.run(guest)
+    await port.turn()
+    assert await port.status(await port.book("between", cpu=1, start=60, lead=0)) == S.REFUSED
+    assert await port.status(await port.book("after", cpu=8, start=130, lead=0)) == S.CONFIRMED

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cache
 from typing import NamedTuple
 from uuid import UUID
 
@@ -26,7 +27,9 @@ from mooring.store.timeslots import Move
 RowsOf = Callable[[Timeslot], Rows]
 """The nodes that may take the work of a timeslot."""
 _AT_ONCE = 256
-"""Answers in one go: what is placed does not wait for all of many."""
+"""Answers, or timeslots to find other room for, in one go: what is placed does not wait for all of many."""
+_AGAIN = timedelta(seconds=30)
+"""After this time those at risk are tried again, whether or not a node or another timeslot changed."""
 _HORIZON = timedelta(days=30)
 """So far ahead a later start is looked for."""
 _BY = "timeslots"
@@ -38,6 +41,14 @@ class Reservations:
         self._cluster = cluster
         self._calendar = calendar
         self._rows_of = rows_of
+        self._tried: tuple[int, int] | None = None
+        """What nodes and timeslots were when those at risk were tried last."""
+        self._again_at: datetime | None = None
+        self._tries = 0
+
+    def unsettled(self, at: datetime) -> bool:
+        """There is something to decide."""
+        return self._calendar.unsettled or (bool(self._calendar.having(S.AT_RISK)) and self._may_have_room(at))
 
     def decide(self, at: datetime) -> list[Move]:
         """Find other room for what has lost its own, and answer those who asked, the oldest first."""
@@ -114,15 +125,32 @@ class Reservations:
 
     def _rearrange(self, at: datetime) -> list[Move]:
         calendar = self._calendar
-        at_risk = calendar.having(S.AT_RISK)
-        nodes = calendar.stirred | {node_id for slot in at_risk for node_id in slot.places}
-        calendar.stirred = set()
-        gone: dict[UUID, set[UUID]] = {slot.id: set() for slot in at_risk}
-        for node_id in sorted(nodes):
-            for slot in self._displaced(node_id, at):
-                gone.setdefault(slot.id, set()).add(node_id)
-        moves = [self._elsewhere(calendar.slots[id], nodes, at) for id, nodes in sorted(gone.items())]
+        displaced = cache(lambda node_id: {slot.id for slot in self._displaced(node_id, at)})
+        homeless = {slot.id for slot in self._to_try_again(at)}
+        for node_id in sorted(calendar.stirred):
+            if len(homeless) >= 2 * _AT_ONCE:
+                break
+            calendar.stirred.discard(node_id)
+            homeless |= displaced(node_id)
+        gone = {id: [node for node in calendar.slots[id].places if id in displaced(node)] for id in sorted(homeless)}
+        moves = [self._elsewhere(calendar.slots[id], nodes, at) for id, nodes in gone.items()]
         return [move for move in moves if move is not None]
+
+    def _to_try_again(self, at: datetime) -> list[Timeslot]:
+        """Those at risk, so many at a time, when there may be room for them."""
+        at_risk = self._calendar.having(S.AT_RISK)
+        if not at_risk or not self._may_have_room(at):
+            return []
+        first = self._tries * _AT_ONCE % len(at_risk)
+        self._tries += 1
+        self._tried, self._again_at = self._changes(), at + _AGAIN
+        return at_risk[first : first + _AT_ONCE]
+
+    def _may_have_room(self, at: datetime) -> bool:
+        return self._tried != self._changes() or self._again_at is None or self._again_at <= at
+
+    def _changes(self) -> tuple[int, int]:
+        return self._cluster.static_changes.revision, self._calendar.given_back
 
     def _elsewhere(self, slot: Timeslot, gone: Collection[UUID], at: datetime) -> Move | None:
         """Other room for what a timeslot has lost; None: it stays at risk."""

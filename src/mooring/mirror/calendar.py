@@ -35,6 +35,8 @@ class Calendar:
         self._occupied: dict[UUID, Mapping[UUID, Amounts]] = {}
         self._nodes: dict[UUID, tuple[NodeStatus, bool, Amounts] | None] = {}
         """Nodes with timeslots as they were seen last."""
+        self.given_back = 0
+        """How often room came back, or moved."""
         self._eased: set[str] = set()
         self._changed: set[UUID] = set()
 
@@ -68,7 +70,7 @@ class Calendar:
     @property
     def unsettled(self) -> bool:
         """There is something to decide."""
-        return self.undecided or bool(self.stirred or self._by_status[TimeslotStatus.AT_RISK])
+        return self.undecided or bool(self.stirred)
 
     def charged(self) -> dict[Tenant, dict[str, int]]:
         """What bookers are charged with for the timeslots that are in force; the work inside them is not charged."""
@@ -127,7 +129,7 @@ class Calendar:
         """A timeslot that is not over is like this."""
         before = self.slots.get(slot.id)
         if before is not None and (before.places != slot.places or before.ends_at != slot.ends_at):
-            self._eased.add(before.pool)
+            self._ease(before.pool)
         if before is None or before.places != slot.places or slot.kind is TimeslotKind.MAINTENANCE:
             self.stirred |= slot.places.keys()
         self._unlink(slot.id)
@@ -143,12 +145,16 @@ class Calendar:
         """A timeslot that is over, or gone."""
         slot = self.slots.get(timeslot_id)
         if slot is not None:
-            self._eased.add(slot.pool)
+            self._ease(slot.pool)
             self._unlink(timeslot_id)
             del self.slots[timeslot_id]
         self._occupied.pop(timeslot_id, None)
         self._changed.add(timeslot_id)
         self._cluster.timeslots.forget(timeslot_id)
+
+    def _ease(self, pool: str) -> None:
+        self._eased.add(pool)
+        self.given_back += 1
 
     def _unlink(self, timeslot_id: UUID) -> None:
         before = self.slots.get(timeslot_id)
