@@ -12,6 +12,7 @@ import structlog
 
 from mooring import metrics
 from mooring.clock import monotonic, now
+from mooring.controllers.loops import seconds_until
 from mooring.controllers.scheduling import SchedulingLoop
 from mooring.controllers.shortfall import Question, Shortfall
 from mooring.coordination.leadership import Office
@@ -117,13 +118,11 @@ class ScalingLoop:
         self._short_since: dict[str, datetime] = {}
 
     def wait_seconds(self, longest: float) -> float:
-        """Until the end of its rest if something happened meanwhile, or until a cooldown is over."""
-        seconds = [longest]
+        """Until something is due by time, and never before its rest is over; until then if a turn was due meanwhile."""
+        rest = self._rest_until - monotonic()
         if self._resting:
-            seconds.append(self._rest_until - monotonic())
-        if self._next_at is not None:
-            seconds.append((self._next_at - now()).total_seconds())
-        return max(0.01, min(seconds))
+            return max(0.01, rest)
+        return max(seconds_until(self._next_at, now(), longest), min(rest, longest))
 
     async def once(self) -> bool:
         self._resting = monotonic() < self._rest_until
