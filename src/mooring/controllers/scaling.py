@@ -55,7 +55,8 @@ _SPARE = "idle: its pool can do without it"
 """Why the leader drains a node, by which it knows those that it may resume."""
 _GATHER_SECONDS = 2.0
 """From the first work of a pool that lacks room until nodes are asked for: what comes meanwhile counts, too."""
-_PAUSE_SECONDS = 1.0
+_PAUSE_SECONDS = 2.0
+"""Between two looks at least."""
 _REST = 10
 """After choosing nodes it rests so many times as long as that took."""
 _LATE = timedelta(days=1)
@@ -280,7 +281,7 @@ async def _view(connection: Connection, at: datetime) -> _View:
         newcomers=newcomers,
         nodes=await scaled_nodes.load(connection) if may_change else (),
         others=await scaled_nodes.others(connection) if may_change else {},
-        at_risk=await timeslots.at_risk(connection),
+        at_risk=await timeslots.at_risk(connection) if templates else (),
         states=await scaling_states.by_pool(connection),
     )
 
