@@ -19,9 +19,10 @@ from mooring.model.slots import Amounts
 from mooring.model.timeslots import OVER, TIMESLOT_EDGES, Timeslot, TimeslotKind, TimeslotStatus
 from mooring.store import events, sets
 from mooring.store.constraints import decode_constraints, encode_constraints
+from mooring.store.differences import OCCUPYING_LIST
 from mooring.store.events import NewEvent
 from mooring.store.history import Journal
-from mooring.store.occupancy import AMOUNT, IS_LIVE
+from mooring.store.occupancy import AMOUNT
 from mooring.store.tables import nodes, pools, timeslot_places, timeslot_series, timeslots, workloads
 from mooring.store.types import AnyRow, as_uuid
 
@@ -39,7 +40,8 @@ _OCCUPIED = sets.Statement(
     f"""
     SELECT w.timeslot_id, t.node_id, a.slot_name, sum({AMOUNT}) FROM {{rows}} i
     JOIN workloads w ON w.timeslot_id = i.id JOIN tasks t ON t.workload_id = w.id
-    JOIN resource_allocations a ON a.task_id = t.id WHERE {IS_LIVE} GROUP BY w.timeslot_id, t.node_id, a.slot_name
+    JOIN resource_allocations a ON a.task_id = t.id
+    WHERE a.freed_at IS NULL AND t.status IN ({OCCUPYING_LIST}) GROUP BY w.timeslot_id, t.node_id, a.slot_name
     """,
     {"id": "uuid"},
 )
@@ -221,7 +223,7 @@ async def shorten(connection: AsyncConnection, slot: Timeslot, ends_at: datetime
 
 
 async def occupied(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, dict[UUID, Amounts]]:
-    """What the work in these timeslots occupies now, by timeslot and node."""
+    """What the work in these timeslots occupies now, by timeslot and node; what is lost is of no use to them."""
     sums: dict[UUID, dict[UUID, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
     if ids:
         for timeslot_id, node_id, slot, amount in await _OCCUPIED.read(connection, [(id,) for id in ids]):
