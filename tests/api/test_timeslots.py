@@ -102,14 +102,14 @@ async def test_what_was_booked_is_shown_as_it_was_asked_for(world: World):
 @on_sqlite
 async def test_lead_and_grace_are_the_pools_where_nothing_is_said(world: World):
     admin = await world.admin()
-    slot = await shown(world, admin, await book(world, admin))
-    assert (slot["lead_seconds"], slot["grace_seconds"], slot["pool"]) == (2100, 300, "default")
     change = {"bookings": {"lead_seconds": 60, "grace_seconds": 0}}
     assert (await world.client.patch("/api/pools/simulated", json=change, headers=admin)).status_code == 204
     pool = (await world.client.get("/api/pools/simulated", headers=admin)).json()
     assert pool["bookings"] == {"lead_seconds": 60, "grace_seconds": 0, "notice_seconds": 300}
     slot = await shown(world, admin, await book(world, admin, name="other", pool="simulated"))
     assert (slot["lead_seconds"], slot["grace_seconds"]) == (60, 0)
+    slot = await shown(world, admin, await book(world, admin))
+    assert (slot["lead_seconds"], slot["grace_seconds"], slot["pool"]) == (2100, 300, "default")
 
 
 @on_sqlite
