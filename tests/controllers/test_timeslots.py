@@ -374,3 +374,28 @@ async def test_maintenance_that_is_changed_stays_on_its_nodes(port: Port):
     await port.turn()
     assert (await port.status(upkeep), await port.status(longer.id)) == (S.CANCELLED, S.CONFIRMED)
     assert await port.places(longer.id) == {"b": 1}
+
+
+async def test_what_its_work_leaves_early_stays_the_bookings(port: Port):
+    booked = await port.book(cpu=8, start=10, lead=10, minutes=120)
+    short = await port.submit("short", booked, cpu=8, limit=600)
+    await port.turn()
+    await port.run(short)
+    await port.turn()
+    assert await port.status(await port.book("other", cpu=1, start=60, lead=0, minutes=30)) == S.REFUSED
+    await port.stopped(short)
+    await port.turn()
+    assert await port.status(await port.book("another", cpu=1, start=60, lead=0, minutes=30)) == S.REFUSED
+    assert await port.status(await port.book("next", cpu=8, start=130, lead=0, minutes=30)) == S.CONFIRMED
+
+
+async def test_a_booking_leaves_a_node_where_work_is_to_run_for_longer_than_it_was(port: Port):
+    running = await port.submit("running", cpu=8, limit=1800)
+    await port.turn()
+    await port.run(running)
+    booked = await port.book(cpu=8, start=60, lead=0)
+    assert await port.places(booked) == {"a": 1}
+    await port.harbour.node("b", cpu=8)
+    await port.extend(running, 4 * 3600)
+    await port.turn()
+    assert await port.places(booked) == {"b": 1}

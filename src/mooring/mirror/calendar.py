@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from mooring.model.events import Event
@@ -35,6 +35,8 @@ class Calendar:
         self._occupied: dict[UUID, Mapping[UUID, Amounts]] = {}
         self._nodes: dict[UUID, tuple[NodeStatus, bool, Amounts] | None] = {}
         """Nodes with timeslots as they were seen last."""
+        self._ends: dict[UUID, dict[Hashable, int]] = {}
+        """When what runs there was to end then."""
         self._eased: set[str] = set()
         self._changed: set[UUID] = set()
 
@@ -136,7 +138,8 @@ class Calendar:
         if slot.status in PROMISED:
             for node_id in slot.places:
                 self._on[node_id].add(slot.id)
-                self._note_node(node_id)
+                if node_id not in self._nodes:
+                    self._note_node(node_id)
         self._tell(slot)
 
     def drop(self, timeslot_id: UUID) -> None:
@@ -157,6 +160,7 @@ class Calendar:
             if not self._on[node_id]:
                 del self._on[node_id]
                 self._nodes.pop(node_id, None)
+                self._ends.pop(node_id, None)
         if before is not None:
             del self._by_status[before.status][timeslot_id]
 
@@ -164,9 +168,15 @@ class Calendar:
         row = self._cluster.row_of(node_id)
         node = None if row is None else self._cluster.node(row)
         seen = None if node is None else (node.status, node.schedulable, node.allocatable)
-        if node_id not in self._nodes or self._nodes[node_id] != seen:
+        before, self._ends[node_id] = self._ends.get(node_id, {}), {} if row is None else self._ends_on(row)
+        longer = any(before.get(task, end) < end for task, end in self._ends[node_id].items())
+        if longer or node_id not in self._nodes or self._nodes[node_id] != seen:
             self._nodes[node_id] = seen
             self.stirred.add(node_id)
+
+    def _ends_on(self, row: int) -> dict[Hashable, int]:
+        promises = self._cluster.timeline.on(row)
+        return {key: each.end for key, each in promises if each.start is None and each.end is not None}
 
     def _tell(self, slot: Timeslot) -> None:
         self._changed.add(slot.id)

@@ -112,13 +112,11 @@ class Timeslots:
                 rows[row] = all(times * amount <= left.get(name, 0) for name, amount in wanted)
         return rows
 
-    def capped(self, workload: Workload, now: int) -> Workload:
-        """The work with a time limit that ends with its timeslot at the latest."""
+    def lasting(self, workload: Workload, now: int) -> Workload:
+        """The work as what it takes is taken: until the end of its timeslot, which has what is left early."""
         assert workload.booking is not None
         left = self._rooms[workload.booking].ends - now
-        limit = workload.time_limit_seconds
-        capped = left if limit is None else min(limit, left)
-        return replace(workload, time_limit_seconds=capped, stop_grace_seconds=0)
+        return replace(workload, time_limit_seconds=left, stop_grace_seconds=0)
 
     def full(self, workload: Workload) -> Reason | None:
         """Why its timeslot takes no task of it more; None: there is room for one, as far as it is the timeslot's."""

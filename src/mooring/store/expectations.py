@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, TaskStatus
 from mooring.model.slots import Amounts
+from mooring.model.timeslots import PROMISED
 from mooring.store.run_times import Kind, RunTimes
 from mooring.store.sets import among
 from mooring.store.tables import tasks, timeslots, workloads
@@ -64,6 +65,7 @@ def _on_nodes() -> Select[Any]:
             workloads.c.time_limit_seconds,
             workloads.c.template["stop_grace_seconds"].as_integer().label("stop_grace_seconds"),
             timeslots.c.ends_at.label("timeslot_ends_at"),
+            timeslots.c.status.label("timeslot_status"),
         )
         .join(workloads, workloads.c.id == tasks.c.workload_id)
         .outerjoin(timeslots, timeslots.c.id == workloads.c.timeslot_id)
@@ -74,8 +76,12 @@ def _on_nodes() -> Select[Any]:
 def _end(row: AnyRow, now: datetime, usual: Mapping[UUID, RunTimes]) -> datetime | None:
     """Its limit is counted from its start, which may be yet to come; then it is given time to stop.
 
-    What is inside a timeslot makes room at the end of that, since the next one may begin then.
+    What is inside a timeslot makes room at the end of that, since the next one may begin then, and not before: what it
+    leaves early is the timeslot's.
     """
+    if row.timeslot_status in PROMISED:
+        ends_at: datetime = row.timeslot_ends_at
+        return ends_at
     grace = timedelta(seconds=row.stop_grace_seconds)
     if row.status == TaskStatus.TERMINATING:
         return now + grace
