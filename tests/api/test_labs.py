@@ -52,6 +52,8 @@ async def test_a_lab_keeps_exactly_what_its_tasks_ask_for(world: World):
     assert (at(slot["start"]), at(slot["end"])) == (START, START + 2 * HOUR)
     shown = (await world.client.get(f"/api/workloads/{made['workload']}", headers=ann)).json()
     assert shown["booking"] == made["timeslot"]
+    # What runs in a timeslot is not tried before its lead begins.
+    assert at(shown["start"]["not_before"]) == START - timedelta(minutes=10)
 
 
 @on_sqlite

@@ -106,9 +106,9 @@ async def test_lead_and_grace_are_the_pools_where_nothing_is_said(world: World):
     assert (await world.client.patch("/api/pools/simulated", json=change, headers=admin)).status_code == 204
     pool = (await world.client.get("/api/pools/simulated", headers=admin)).json()
     assert pool["bookings"] == {"lead_seconds": 60, "grace_seconds": 0, "notice_seconds": 300}
-    slot = await shown(world, admin, await book(world, admin, name="other", pool="simulated"))
+    slot = await shown(world, admin, await book(world, admin, pool="simulated"))
     assert (slot["lead_seconds"], slot["grace_seconds"]) == (60, 0)
-    slot = await shown(world, admin, await book(world, admin))
+    slot = await shown(world, admin, await book(world, admin, name="other"))
     assert (slot["lead_seconds"], slot["grace_seconds"], slot["pool"]) == (2100, 300, "default")
 
 
@@ -119,6 +119,10 @@ async def test_lead_and_grace_are_the_pools_where_nothing_is_said(world: World):
         ({"start": "2020-01-01T10:00:00Z"}, 422, "window-past"),
         ({"start": "2020-01-01T10:00:00Z", "duration": None, "end": START.isoformat()}, 422, "window-past"),
         ({"start": "2300-01-01T10:00:00Z"}, 422, "invalid-window"),
+        ({"start": "9999-12-31T23:59:59Z"}, 422, "invalid-window"),
+        ({"start": "9999-12-31T23:59:59-14:00"}, 422, "invalid-input"),
+        ({"start": "0001-01-01T00:00:00+14:00"}, 422, "invalid-input"),
+        ({"duration": None, "end": "2300-01-01T10:00:00Z"}, 422, "invalid-window"),
         ({"start": None, "duration": None, "end": "2020-01-01T10:00:00Z"}, 422, "invalid-window"),
         ({"duration": None, "end": START.isoformat()}, 422, "invalid-window"),
         ({"duration": None, "end": (START - HOUR).isoformat()}, 422, "invalid-window"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from mooring.intake.terms import seconds_of
 from mooring.model.durations import LONGEST_SECONDS
@@ -17,14 +17,13 @@ def window_of(asked: WindowRequest, now: datetime, *, before: Timeslot | None = 
     """`before`: what is to be changed: what is not said stays as it is, and another start alone moves it as it is."""
     if asked.end is not None and asked.duration is not None:
         raise _wrong("say either when it ends or how long it is, not both")
-    if before is None:
-        start = now if asked.start is None else asked.start.astimezone(UTC)
-        if asked.end is None and asked.duration is None:
-            raise _wrong("say when it ends, or how long it is")
-    else:
-        start = before.starts_at if asked.start is None else asked.start.astimezone(UTC)
+    if before is None and asked.end is None and asked.duration is None:
+        raise _wrong("say when it ends, or how long it is")
+    start = asked.start or (now if before is None else before.starts_at)
+    if start - now > _LONGEST:
+        raise _wrong("nobody books ten years ahead")
     if asked.end is not None:
-        end = asked.end.astimezone(UTC)
+        end = asked.end
     elif asked.duration is not None:
         end = start + timedelta(seconds=seconds_of(asked.duration))
     else:
