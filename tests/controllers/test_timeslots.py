@@ -399,3 +399,16 @@ async def test_a_booking_leaves_a_node_where_work_is_to_run_for_longer_than_it_w
     await port.extend(running, 4 * 3600)
     await port.turn()
     assert await port.places(booked) == {"b": 1}
+
+
+async def test_nobody_is_displaced_for_work_that_would_run_into_a_booking(port: Port):
+    await port.harbour.set_options(preemption={"mode": "requeue"})
+    running = await port.submit("running", cpu=8, limit=1800, priority=1)
+    await port.turn()
+    await port.run(running)
+    booked = await port.book(cpu=8, start=60, lead=0)
+    assert await port.status(booked) == S.CONFIRMED
+    urgent = await port.submit("urgent", cpu=8, priority=90)
+    await port.turn()
+    assert await port.harbour.statuses(running) == ["RUNNING"]
+    assert await port.harbour.statuses(urgent) == ["PENDING"]
