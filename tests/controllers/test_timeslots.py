@@ -412,3 +412,28 @@ async def test_nobody_is_displaced_for_work_that_would_run_into_a_booking(port: 
     await port.turn()
     assert await port.harbour.statuses(running) == ["RUNNING"]
     assert await port.harbour.statuses(urgent) == ["PENDING"]
+
+
+async def test_gangs_inside_a_booking_have_no_more_than_its_room(port: Port):
+    await port.harbour.node("b", cpu=8)
+    booked = await port.book(cpu=2, count=3, start=10, lead=10)
+    gang = await port.submit("gang", booked, cpu=2, replicas=4, gang=True)
+    fits = await port.submit("fits", booked, cpu=2, replicas=3, gang=True)
+    await port.turn()
+    assert await port.node_of(gang) == [None] * 4
+    assert None not in await port.node_of(fits)
+    late = await port.submit("late", booked, cpu=1)
+    await port.turn()
+    assert (await port.node_of(late), await port.why(late)) == ([None], "timeslot-full")
+
+
+async def test_guests_of_a_booking_that_is_cancelled_while_they_are_placed_end_with_it(port: Port):
+    booked = await port.book(cpu=8, start=10, lead=10)
+    guest = await port.submit("guest", booked, cpu=8)
+    await port.cancel(booked)
+    late = await port.submit("late", booked, cpu=8)
+    await port.turn()
+    assert [(await port.harbour.workload(each)).status for each in (guest, late)] == ["CANCELLED", "CANCELLED"]
+    other = await port.submit("other", cpu=8)
+    await port.turn()
+    assert await port.node_of(other) == ["a"]
