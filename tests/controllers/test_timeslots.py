@@ -437,3 +437,19 @@ async def test_guests_of_a_booking_that_is_cancelled_while_they_are_placed_end_w
     other = await port.submit("other", cpu=8)
     await port.turn()
     assert await port.node_of(other) == ["a"]
+
+
+async def test_a_booking_at_risk_is_charged_for_the_work_in_it(port: Port):
+    await port.harbour.node("b", cpu=4)
+    booked = await port.book(cpu=4, count=3, start=10, lead=10)
+    guest = await port.submit("guest", booked, cpu=4)
+    await port.turn()
+    await port.run(guest)
+    user = Tenant(Scope.USER, str(port.harbour.principal.user_id))
+    assert port.mirror.tenancy.usage.used_by(user)["cpu"] == 12000
+    (task,) = await port.harbour.tasks(guest)
+    (other,) = (await port.slot(booked)).places.keys() - {task.node_id}
+    await port.harbour.drain(other)
+    await port.turn()
+    assert await port.status(booked) == S.AT_RISK
+    assert port.mirror.tenancy.usage.used_by(user)["cpu"] == 12000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from datetime import datetime
 from uuid import UUID
 
 from mooring.model.events import Event
@@ -72,10 +73,12 @@ class Calendar:
         """There is something to decide."""
         return self.undecided or bool(self.stirred or self._by_status[TimeslotStatus.AT_RISK])
 
-    def charged(self) -> dict[Tenant, dict[str, int]]:
+    def charged(self, at: datetime) -> dict[Tenant, dict[str, int]]:
         """What bookers are charged with for the timeslots that are in force; the work inside them is not charged."""
         charged: dict[Tenant, dict[str, int]] = {}
-        for slot in self._by_status[TimeslotStatus.ACTIVE].values():
+        for slot in (slot for status in _MAY_HAVE_WORK for slot in self._by_status[status].values()):
+            if slot.eligible_at > at:
+                continue
             for tenant in () if slot.kind is TimeslotKind.MAINTENANCE else _bookers(slot):
                 own = charged.setdefault(tenant, {})
                 for name, amount in slot.request.items():
