@@ -5,7 +5,7 @@ Nothing here is stored: what was decided comes back as moves, and counts in the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -32,6 +32,8 @@ _AGAIN = timedelta(seconds=30)
 """After this time those at risk are tried again, whether or not a node or another timeslot changed."""
 _HORIZON = timedelta(days=30)
 """So far ahead a later start is looked for."""
+_WAITED_FOR_SECONDS = 60
+"""A timeslot stays where work is to end so shortly after its beginning."""
 _BY = "timeslots"
 S = TimeslotStatus
 
@@ -210,9 +212,29 @@ class Reservations:
             return movable
         upkeep = [slot for slot in here if slot.kind is TimeslotKind.MAINTENANCE]
         shut = {slot.id for slot in booked if any(_overlap(slot, each) for each in upkeep)}
-        windows = [_on_node(slot, node_id, at) for slot in booked if slot.id not in shut]
-        crowded = {window.id for window in _too_many(windows, self._never_free(row))}
+        crowded = self._crowded([slot for slot in booked if slot.id not in shut], node_id, row, at)
         return [slot for slot in movable if slot.id in shut | crowded]
+
+    def _crowded(self, slots: Sequence[Timeslot], node_id: UUID, row: int, at: datetime) -> set[Hashable]:
+        """Those that have no room beside older ones, or beside running work when they begin."""
+        free, now, left = self._never_free(row), seconds_of(at), self._cluster.timeslots.left
+        crowded = {window.id for window in _too_many([], [_on_node(slot, node_id, at) for slot in slots], free)}
+        # What its own work has taken of a timeslot is among what runs.
+        windows = [_Window(slot.id, *_window(slot, at), left(slot.id).get(node_id, {})) for slot in slots]
+        stay = [window for window in windows if window.id not in crowded]
+        begun = [window for window in stay if window.begins <= now]
+        ahead = [window for window in stay if window.begins > now]
+        return crowded | {window.id for window in _too_many([*self._running(row), *begun], ahead, free)}
+
+    def _running(self, row: int) -> list[_Window]:
+        """What is taken of a row, until its end; what is about to end, or does so late, is waited for."""
+        timeline, names = self._cluster.timeline, self._cluster.slot_names
+        found: list[_Window] = []
+        for key, promise in timeline.on(row):
+            if promise.start is None and promise.end is not None:
+                amounts = {names[place]: amount for place, amount in promise.amounts}
+                found.append(_Window(key, timeline.now, promise.end - _WAITED_FOR_SECONDS, amounts))
+        return [window for window in found if window.begins < window.ends]
 
     def _stays(self, row: int) -> bool:
         """One that was silent for a moment may be there again in the next."""
@@ -233,9 +255,9 @@ class Reservations:
 
 
 class _Window(NamedTuple):
-    """What a timeslot has of one node, and when."""
+    """What a timeslot, or running work, has of one node, and when."""
 
-    id: UUID
+    id: Hashable
     begins: int
     ends: int
     amounts: Amounts
@@ -246,11 +268,11 @@ def _on_node(slot: Timeslot, node_id: UUID, at: datetime) -> _Window:
     return _Window(slot.id, *_window(slot, at), amounts)
 
 
-def _too_many(windows: Sequence[_Window], free: Mapping[str, int]) -> list[_Window]:
-    """Those that have no room beside the ones before them."""
-    if _fit(windows, free):
+def _too_many(kept: Sequence[_Window], windows: Sequence[_Window], free: Mapping[str, int]) -> list[_Window]:
+    """Those that have no room beside what is kept in any case and the ones before them."""
+    if _fit([*kept, *windows], free):
         return []
-    kept: list[_Window] = []
+    kept = list(kept)
     displaced: list[_Window] = []
     for window in windows:
         beside = [other for other in kept if other.begins < window.ends and window.begins < other.ends]
