@@ -23,6 +23,8 @@ def window_of(asked: WindowRequest, now: datetime, *, before: Timeslot | None = 
             raise _wrong("say when it ends, or how long it is")
     else:
         start = before.starts_at if asked.start is None else asked.start.astimezone(UTC)
+    if start - now > _LONGEST:
+        raise _too_far()
     if asked.end is not None:
         end = asked.end.astimezone(UTC)
     elif asked.duration is not None:
@@ -40,7 +42,7 @@ def window_of(asked: WindowRequest, now: datetime, *, before: Timeslot | None = 
     if end <= now:
         raise InvalidInput(f"it would end at {end.isoformat(timespec='seconds')}, which is past", code="window-past")
     if end - now > _LONGEST:
-        raise _wrong("nobody books for more than ten years")
+        raise _too_far()
     return start, end
 
 
@@ -49,6 +51,10 @@ def kept_seconds(written: str | int | None, usual: int) -> int:
     if written is None:
         return usual
     return 0 if written in (0, "0", "0s") else seconds_of(written)
+
+
+def _too_far() -> InvalidInput:
+    return _wrong("nobody books for more than ten years")
 
 
 def _wrong(problem: str) -> InvalidInput:

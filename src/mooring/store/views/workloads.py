@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mooring.model.access import EVERYTHING, Sight, Target
 from mooring.model.lifecycle import OCCUPYING, TaskStatus, WorkloadStatus
 from mooring.store import sets
-from mooring.store.tables import pools, projects, tasks, users, workloads
+from mooring.store.tables import pools, projects, tasks, timeslots, users, workloads
 from mooring.store.types import AnyRow
 from mooring.store.views.sight import shown_to
 
@@ -67,6 +67,8 @@ class WorkloadRow:
     on_dependency_failure: str
     singleton: str | None
     timeslot_id: UUID | None
+    eligible_at: datetime | None
+    """When its timeslot begins to take work."""
     admission: Mapping[str, Any] | None
     created_at: datetime
     updated_at: datetime
@@ -144,7 +146,7 @@ class Progress:
 
 def not_before(row: WorkloadRow, at: datetime) -> datetime | None:
     """Until when a workload is not tried; None: it is."""
-    times = [time for time in (row.starts_at, row.tried_at) if time is not None and time > at]
+    times = [time for time in (row.starts_at, row.tried_at, row.eligible_at) if time is not None and time > at]
     return max(times, default=None)
 
 
@@ -318,6 +320,7 @@ def _workloads() -> Select[Any]:
             workloads.c.on_dependency_failure,
             workloads.c.singleton,
             workloads.c.timeslot_id,
+            timeslots.c.eligible_at,
             workloads.c.admission,
             workloads.c.created_at,
             workloads.c.updated_at,
@@ -329,6 +332,7 @@ def _workloads() -> Select[Any]:
         .join(pools, pools.c.id == workloads.c.pool_id)
         .join(projects, projects.c.id == workloads.c.project_id)
         .join(users, users.c.id == workloads.c.user_id)
+        .outerjoin(timeslots, timeslots.c.id == workloads.c.timeslot_id)
     )
 
 
