@@ -22,6 +22,7 @@ NAMES = (
     "overload",
     "bookings",
     "backfill",
+    "waiting",
     "scaling",
 )
 

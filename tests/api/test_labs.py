@@ -52,6 +52,8 @@ async def test_a_lab_keeps_exactly_what_its_tasks_ask_for(world: World):
     assert (at(slot["start"]), at(slot["end"])) == (START, START + 2 * HOUR)
     shown = (await world.client.get(f"/api/workloads/{made['workload']}", headers=ann)).json()
     assert shown["booking"] == made["timeslot"]
+    # What runs in a timeslot is not tried before its lead begins.
+    assert at(shown["start"]["not_before"]) == START - timedelta(minutes=10)
 
 
 @on_sqlite
@@ -223,3 +225,13 @@ async def test_bookings_at_once_do_not_exceed_a_quota_together(world: World):
         *(world.client.post("/api/timeslots", json=body, headers=headers) for headers in people for _ in range(2))
     )
     assert sorted(answer.status_code for answer in answers) == [202, 202, 412, 412, 412, 412]
+
+
+@on_sqlite
+async def test_labs_at_once_do_not_exceed_a_limit_together(world: World):
+    ann, admin = await world.user("ann"), await world.admin()
+    await world.client.post("/api/policies", json={"name": "few", "rules": {"max_bookings": 2}}, headers=admin)
+    await world.client.patch("/api/users/ann", json={"policy": "few"}, headers=admin)
+    bodies = [asked(workload=asked()["workload"] | {"name": f"lab{number}"}) for number in range(6)]
+    answers = await asyncio.gather(*(world.client.post("/api/labs", json=body, headers=ann) for body in bodies))
+    assert sorted(answer.status_code for answer in answers) == [202, 202, 422, 422, 422, 422]

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Coroutine, Iterator
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,6 +20,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from mooring import clock
 from mooring.api.app import create_app
 from mooring.api.pressure import Pressure
 from mooring.api.services import Services
@@ -36,7 +38,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FastAPI, dict[str, str]]]:
-    """An API with a user, a node, a session and a deployment, and an admin's token."""
+    """An API with a user, a node, a session in a lab and a deployment, and an admin's token."""
     file: Path = tmp_path_factory.mktemp("schema") / "mooring.db"
     url = f"sqlite+aiosqlite:///{file}"
     migrate(url)
@@ -51,7 +53,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FastAPI, 
             headers = await world.admin()
             await world.user("bob")
             await world.add_node("n1")
-            await world.submit(headers, name="train")
+            template = {"resources": {"cpu": 4}}
+            await client.put("/api/pools/default/templates/small", json=template, headers=headers)
+            start = (clock.now() + timedelta(days=1)).isoformat()
+            workload = {"name": "train", "containers": [{"image": "nginx", "resources": {"cpu": "500m"}}]}
+            lab = {"start": start, "duration": "1h", "workload": workload}
+            assert (await client.post("/api/labs", json=lab, headers=headers)).status_code == 202
             await world.submit(headers, name="web", kind="deployment")
         await database.close()
         # Streams end at once: nothing comes on them here.
@@ -82,6 +89,7 @@ EXISTING = {
     "username": "bob",
     "scope": "user",
     "tenant": "bob",
+    "template": "small",
     "access_key": "MK" + "A" * 18,
 }
 # The description depends on no service but the version.
@@ -89,8 +97,12 @@ schema = schemathesis.openapi.from_dict(
     create_app(cast(Services, SimpleNamespace(version="0", pressure=Pressure()))).openapi()
 )
 schema.app = late
-# Both are made of what a submission takes, which takes longest of all to make up.
-operations = schema.exclude(path="/api/workloads/batch").exclude(path="/api/workloads/dry-run")
+# All are made of what a submission takes, which takes longest of all to make up.
+operations = (
+    schema.exclude(path="/api/workloads/batch")
+    .exclude(path="/api/workloads/dry-run")
+    .exclude(path="/api/labs", method="POST")
+)
 
 
 @operations.parametrize()

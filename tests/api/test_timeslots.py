@@ -102,14 +102,14 @@ async def test_what_was_booked_is_shown_as_it_was_asked_for(world: World):
 @on_sqlite
 async def test_lead_and_grace_are_the_pools_where_nothing_is_said(world: World):
     admin = await world.admin()
-    slot = await shown(world, admin, await book(world, admin))
-    assert (slot["lead_seconds"], slot["grace_seconds"], slot["pool"]) == (2100, 300, "default")
     change = {"bookings": {"lead_seconds": 60, "grace_seconds": 0}}
     assert (await world.client.patch("/api/pools/simulated", json=change, headers=admin)).status_code == 204
     pool = (await world.client.get("/api/pools/simulated", headers=admin)).json()
     assert pool["bookings"] == {"lead_seconds": 60, "grace_seconds": 0, "notice_seconds": 300}
-    slot = await shown(world, admin, await book(world, admin, name="other", pool="simulated"))
+    slot = await shown(world, admin, await book(world, admin, pool="simulated"))
     assert (slot["lead_seconds"], slot["grace_seconds"]) == (60, 0)
+    slot = await shown(world, admin, await book(world, admin, name="other"))
+    assert (slot["lead_seconds"], slot["grace_seconds"], slot["pool"]) == (2100, 300, "default")
 
 
 @on_sqlite
@@ -119,7 +119,10 @@ async def test_lead_and_grace_are_the_pools_where_nothing_is_said(world: World):
         ({"start": "2020-01-01T10:00:00Z"}, 422, "window-past"),
         ({"start": "2020-01-01T10:00:00Z", "duration": None, "end": START.isoformat()}, 422, "window-past"),
         ({"start": "2300-01-01T10:00:00Z"}, 422, "invalid-window"),
-        ({"start": "9999-12-31T23:59:00Z"}, 422, "invalid-window"),
+        ({"start": "9999-12-31T23:59:59Z"}, 422, "invalid-window"),
+        ({"start": "9999-12-31T23:59:59-14:00"}, 422, "invalid-input"),
+        ({"start": "0001-01-01T00:00:00+14:00"}, 422, "invalid-input"),
+        ({"duration": None, "end": "2300-01-01T10:00:00Z"}, 422, "invalid-window"),
         ({"start": None, "duration": None, "end": "2020-01-01T10:00:00Z"}, 422, "invalid-window"),
         ({"duration": None, "end": START.isoformat()}, 422, "invalid-window"),
         ({"duration": None, "end": (START - HOUR).isoformat()}, 422, "invalid-window"),
@@ -268,6 +271,18 @@ async def test_a_change_is_a_request_that_keeps_the_old_promise_until_it_is_conf
     await move(world, wanted["id"], S.CONFIRMED)
     assert (await shown(world, ann, ref))["status"] == "CANCELLED"
     assert (await shown(world, ann, ref))["reason"]["details"] == {"by": wanted["id"]}
+
+
+@on_sqlite
+async def test_a_change_that_is_given_up_for_another_counts_no_more(world: World):
+    ann, admin = await world.user("ann"), await world.admin()
+    await world.client.post("/api/policies", json={"name": "one", "rules": {"max_bookings": 1}}, headers=admin)
+    await world.client.patch("/api/users/ann", json={"policy": "one"}, headers=admin)
+    ref = await book(world, ann)
+    await move(world, ref, S.CONFIRMED)
+    for count in (4, 5):
+        answer = await world.client.patch(f"/api/timeslots/{ref}", json={"count": count}, headers=ann)
+        assert answer.status_code == 202, answer.text
 
 
 @on_sqlite

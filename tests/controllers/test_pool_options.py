@@ -30,6 +30,7 @@ from mooring.model.pools import (
 from mooring.model.preemption import Preemption, PreemptionMode, VictimScope
 from mooring.model.quotas import Scope
 from mooring.model.templates import Goal, ScalingRules, Shrink
+from mooring.model.timeslots import BookingRules
 from mooring.model.workloads import OnInsufficient
 from mooring.store import join_tokens, quotas
 from mooring.store.pools import by_name
@@ -53,6 +54,7 @@ EVERYTHING: dict[str, Any] = {
     "ageing_seconds": 7,
     "head_of_line": "strict",
     "backfill": {"depth": 3, "order": "shortest", "max_bypass_seconds": 60, "expectation": "history"},
+    "bookings": {"lead_seconds": 20, "grace_seconds": 21, "notice_seconds": 22},
     "on_insufficient": "fail",
     "pending_timeout_seconds": 11,
     "allowed_types": ["batch"],
@@ -110,6 +112,7 @@ async def test_every_option_is_kept_and_the_others_stay(harbour: Harbour):
         (("concurrency", (Moment.ENQUEUE,)), ("dependencies", ())),
         False,
         health=HealthProgram(("true",), 17, 16),
+        bookings=BookingRules(20, 21, 22),
         backfill=Backfill(3, BackfillOrder.SHORTEST, 60, Expectation.HISTORY),
         scaling=ScalingRules(Goal.FEWEST, 18, 19, 60, 20, 300, Shrink.DRAIN),
     )

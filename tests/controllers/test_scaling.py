@@ -19,9 +19,9 @@ from mooring.mirror.mirror import Mirror
 from mooring.model.errors import LeadershipLost
 from mooring.model.lifecycle import NodeStatus, TaskStatus
 from mooring.model.quotas import Scope
-from mooring.model.reasons import Reason
 from mooring.model.slots import parse_amounts
 from mooring.model.templates import NodeTemplate, ScaleRequest, ScaleRequestStatus
+from mooring.model.terms import Terms
 from mooring.model.timeslots import Timeslot, TimeslotKind, TimeslotStatus
 from mooring.model.workloads import OnInsufficient
 from mooring.store import node_templates, nodes, quotas, scale_requests, scaling_states, tables, timeslots
@@ -139,6 +139,27 @@ async def test_only_work_that_says_so_asks_for_nodes(world: World):
     await world.template()
     await world.harbour.submit("patient")
     assert await world.turn() == []
+
+
+@on_sqlite
+async def test_what_is_stopped_by_work_that_lacks_room_gets_nodes_with_it(world: World):
+    await world.harbour.set_options(head_of_line="strict")
+    await world.template(cpu=4)
+    await world.harbour.node("n1", cpu=1)
+    await world.harbour.submit("first", cpu=4, on_insufficient=GROW)
+    await world.harbour.submit("second", cpu=3, on_insufficient=GROW)
+    [request] = await world.turn()
+    assert len(request.wanted) == 2
+
+
+@on_sqlite
+async def test_what_waits_for_a_time_asks_for_nothing(world: World):
+    await world.template(cpu=4)
+    later = world.time.at + timedelta(hours=1)
+    await world.harbour.submit("later", cpu=4, on_insufficient=GROW, terms=Terms(starts_at=later))
+    assert await world.turn() == []
+    world.time.forward(3600)
+    assert len(await world.turn()) == 1
 
 
 @on_sqlite
@@ -370,22 +391,34 @@ async def test_nodes_that_nobody_asked_for_and_the_least_number_stay(world: Worl
 async def test_a_timeslot_whose_room_is_gone_gets_nodes_in_time(world: World):
     await world.harbour.set_options(on_insufficient="scale_up")
     await world.template(cpu=4, boot_seconds=600)
-    at, lead_seconds = world.time.at, 900
-    slot = replace(booking(world, starts_in=timedelta(hours=2)), lead_seconds=lead_seconds, count=3)
-    lost = Reason("capacity-lost", "its room is gone", details={"missing": 2})
-
-    async def lose(connection: Connection) -> None:
-        await timeslots.insert(connection, [slot], at)
-        await timeslots.move(connection, [timeslots.Move(slot, TimeslotStatus.AT_RISK, lost)], at)
-
-    await world.harbour.database.write(lose)
+    lead_seconds = 900
+    own = [await world.join(name) for name in ("n1", "n2", "n3")]
+    places = dict.fromkeys(own, 1)
+    slot = booking(world, starts_in=timedelta(hours=2), lead_seconds=lead_seconds, count=3, places=places)
+    await world.harbour.database.write(lambda c: timeslots.insert(c, [slot], world.time.at))
+    await world.turn()
+    world.time.forward(60)
+    for node_id in own[1:]:
+        assert await world.harbour.fall_silent(node_id, world.time.at)
     assert await world.turn() == []
+    assert await status_of(world, slot) is TimeslotStatus.AT_RISK
     # Its lead and the time to boot before its start.
-    begins = 7200 - lead_seconds - 600
+    begins = 7200 - 60 - lead_seconds - 600
     assert world.scaling.wait_seconds(100_000) == begins
     world.time.forward(begins)
     [request] = await world.turn()
     assert request.wanted == ({slot.id: 1}, {slot.id: 1})
+    for name in ("n4", "n5"):
+        await world.join(name)
+    assert [each.status for each in await world.turn()] == [S.SATISFIED]
+    await world.turn()
+    assert await status_of(world, slot) is TimeslotStatus.CONFIRMED
+
+
+async def status_of(world: World, slot: Timeslot) -> TimeslotStatus:
+    async with world.harbour.database.read() as connection:
+        [found] = await timeslots.load(connection, [slot.id])
+    return found.status
 
 
 def booking(world: World, *, starts_in: timedelta, **more: Any) -> Timeslot:

@@ -8,7 +8,7 @@ import pytest
 
 from mooring import clock
 from mooring.mirror.mirror import Mirror
-from mooring.model.lifecycle import TaskStatus
+from mooring.model.lifecycle import NodeStatus, TaskStatus
 from mooring.model.quotas import Scope, Tenant
 from mooring.model.timeslots import TimeslotKind, TimeslotStatus
 from mooring.store import timeslots
@@ -333,3 +333,44 @@ async def test_a_booking_at_risk_uses_the_room_that_it_has(port: Port):
 async def test_a_pool_whose_rules_fail_refuses_bookings_and_stops_nothing(port: Port):
     await port.harbour.set_options(profile="no-such-profile")
     assert await port.status(await port.book()) == S.REFUSED
+
+
+async def test_a_booking_leaves_a_node_that_was_silent_for_too_long(port: Port):
+    booked = await port.book()
+    (a,) = (await port.slot(booked)).places
+    await port.harbour.node("b", cpu=8)
+    await port.harbour.fall_silent(a, port.clock.at + timedelta(seconds=1), NodeStatus.SUSPECT)
+    await port.turn()
+    # It may be heard of in the next moment.
+    assert await port.places(booked) == {"a": 1}
+    await port.harbour.fall_silent(a, port.clock.at + timedelta(seconds=1), NodeStatus.LOST)
+    await port.turn()
+    assert await port.places(booked) == {"b": 1}
+
+
+async def test_a_booking_leaves_a_node_that_is_lost_with_its_work(port: Port):
+    booked = await port.book(cpu=8, start=10, lead=10)
+    guest = await port.submit("guest", booked, cpu=8)
+    await port.turn()
+    await port.run(guest)
+    await port.harbour.node("b", cpu=8)
+    (task,) = await port.harbour.tasks(guest)
+    await port.harbour.fall_silent(task.node_id, port.clock.at + timedelta(seconds=1))
+    await port.harbour.move(task, TaskStatus.LOST, freed=False)
+    await port.turn()
+    assert await port.places(booked) == {"b": 1}
+
+
+async def test_maintenance_that_is_changed_stays_on_its_nodes(port: Port):
+    b = await port.harbour.node("b", cpu=8)
+    upkeep = await port.maintain(b, start=60, minutes=60)
+    await port.harbour.drain(b)
+    await port.turn()
+    old = await port.slot(upkeep)
+    longer = replace(
+        old, id=new_id(), status=S.REQUESTED, replaces=old.id, places={}, ends_at=old.ends_at + timedelta(hours=1)
+    )
+    await port.harbour.database.write(lambda c: timeslots.insert(c, [longer], port.clock.at))
+    await port.turn()
+    assert (await port.status(upkeep), await port.status(longer.id)) == (S.CANCELLED, S.CONFIRMED)
+    assert await port.places(longer.id) == {"b": 1}

@@ -45,6 +45,12 @@ def test_of_a_time_that_the_clock_shows_twice_the_first_is_meant():
     assert found == [utc("2026-10-31T05:30"), utc("2026-11-01T05:30"), utc("2026-11-02T06:30")]
 
 
+def test_two_times_that_come_to_the_same_are_one_occurrence():
+    # On 2026-03-29 both 02:30 by winter time and 03:30 are 01:30 UTC.
+    found = occurrences("FREQ=DAILY;BYHOUR=2,3;COUNT=4", BERLIN, wall("2026-03-28T02:30", BERLIN))
+    assert found == [utc("2026-03-28T01:30"), utc("2026-03-28T02:30"), utc("2026-03-29T01:30")]
+
+
 @pytest.mark.parametrize(
     ("until", "number"),
     [
@@ -79,6 +85,7 @@ def test_a_rule_may_name_days():
         ("FREQ=WEEKLY;COUNT=2;BYMOON=1", "invalid-rule"),
         ("FREQ=SECONDLY;COUNT=2", "invalid-rule"),
         ("FREQ=MINUTELY;COUNT=2", "invalid-rule"),
+        ("FREQ=HOURLY;BYMONTH=2;BYMONTHDAY=30;COUNT=5", "invalid-rule"),
         ("COUNT=2", "invalid-rule"),
         ("every day", "invalid-rule"),
         ("FREQ=DAILY;UNTIL=20261399", "invalid-rule"),

@@ -9,6 +9,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 from mooring.clock import now
 from mooring.model.errors import InvalidInput
+from mooring.store import engine
 from mooring.store.engine import Connection, Database, is_taken, is_temporary, retry, without_haste
 from mooring.store.ids import new_id
 from mooring.store.tables import domains
@@ -200,6 +201,35 @@ async def test_a_lock_that_is_not_had_in_time_is_tried_for_again(
         await hasty.close()
     assert retried
     assert all("lock timeout" in str(error) for error in retried)
+
+
+async def test_a_snapshot_stays_at_one_moment(database: Database):
+    number = select(func.count()).select_from(domains)
+    async with database.snapshot() as connection:
+        before = (await connection.execute(number)).scalar_one()
+        await database.write(lambda c: c.execute(insert(domains).values(id=new_id(), name="new", created_at=now())))
+        assert (await connection.execute(number)).scalar_one() == before
+    async with database.read() as connection:
+        assert (await connection.execute(number)).scalar_one() == before + 1
+
+
+@on_postgresql
+async def test_connections_that_broke_while_they_rested_are_replaced(
+    migrated_url: str, database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(engine, "_TRUSTED_SECONDS", -1.0)
+    pid = text("SELECT pg_backend_pid()")
+    other = Database(migrated_url)
+    try:
+        async with other.read() as first, other.read() as second:
+            broken = [(await connection.execute(pid)).scalar_one() for connection in (first, second)]
+        async with database.read() as connection:
+            await connection.execute(select(*(func.pg_terminate_backend(number) for number in broken)))
+        async with other.read() as first, other.read() as second:
+            found = [(await connection.execute(pid)).scalar_one() for connection in (first, second)]
+        assert not set(found) & set(broken)
+    finally:
+        await other.close()
 
 
 @on_sqlite

@@ -192,4 +192,3 @@ async def test_timeslots_go_when_they_are_long_over_and_no_workload_names_them(h
         assert await harbour.database.write(lambda c: agenda.purge(c, before, 10)) == gone  # noqa: B023
     left = await harbour.rows(select(timeslots_table.c.id).order_by(timeslots_table.c.id))
     assert [row.id for row in left] == [named.id, live.id]
-    assert await harbour.history(over.id) == []

@@ -67,13 +67,15 @@ class Reservations:
         begins, ends = _window(slot, at)
         if ends <= begins:
             return Move(slot, S.REFUSED, Reason("timeslot-over", "its window is over already", _BY, "never"))
+        old = None if slot.replaces is None else self._calendar.slots.get(slot.replaces)
+        if slot.kind is TimeslotKind.MAINTENANCE:
+            return _upkeep(slot, old)
         waiting = [other for other in self._calendar.having(S.AT_RISK) if _stands_before(other, slot)]
         if waiting:
             message = f"room was lost: {_counted(len(waiting))} at that time had it promised, and wait for other room"
             return Move(slot, S.REFUSED, Reason("bookings-at-risk", message, _BY, "release"))
         rows = self._rows_of(slot)
         demand = self._cluster.demand(_request(slot))
-        old = None if slot.replaces is None else self._calendar.slots.get(slot.replaces)
         if old is None:
             answer = book(self._cluster, slot.id, rows, demand, slot.count, begins, ends, horizon=_horizon(ends))
         else:
@@ -255,6 +257,13 @@ def _window(slot: Timeslot, at: datetime) -> tuple[int, int]:
 
 def _overlap(slot: Timeslot, upkeep: Timeslot) -> bool:
     return slot.eligible_at < upkeep.ends_at and upkeep.starts_at < slot.ends_at
+
+
+def _upkeep(slot: Timeslot, old: Timeslot | None) -> Move:
+    """What an operator takes at another time are the same nodes, whatever is promised of them."""
+    if old is None:
+        return Move(slot, S.REFUSED, Reason("timeslot-over", "what it is a change of is over", _BY, "never"))
+    return Move(slot, S.CONFIRMED, places=old.places)
 
 
 def _stands_before(at_risk: Timeslot, asked: Timeslot) -> bool:

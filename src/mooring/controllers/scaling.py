@@ -264,7 +264,10 @@ class ScalingLoop:
 
 
 async def _view(connection: Connection, at: datetime) -> _View:
+    templates = await node_templates.by_pool(connection)
     requests = await scale_requests.of_interest(connection, at - _LATE)
+    # Most clusters have neither, and all their nodes need not be looked through.
+    may_change = bool(templates or requests)
     newcomers: list[tuple[Node, datetime]] = []
     if any(request.coming for request in requests):
         first = min(request.created_at for request in requests if request.coming)
@@ -273,11 +276,11 @@ async def _view(connection: Connection, at: datetime) -> _View:
         newcomers = sorted(((node, joined_at[node.id]) for node in found), key=lambda each: (each[1], each[0].name))
     return _View(
         pools={pool.name: pool for pool in await pools.all_pools(connection)},
-        templates=await node_templates.by_pool(connection),
+        templates=templates,
         requests=requests,
         newcomers=newcomers,
-        nodes=await scaled_nodes.load(connection),
-        others=await scaled_nodes.others(connection),
+        nodes=await scaled_nodes.load(connection) if may_change else (),
+        others=await scaled_nodes.others(connection) if may_change else {},
         at_risk=await timeslots.at_risk(connection),
         states=await scaling_states.by_pool(connection),
     )

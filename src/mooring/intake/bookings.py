@@ -91,8 +91,8 @@ class Bookings:
                     code="timeslot-not-changeable",
                 )
             new = replace(wanted, id=new_id(), status=TimeslotStatus.REQUESTED, places={}, version=1, replaces=slot.id)
-            await check_limits(connection, [new], at, besides=slot.id)
             await _give_up(connection, principal, await timeslots.changes_of(connection, slot.id), at)
+            await check_limits(connection, [new], at, besides=slot.id)
             await timeslots.insert(connection, [new], at, actor=str(principal.user_id))
             await _record(connection, principal, slot, "change", at)
             return new.id

@@ -31,7 +31,7 @@ from mooring.model.reasons import Reason
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
 from mooring.scheduling.admission import Validator
-from mooring.store import actions, pools, submissions, time_limits, workloads
+from mooring.store import actions, pools, submissions, time_limits, timeslots, workloads
 from mooring.store.actions import Actor, State
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database, is_taken
@@ -309,7 +309,7 @@ async def _written(
                 refused[new.id] = name_taken(new)
             elif new.id in there:
                 continue
-            elif (error := await gate.refuses(new) or await _not_to_be_booked(connection, new, at)) is not None:
+            elif (error := await gate.refuses(new) or await _book(connection, new, at)) is not None:
                 refused[new.id] = error
         refused |= left_behind(submission.new, refused)
         accepted += [new for new in submission.new if new.id not in refused and new.id not in there]
@@ -328,14 +328,15 @@ async def _written(
     return _Written(outcomes, [new.id for new in accepted])
 
 
-async def _not_to_be_booked(connection: Connection, new: NewWorkload, at: datetime) -> MooringError | None:
-    """What the limits of bookings say to the timeslot that would be written with a workload."""
+async def _book(connection: Connection, new: NewWorkload, at: datetime) -> MooringError | None:
+    """Write the timeslot that a workload comes with, so that it counts for the next; or why limits do not allow it."""
     if new.timeslot is None:
         return None
     try:
         await check_limits(connection, [new.timeslot], at)
     except MooringError as refusal:
         return refusal
+    await timeslots.insert(connection, [new.timeslot], at, actor=str(new.principal.user_id))
     return None
 
 

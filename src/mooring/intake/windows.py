@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from mooring.intake.terms import seconds_of
 from mooring.model.durations import LONGEST_SECONDS
@@ -17,16 +17,13 @@ def window_of(asked: WindowRequest, now: datetime, *, before: Timeslot | None = 
     """`before`: what is to be changed: what is not said stays as it is, and another start alone moves it as it is."""
     if asked.end is not None and asked.duration is not None:
         raise _wrong("say either when it ends or how long it is, not both")
-    if before is None:
-        start = now if asked.start is None else asked.start.astimezone(UTC)
-        if asked.end is None and asked.duration is None:
-            raise _wrong("say when it ends, or how long it is")
-    else:
-        start = before.starts_at if asked.start is None else asked.start.astimezone(UTC)
+    if before is None and asked.end is None and asked.duration is None:
+        raise _wrong("say when it ends, or how long it is")
+    start = asked.start or (now if before is None else before.starts_at)
     if start - now > _LONGEST:
-        raise _too_far()
+        raise _wrong("nobody books ten years ahead")
     if asked.end is not None:
-        end = asked.end.astimezone(UTC)
+        end = asked.end
     elif asked.duration is not None:
         end = start + timedelta(seconds=seconds_of(asked.duration))
     else:
@@ -42,7 +39,7 @@ def window_of(asked: WindowRequest, now: datetime, *, before: Timeslot | None = 
     if end <= now:
         raise InvalidInput(f"it would end at {end.isoformat(timespec='seconds')}, which is past", code="window-past")
     if end - now > _LONGEST:
-        raise _too_far()
+        raise _wrong("nobody books for more than ten years")
     return start, end
 
 
@@ -51,10 +48,6 @@ def kept_seconds(written: str | int | None, usual: int) -> int:
     if written is None:
         return usual
     return 0 if written in (0, "0", "0s") else seconds_of(written)
-
-
-def _too_far() -> InvalidInput:
-    return _wrong("nobody books for more than ten years")
 
 
 def _wrong(problem: str) -> InvalidInput:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from mooring.model.events import Event
+from mooring.model.lifecycle import NodeStatus
 from mooring.model.quotas import Scope, Tenant
 from mooring.model.slots import Amounts
 from mooring.model.timeslots import OVER, PROMISED, Timeslot, TimeslotKind, TimeslotStatus
@@ -32,7 +33,7 @@ class Calendar:
         self._by_status: dict[TimeslotStatus, dict[UUID, Timeslot]] = {status: {} for status in TimeslotStatus}
         self._on: dict[UUID, set[UUID]] = defaultdict(set)
         self._occupied: dict[UUID, Mapping[UUID, Amounts]] = {}
-        self._nodes: dict[UUID, tuple[bool, Amounts]] = {}
+        self._nodes: dict[UUID, tuple[NodeStatus, bool, Amounts] | None] = {}
         """Nodes with timeslots as they were seen last."""
         self._eased: set[str] = set()
         self._changed: set[UUID] = set()
@@ -162,8 +163,8 @@ class Calendar:
     def _note_node(self, node_id: UUID) -> None:
         row = self._cluster.row_of(node_id)
         node = None if row is None else self._cluster.node(row)
-        seen = (node is not None and node.ready, {} if node is None else node.allocatable)
-        if self._nodes.get(node_id) != seen:
+        seen = None if node is None else (node.status, node.schedulable, node.allocatable)
+        if node_id not in self._nodes or self._nodes[node_id] != seen:
             self._nodes[node_id] = seen
             self.stirred.add(node_id)
 

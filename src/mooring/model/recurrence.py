@@ -2,7 +2,7 @@
 
 The clock on the wall is what people mean: nine o'clock stays nine o'clock when daylight saving begins or ends. A time
 that the wall clock leaves out is as long after midnight as its offset before the change says, one that it shows twice
-is the first of both. The length of each occurrence is exact.
+is the first of both; where two times come to the same by that, there is one occurrence. The length of each is exact.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from mooring.model.durations import LONGEST_SECONDS
 from mooring.model.errors import InvalidInput
 
 MOST_OCCURRENCES = 500
-_FREQUENCIES = ("HOURLY", "DAILY", "WEEKLY", "MONTHLY", "YEARLY")
-"""More often than that nobody books, and to look for the next one could take for ever."""
+_FREQUENCIES = ("DAILY", "WEEKLY", "MONTHLY", "YEARLY")
+"""What comes more often names its hours; to look for the next one hour by hour could take for ever."""
 _BY = ("SECOND", "MINUTE", "HOUR", "DAY", "MONTHDAY", "YEARDAY", "WEEKNO", "MONTH", "SETPOS")
 _PARTS = frozenset({"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", *(f"BY{unit}" for unit in _BY)})
 _LARGEST_INTERVAL = 10_000
@@ -60,7 +60,7 @@ def occurrences(rule: str, timezone: str, first: datetime) -> list[datetime]:
         raise _wrong(rule, "it never happens")
     if until > latest or ("COUNT" in parts and len(found) < count):
         raise _wrong(rule, "it would go on for more than ten years")
-    return [moment.replace(tzinfo=there).astimezone(UTC) for moment in found]
+    return sorted({moment.replace(tzinfo=there).astimezone(UTC) for moment in found})
 
 
 def _parts(rule: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from mooring.model.workloads import Workload
 from mooring.scheduling.timeline import time_of
 
 if TYPE_CHECKING:
-    from mooring.scheduling.columns import Amount, Cluster, Demand, Mask
+    from mooring.scheduling.columns import Amount, Cluster, Demand, Mask, Rows
 
 _BY = "timeslot"
 
@@ -32,6 +32,8 @@ class _Room:
     is_open: bool
     left: dict[UUID, dict[str, int]] = field(default_factory=dict)
     """By node, of every slot that was booked there."""
+    seen: tuple[int, Rows, dict[str, Amount]] | None = None
+    """The same as columns of the cluster's rows, with the membership that these are of; None: to be made anew."""
 
 
 class Timeslots:
@@ -69,7 +71,8 @@ class Timeslots:
 
     def take(self, timeslot_id: UUID, node_id: UUID, amounts: Amounts, sign: int = 1) -> None:
         """Work of its own took so much of its room on a node, or (-1) gave it back."""
-        left = self._rooms[timeslot_id].left[node_id]
+        room = self._rooms[timeslot_id]
+        room.seen, left = None, room.left[node_id]
         for slot, amount in amounts.items():
             left[slot] = left.get(slot, 0) - sign * amount
 
@@ -103,14 +106,14 @@ class Timeslots:
 
     def fits(self, timeslot_id: UUID, demand: Demand, placed: Amount) -> Mask:
         """The rows where its room takes a demand once more, beside so many that were `placed` there just now."""
-        rows = np.zeros(self._cluster.capacity, dtype=np.bool_)
-        wanted = list(zip(demand.names, demand.amounts[:, 0].tolist(), strict=True))
-        for node_id, left in self.left(timeslot_id).items():
-            row = self._cluster.row_of(node_id)
-            if row is not None:
-                times = 1 + int(placed[row])
-                rows[row] = all(times * amount <= left.get(name, 0) for name, amount in wanted)
-        return rows
+        fitting = np.zeros(self._cluster.capacity, dtype=np.bool_)
+        room = self._rooms.get(timeslot_id)
+        if room is not None:
+            rows, left = self._columns(room)
+            fitting[rows] = True
+            for name, amount in zip(demand.names, demand.amounts[:, 0].tolist(), strict=True):
+                fitting[rows] &= (1 + placed[rows]) * amount <= left.get(name, 0)
+        return fitting
 
     def capped(self, workload: Workload, now: int) -> Workload:
         """The work with a time limit that ends with its timeslot at the latest."""
@@ -136,6 +139,15 @@ class Timeslots:
             f"its timeslot has {rest or 'nothing'} left {nodes}; one task asks for {describe_amounts(workload.request)}"
         )
         return Reason("timeslot-full", message, _BY, "release", {"left": total, "asked": dict(workload.request)})
+
+    def _columns(self, room: _Room) -> tuple[Rows, dict[str, Amount]]:
+        membership = self._cluster.membership
+        if room.seen is None or room.seen[0] != membership:
+            there = [(row, each) for id, each in room.left.items() if (row := self._cluster.row_of(id)) is not None]
+            names = {name for _, each in there for name in each}
+            left = {name: np.array([each.get(name, 0) for _, each in there], dtype=np.int64) for name in names}
+            room.seen = membership, np.array([row for row, _ in there], dtype=np.intp), left
+        return room.seen[1:]
 
     def _promise(self, timeslot_id: UUID, room: _Room) -> None:
         timeline = self._cluster.timeline

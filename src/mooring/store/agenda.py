@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Select, and_, case, delete, func, or_, select, update
+from sqlalchemy import Select, and_, case, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING
@@ -16,7 +16,7 @@ from mooring.model.reasons import Reason
 from mooring.model.timeslots import OVER, Timeslot, TimeslotStatus
 from mooring.store import events, sets
 from mooring.store.events import NewEvent
-from mooring.store.tables import pools, status_history, tasks, timeslot_series, timeslots, workloads
+from mooring.store.tables import pools, tasks, timeslot_series, timeslots, workloads
 from mooring.store.timeslots import as_timeslot, places_of
 
 ENDS_SOON = "ends-soon"
@@ -62,17 +62,16 @@ class Outlived(NamedTuple):
 
 async def due(connection: AsyncConnection, now: datetime) -> tuple[list[Due], datetime | None]:
     """The timeslots whose lead has begun or whose work is done, unless they are over, and when the next lead begins."""
-    live = timeslots.c.ended_at.is_(None)
-    finished = (
-        select(workloads.c.timeslot_id)
-        .where(workloads.c.ended_at >= now - _LATELY, workloads.c.timeslot_id.is_not(None))
-        .correlate(None)
+    live, begun = timeslots.c.ended_at.is_(None), timeslots.c.eligible_at <= now
+    # Each of them by its index: most of the others are far ahead, or long over.
+    finished = select(workloads.c.timeslot_id).where(
+        workloads.c.ended_at >= now - _LATELY, workloads.c.timeslot_id.is_not(None)
     )
-    begun = timeslots.c.eligible_at <= now
+    either = select(timeslots.c.id).where(live, begun).union(finished).subquery()
     rows = await connection.execute(
         select(timeslots, pools.c.name.label("pool_name"))
         .join(pools, pools.c.id == timeslots.c.pool_id)
-        .where(live, or_(begun, timeslots.c.id.in_(finished)))
+        .where(live, timeslots.c.id.in_(select(either.c.id)))
         .order_by(timeslots.c.id)
     )
     found = rows.all()
@@ -153,7 +152,10 @@ async def outlived(connection: AsyncConnection) -> list[Outlived]:
 
 
 async def purge(connection: AsyncConnection, before: datetime, most: int) -> int:
-    """Forget timeslots that were over before then, and that no workload names any more; how many went."""
+    """Forget timeslots that were over before then and that no workload names any more; how many went.
+
+    A series goes with its last one. Their history is forgotten by its own age.
+    """
     named = select(workloads.c.id).where(workloads.c.timeslot_id == timeslots.c.id)
     oldest = (
         select(timeslots.c.id)
@@ -163,7 +165,6 @@ async def purge(connection: AsyncConnection, before: datetime, most: int) -> int
     )
     gone = list((await connection.execute(oldest)).scalars())
     if gone:
-        await connection.execute(delete(status_history).where(sets.among(status_history.c.object_id, gone)))
         await connection.execute(delete(timeslots).where(sets.among(timeslots.c.id, gone)))
         left = select(timeslots.c.id).where(timeslots.c.series_id == timeslot_series.c.id)
         await connection.execute(delete(timeslot_series).where(~left.exists()))

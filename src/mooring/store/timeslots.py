@@ -13,15 +13,17 @@ from sqlalchemy import ColumnElement, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.errors import Conflict
+from mooring.model.lifecycle import NodeStatus
 from mooring.model.reasons import Reason
 from mooring.model.slots import Amounts
 from mooring.model.timeslots import OVER, TIMESLOT_EDGES, Timeslot, TimeslotKind, TimeslotStatus
 from mooring.store import events, sets
 from mooring.store.constraints import decode_constraints, encode_constraints
+from mooring.store.differences import OCCUPYING_LIST
 from mooring.store.events import NewEvent
 from mooring.store.history import Journal
-from mooring.store.occupancy import AMOUNT, IS_LIVE
-from mooring.store.tables import pools, timeslot_places, timeslot_series, timeslots, workloads
+from mooring.store.occupancy import AMOUNT
+from mooring.store.tables import nodes, pools, timeslot_places, timeslot_series, timeslots, workloads
 from mooring.store.types import AnyRow, as_uuid
 
 _MOVE = sets.Statement(
@@ -38,7 +40,8 @@ _OCCUPIED = sets.Statement(
     f"""
     SELECT w.timeslot_id, t.node_id, a.slot_name, sum({AMOUNT}) FROM {{rows}} i
     JOIN workloads w ON w.timeslot_id = i.id JOIN tasks t ON t.workload_id = w.id
-    JOIN resource_allocations a ON a.task_id = t.id WHERE {IS_LIVE} GROUP BY w.timeslot_id, t.node_id, a.slot_name
+    JOIN resource_allocations a ON a.task_id = t.id
+    WHERE a.freed_at IS NULL AND t.status IN ({OCCUPYING_LIST}) GROUP BY w.timeslot_id, t.node_id, a.slot_name
     """,
     {"id": "uuid"},
 )
@@ -131,13 +134,23 @@ async def _load(connection: AsyncConnection, condition: ColumnElement[bool]) -> 
 
 
 async def at_risk(connection: AsyncConnection) -> list[tuple[Timeslot, int]]:
-    """The timeslots that have lost room, and of how many of their tasks."""
+    """The timeslots that have lost room, and of how many of their tasks: as was said then, or more by now."""
     rows = await connection.execute(
         select(timeslots.c.id, timeslots.c.reason).where(timeslots.c.status == TimeslotStatus.AT_RISK)
     )
     reasons = {row.id: row.reason or {} for row in rows}
-    found = await load(connection, sorted(reasons)) if reasons else []
-    return [(slot, reasons[slot.id].get("details", {}).get("missing", slot.count)) for slot in found]
+    if not reasons:
+        return []
+    found = await load(connection, sorted(reasons))
+    here = sets.among(nodes.c.id, sorted({node_id for slot in found for node_id in slot.places}))
+    alive = select(nodes.c.id).where(here, nodes.c.status.in_([NodeStatus.READY, NodeStatus.SUSPECT]))
+    places = set((await connection.execute(alive)).scalars())
+    missing: list[tuple[Timeslot, int]] = []
+    for slot in found:
+        kept = sum(tasks for node_id, tasks in slot.places.items() if node_id in places)
+        said = reasons[slot.id].get("details", {}).get("missing", 0)
+        missing.append((slot, max(said, slot.count - kept)))
+    return missing
 
 
 async def places_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, dict[UUID, int]]:
@@ -210,7 +223,7 @@ async def shorten(connection: AsyncConnection, slot: Timeslot, ends_at: datetime
 
 
 async def occupied(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, dict[UUID, Amounts]]:
-    """What the work in these timeslots occupies now, by timeslot and node."""
+    """What the work in these timeslots occupies now, by timeslot and node; what is lost is of no use to them."""
     sums: dict[UUID, dict[UUID, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
     if ids:
         for timeslot_id, node_id, slot, amount in await _OCCUPIED.read(connection, [(id,) for id in ids]):

@@ -22,7 +22,7 @@ from mooring.model.tenants import Principal
 from mooring.model.terms import NO_TERMS, Terms
 from mooring.model.timeslots import Timeslot
 from mooring.model.workloads import Kind, OnInsufficient, Task, TaskTemplate, Workload
-from mooring.store import dependencies, events, sets, timeslots, transitions
+from mooring.store import dependencies, events, sets, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks
 from mooring.store.constraints import decode_constraints, encode_constraints
@@ -176,9 +176,6 @@ async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) 
 
 async def submit(connection: AsyncConnection, new: Sequence[NewWorkload], now: datetime) -> None:
     """Write workloads with their tasks PENDING, their ledger rows, history and events: a statement per table."""
-    for w in new:
-        if w.timeslot is not None:
-            await timeslots.insert(connection, [w.timeslot], now, actor=str(w.principal.user_id))
     writes = sets.Writes.on(connection)
     sets.insert(writes, workloads, [_workload_row(w, now) for w in new])
     sets.insert(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, StringConstraints
 
 from mooring.model.durations import LONGEST_SECONDS
 from mooring.wire.fields import (
@@ -36,10 +36,17 @@ def _no_number(value: object) -> object:
     return value
 
 
+def _in_utc(value: datetime) -> datetime:
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("write a time of this age") from None
+
+
 Duration = (
     Annotated[str, StringConstraints(min_length=1, max_length=40)] | Annotated[int, Field(ge=1, le=LONGEST_SECONDS)]
 )
-Instant = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_no_number)]
+Instant = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_no_number), AfterValidator(_in_utc)]
 WorkloadReference = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[^\x00]*$")]
 SessionType = Literal["interactive", "batch", "inference", "system"]
 

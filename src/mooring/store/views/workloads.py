@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
@@ -67,8 +67,6 @@ class WorkloadRow:
     on_dependency_failure: str
     singleton: str | None
     timeslot_id: UUID | None
-    eligible_at: datetime | None
-    """When its timeslot begins to take work."""
     admission: Mapping[str, Any] | None
     created_at: datetime
     updated_at: datetime
@@ -78,6 +76,9 @@ class WorkloadRow:
     version: int
     counts: Mapping[str, int]
     """How many of its current tasks have which status."""
+    slot_starts_at: datetime | None = None
+    slot_lead_seconds: int | None = None
+    """Of the timeslot that it runs in."""
     tried_at: datetime | None = None
     """When the first of its waiting tasks may be tried."""
     position: int | None = None
@@ -146,8 +147,10 @@ class Progress:
 
 def not_before(row: WorkloadRow, at: datetime) -> datetime | None:
     """Until when a workload is not tried; None: it is."""
-    times = [time for time in (row.starts_at, row.tried_at, row.eligible_at) if time is not None and time > at]
-    return max(times, default=None)
+    times = [row.starts_at, row.tried_at]
+    if row.slot_starts_at is not None:
+        times.append(row.slot_starts_at - timedelta(seconds=row.slot_lead_seconds or 0))
+    return max((time for time in times if time is not None and time > at), default=None)
 
 
 async def page(
@@ -320,7 +323,8 @@ def _workloads() -> Select[Any]:
             workloads.c.on_dependency_failure,
             workloads.c.singleton,
             workloads.c.timeslot_id,
-            timeslots.c.eligible_at,
+            timeslots.c.starts_at.label("slot_starts_at"),
+            timeslots.c.lead_seconds.label("slot_lead_seconds"),
             workloads.c.admission,
             workloads.c.created_at,
             workloads.c.updated_at,
