@@ -131,7 +131,7 @@ def test_bookings_are_listed_shown_and_exported(server: FakeServer, mooring: Moo
 
 
 def test_the_list_asks_for_a_window_and_a_status(server: FakeServer, mooring: Mooring) -> None:
-    typed = ("--from", "2026-01-01T00:00+00:00", "--until", "2026-01-02T00:00+00:00", "--status", "at_risk", "-A")
+    typed = ("--from", "2026-01-01T00:00+00:00", "--until", "2026-01-02T00:00+00:00", "--status", "at risk", "-A")
     assert mooring("bookings", "list", *typed).exit_code == 0
     query = server.last("GET", "/api/timeslots").query
     assert datetime.fromisoformat(query["from"]) == datetime(2026, 1, 1, tzinfo=UTC)

@@ -171,7 +171,7 @@ def list_(
             page = client.timeslots(
                 since=None if from_ is None else moment_in(from_, None),
                 until=None if until is None else moment_in(until, None),
-                status=status.upper() if status else None,
+                status=status.upper().replace(" ", "_") if status else None,
                 pool=pool,
                 all=all_,
                 everyone=everyone,
