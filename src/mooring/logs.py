@@ -44,5 +44,5 @@ def configure(*, form: Literal["text", "json"] = "text", level: str = "info") ->
     root.handlers = [handler]
     root.setLevel(level.upper())
     # Said by Mooring itself, of no use to an operator, or (the bodies of messages at debug) nothing for a log.
-    for name in ("uvicorn", "websockets", "aiohttp", "aiosqlite", "alembic.runtime.migration", "asyncio"):
+    for name in ("uvicorn", "websockets", "aiohttp", "aiosqlite", "alembic.runtime", "asyncio"):
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -131,6 +131,7 @@ async def test_lead_and_grace_are_the_pools_where_nothing_is_said(world: World):
         ({"duration": 0}, 422, "invalid-input"),
         ({"lead": "forever"}, 422, "invalid-duration"),
         ({"start": "2100-01-01T10:00:00"}, 422, "invalid-input"),
+        ({"release_after": "0"}, 422, "invalid-duration"),
         ({"resources": {}}, 422, "invalid-input"),
         ({"resources": {"cpu": 0}}, 422, "nothing-to-book"),
         ({"resources": {"memory": "8Ei"}, "count": 1000}, 422, "quantity-too-large"),
@@ -396,3 +397,15 @@ async def test_events_of_a_timeslot_are_shown_to_those_who_see_it(world: World):
     assert await told(ann) == [("REQUESTED", "lecture")]
     assert await told(await world.admin()) == [("REQUESTED", "lecture")]
     assert await told(ben) == []
+
+
+async def test_work_in_a_timeslot_says_from_when_on_it_is_tried(world: World):
+    ann = await world.user("ann")
+    await world.add_node("n1")
+    ref = await book(world, ann, pool="simulated", lead="20m")
+    await move(world, ref, S.CONFIRMED)
+    await world.submit(ann, name="exercise", booking="lecture")
+    start = (await world.client.get("/api/workloads/exercise", headers=ann)).json()["start"]
+    assert at(start["not_before"]) == START - timedelta(minutes=20)
+    explained = (await world.client.get("/api/workloads/exercise/explanation", headers=ann)).json()
+    assert at(explained["not_before"]) == START - timedelta(minutes=20)

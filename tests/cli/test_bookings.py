@@ -103,7 +103,7 @@ def test_nobody_has_to_wait_for_the_answer(server: FakeServer, mooring: Mooring)
         (("--start", "teatime", "--for", "1h", "--cpu", "1"), "is no time"),
         (("--for", "long", "--cpu", "1"), "is no length of time"),
         (("--for", "1h", "--cpu", "much"), "much"),
-        (("--for", "1h"), "resources"),
+        (("--for", "1h"), "say which resources each task has: --cpu"),
         (("--for", "1h", "--cpu", "1", "--timezone", "Moon/Base"), "there is no time zone"),
     ],
 )
@@ -131,7 +131,7 @@ def test_bookings_are_listed_shown_and_exported(server: FakeServer, mooring: Moo
 
 
 def test_the_list_asks_for_a_window_and_a_status(server: FakeServer, mooring: Mooring) -> None:
-    typed = ("--from", "2026-01-01T00:00+00:00", "--until", "2026-01-02T00:00+00:00", "--status", "at_risk", "-A")
+    typed = ("--from", "2026-01-01T00:00+00:00", "--until", "2026-01-02T00:00+00:00", "--status", "at risk", "-A")
     assert mooring("bookings", "list", *typed).exit_code == 0
     query = server.last("GET", "/api/timeslots").query
     assert datetime.fromisoformat(query["from"]) == datetime(2026, 1, 1, tzinfo=UTC)
@@ -155,6 +155,28 @@ def test_a_change_that_was_refused_leaves_the_booking_as_it_was(server: FakeServ
     assert result.stderr.splitlines()[-1] == "the booking stays as it was"
     assert server.last("PATCH", "/api/timeslots/lecture").body == {"duration": "2h", "count": 3}
     assert mooring("bookings", "change", "lecture", "--cpu", "1").exit_code == 0
+
+
+def test_a_new_end_counts_from_the_start_that_the_booking_has(server: FakeServer, mooring: Mooring) -> None:
+    start = datetime(2026, 11, 20, 14, tzinfo=UTC)
+    for typed, end in (("+3h", start + timedelta(hours=3)), ("18:00", start + timedelta(hours=4))):
+        server.bookings.slots.clear()
+        server.bookings.add(timeslot_view("lecture", start=start))
+        result = mooring("bookings", "change", "lecture", "--end", typed, "--timezone", "UTC")
+        assert result.exit_code == 0, result.stderr
+        sent = server.last("PATCH", "/api/timeslots/lecture").body
+        assert {name: datetime.fromisoformat(at) for name, at in sent.items()} == {"end": end}
+
+
+def test_a_booking_cannot_be_moved_to_now(server: FakeServer, mooring: Mooring) -> None:
+    server.bookings.add(timeslot_view("lecture"))
+    result = mooring("bookings", "change", "lecture", "--start", "now")
+    assert (result.exit_code, "not to now" in result.stderr) == (2, True)
+
+
+def test_the_list_needs_no_word_of_its_own(server: FakeServer, mooring: Mooring) -> None:
+    server.bookings.add(timeslot_view("lecture"))
+    assert [slot["name"] for slot in json.loads(mooring("bookings", "-o", "json").stdout)] == ["lecture"]
 
 
 def test_work_names_the_booking_that_it_runs_in(server: FakeServer, mooring: Mooring) -> None:

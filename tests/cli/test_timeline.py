@@ -34,6 +34,13 @@ def test_the_hours_ahead_are_drawn_in_columns_as_high_as_what_is_taken(server: F
     assert max(map(len, lines)) <= 80
 
 
+def test_a_slot_that_no_node_has_is_refused_with_those_that_there_are(server: FakeServer, mooring: Mooring) -> None:
+    server.timeline = TimelineView(starts_at=NOW, step_seconds=60, steps=STEPS, outlooks=[outlook()])
+    result = mooring("timeline", "--slot", "fpga")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no node has 'fpga'; there are: cpu, gpu" in result.stderr
+
+
 def test_the_nodes_are_drawn_by_what_is_free_of_them(server: FakeServer, mooring: Mooring) -> None:
     server.timeline = TimelineView(starts_at=NOW, step_seconds=60, steps=STEPS, outlooks=[outlook(node="n1", nodes=1)])
     lines = mooring("timeline", "--nodes").stdout.splitlines()

@@ -26,3 +26,14 @@ def test_nodes_that_take_no_work_have_nothing_free():
     cluster = Cluster([node("a").cpu(8).unschedulable().node])
     seen = outlook(cluster, cluster.rows, 100, 2)
     assert (seen.capacity[0], seen.free[0].tolist()) == (0, [0, 0])
+
+
+def test_what_is_on_nodes_that_take_no_work_leaves_the_others_as_free_as_they_are():
+    cluster = Cluster([node("a").cpu(8).used(cpu=6).unschedulable().node, node("b").cpu(8).used(cpu=1).node])
+    away = cluster.rows.tolist()[0]
+    cluster.timeline.advance(1000)
+    cluster.timeline.expect("job", away, 1050, {"cpu": 6000})
+    cluster.timeline.add("lab", away, 1010, 1200, {"cpu": 2000})
+    seen = outlook(cluster, cluster.rows, 100, 2)
+    assert (seen.used[RUNNING, 0].tolist(), seen.used[BOOKED, 0].tolist()) == ([7000, 1000], [2000, 2000])
+    assert (seen.capacity[0], seen.free[0].tolist()) == (8000, [7000, 7000])

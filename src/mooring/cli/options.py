@@ -143,9 +143,14 @@ StartAtOption = Annotated[
     str | None, typer.Option("--start-at", metavar="TIME", help="Not before: 14:00, 2026-05-01T12:00, or +2h from now.")
 ]
 StartOption = Annotated[
-    str | None, typer.Option("--start", metavar="TIME", help="14:00, 2026-11-20T14:00, or +2h; else now.")
+    str | None, typer.Option("--start", metavar="TIME", help="14:00, 2026-11-20T14:00, or +2h from now; else now.")
 ]
-EndOption = Annotated[str | None, typer.Option("--end", metavar="TIME", help="When it ends; or say --for.")]
+EndOption = Annotated[
+    str | None,
+    typer.Option(
+        "--end", metavar="TIME", help="When it ends: 16:00, 2026-11-20T16:00, or +2h from its start; or say --for."
+    ),
+]
 ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="How long: 90m, 2h, 1d.")]
 TimezoneOption = Annotated[
     str | None, typer.Option("--timezone", metavar="ZONE", help="Whose clock is meant: Europe/Berlin; else yours.")

@@ -15,17 +15,22 @@ if TYPE_CHECKING:
 _LOCAL_ZONE = Path("/etc/localtime")
 
 
-def window(start: str | None, end: str | None, length: str | None, timezone: str | None) -> dict[str, Any]:
-    """The fields of a window; without a start it begins now, by the server's clock."""
+def window(
+    start: str | None, end: str | None, length: str | None, timezone: str | None, *, before: datetime | None = None
+) -> dict[str, Any]:
+    """The fields of a window; without a start it begins now, by the server's clock. `before`: the start of what is
+    changed, which stays unless another one is given."""
     from mooring.model.durations import parse_duration
     from mooring.model.recurrence import zone
 
     there = None if timezone is None else zone(timezone)
-    begins = None if start in (None, "now") else moment_in(start, there)
+    if before is not None and start == "now":
+        raise InvalidInput("it can be moved to a time to come, such as +1m, not to now")
+    begins = before if start in (None, "now") else moment_in(start, there)
     if length is not None:
         parse_duration(length)
     return {
-        "start": begins,
+        "start": None if begins is before else begins,
         "end": None if end is None else moment_in(end, there, after=begins),
         "duration": length,
     }

@@ -13,6 +13,7 @@ from mooring.intake.booking_limits import check_limits
 from mooring.intake.circumstances import Circumstances, Surroundings
 from mooring.intake.placing import constraints_of
 from mooring.intake.repetition import recalled
+from mooring.intake.terms import seconds_of
 from mooring.intake.translation import choose_pool
 from mooring.intake.windows import kept_seconds, window_of
 from mooring.model.access import Action, Target, not_there, require_seen
@@ -197,7 +198,7 @@ def translated(
         access_key=principal.access_key,
         purpose=request.purpose,
         series_id=None if series is None else series.id,
-        release_after_seconds=None if request.release_after is None else kept_seconds(request.release_after, 0),
+        release_after_seconds=None if request.release_after is None else seconds_of(request.release_after),
     )
     length = end - start
     return [replace(first, id=new_id(), starts_at=begin, ends_at=begin + length) for begin in starts], series

@@ -26,7 +26,8 @@ def timeline_view(
                 own: Rows = rows[rows == row]
                 views.append(_view(pool, cluster.node(row).name, 1, outlook(cluster, own, seconds, steps)))
         else:
-            views.append(_view(pool, None, len(rows), outlook(cluster, rows, seconds, steps, _planned(mirror, pool))))
+            seen = outlook(cluster, rows, seconds, steps, _planned(mirror, pool))
+            views.append(_view(pool, None, int(cluster.ready[rows].sum()), seen))
     return TimelineView(starts_at=at, step_seconds=seconds / steps, steps=steps, outlooks=views)
 
 

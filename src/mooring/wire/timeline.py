@@ -27,6 +27,7 @@ class OutlookView(Answer):
     node: str | None = None
     """None: all nodes of the pool together."""
     nodes: int
+    """Those that take work."""
     slots: list[SlotOutlook]
 
 

@@ -38,6 +38,7 @@ from mooring.cli.options import (
 )
 from mooring.cli.output import Format, show_json, show_line
 from mooring.cli.words import instant, plural
+from mooring.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -104,6 +105,9 @@ def book(
     from mooring.cli.windows import local_zone, window
     from mooring.wire.timeslots import TimeslotRequest
 
+    wanted = resources(cpu=cpu, memory=memory, gpu=gpu, storage=storage, slots=slot)
+    if not wanted:
+        raise InvalidInput("say which resources each task has: --cpu, --memory, --gpu, --storage or --slot")
     request = build(
         TimeslotRequest,
         **window(start, end, for_, timezone),
@@ -111,7 +115,7 @@ def book(
         purpose=purpose,
         pool=checked_name(pool, what="pool"),
         project=checked_name(project, what="project"),
-        resources=resources(cpu=cpu, memory=memory, gpu=gpu, storage=storage, slots=slot),
+        resources=wanted,
         count=count,
         architecture=arch,
         region=region,
@@ -140,10 +144,10 @@ def book(
 
 
 @bookings_app.callback()
-def bookings(ctx: typer.Context) -> None:
+def bookings(ctx: typer.Context, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
     """List, show, change, cancel and export what you have booked."""
     if ctx.invoked_subcommand is None:
-        ctx.invoke(list_)
+        ctx.invoke(list_, output=output, server=server)
 
 
 @bookings_app.command("list")
@@ -167,7 +171,7 @@ def list_(
             page = client.timeslots(
                 since=None if from_ is None else moment_in(from_, None),
                 until=None if until is None else moment_in(until, None),
-                status=status.upper() if status else None,
+                status=status.upper().replace(" ", "_") if status else None,
                 pool=pool,
                 all=all_,
                 everyone=everyone,
@@ -215,7 +219,10 @@ def cancel(
 @bookings_app.command()
 def change(
     booking: BookingArgument,
-    start: StartOption = None,
+    start: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="14:00, 2026-11-20T14:00, or +2h from now; else as it is, and as long."),
+    ] = None,
     end: EndOption = None,
     for_: ForOption = None,
     count: CountOption = None,
@@ -236,13 +243,13 @@ def change(
     from mooring.cli.windows import window
     from mooring.wire.timeslots import TimeslotChange
 
-    change = build(
-        TimeslotChange,
-        **window(start, end, for_, timezone),
-        count=count,
-        resources=resources(cpu=cpu, memory=memory, gpu=gpu, storage=storage, slots=slot) or None,
-    )
     with connect(server) as client:
+        change = build(
+            TimeslotChange,
+            **window(start, end, for_, timezone, before=client.timeslot(booking).start),
+            count=count,
+            resources=resources(cpu=cpu, memory=memory, gpu=gpu, storage=storage, slots=slot) or None,
+        )
         changed = client.change_timeslot(booking, change)
         [answer] = decided(client, [changed.id])
     code = tell_answer(answer)

@@ -12,6 +12,7 @@ import typer
 from mooring.cli.options import CLUSTER, OutputOption, ServerOption
 from mooring.cli.output import Format, Styled, show_json, show_line
 from mooring.cli.words import amounts, plural
+from mooring.model.errors import InvalidInput
 from mooring.model.slots import format_amounts
 
 if TYPE_CHECKING:
@@ -45,16 +46,19 @@ def timeline(
     if output is Format.JSON:
         show_json(found)
         return
+    known = sorted({one.slot for each in found.outlooks for one in each.slots})
+    if known and slot not in known:
+        raise InvalidInput(f"no node has {slot[:40]!r}; there are: {', '.join(known)}", code="unknown-slot")
     label = max((len(each.node or "") for each in found.outlooks), default=0) if nodes else 0
     scale = " " * max(_LABEL, label + 1) + _scale(found, hours)
     for each in found.outlooks:
-        known = next((one for one in each.slots if one.slot == slot), None)
-        if known is None:
+        levels = next((one for one in each.slots if one.slot == slot), None)
+        if levels is None:
             continue
         if nodes:
-            show_line(f"{each.node or '':<{max(_LABEL, label + 1)}}{_bars(known.free, known.capacity)}")
+            show_line(f"{each.node or '':<{max(_LABEL, label + 1)}}{_bars(levels.free, levels.capacity)}")
         else:
-            _show_pool(each, known, scale)
+            _show_pool(each, levels, scale)
     if nodes:
         show_line(scale)
 
