@@ -330,6 +330,15 @@ async def test_the_same_request_under_the_same_key_books_once(world: World):
 
 
 @on_sqlite
+async def test_a_repetition_that_comes_late_gets_the_first_answer(world: World, monkeypatch: pytest.MonkeyPatch):
+    ann = await world.user("ann") | {"Idempotency-Key": "k1"}
+    first = await world.client.post("/api/timeslots", json=asked(), headers=ann)
+    monkeypatch.setattr("mooring.intake.bookings.now", lambda: START + HOUR)
+    late = await world.client.post("/api/timeslots", json=asked(), headers=ann)
+    assert (late.status_code, late.json()) == (202, first.json())
+
+
+@on_sqlite
 async def test_a_calendar_has_what_is_not_over_with_its_status(world: World):
     ann, ben = await world.user("ann"), await world.user("ben")
     open_one, gone = await book(world, ann, purpose="AI 1"), await book(world, ann, name="gone")

@@ -45,10 +45,8 @@ def test_a_node_of_no_template_stays() -> None:
     assert advised(use("own", None), use("unknown", "of another pool")) == []
 
 
-def test_a_booked_node_stays_unless_another_can_be_there_in_time() -> None:
-    soon, later = NOW + timedelta(seconds=1799), NOW + timedelta(seconds=1800)
-    assert advised(replace(use("a"), next_booking=soon)) == []
-    assert advised(replace(use("a"), next_booking=later)) == [("a", Step.DRAIN)]
+def test_a_booked_node_stays() -> None:
+    assert advised(replace(use("a"), booked=True), use("b")) == [("b", Step.DRAIN)]
 
 
 def test_templates_and_the_pool_keep_their_least() -> None:

@@ -252,7 +252,7 @@ class ScalingLoop:
             _log.info(f"Node {node.name} is wanted again and takes work")
         for node in changes.drained:
             await nodes.lock(connection, node.id)
-            if await scaled_nodes.is_idle(connection, node.id):
+            if await scaled_nodes.is_spare(connection, node.id):
                 await nodes.set_draining(connection, node.id, True, actor=_ACTOR, now=at, reason=_SPARE)
                 _log.info(f"Node {node.name} is drained: {_SPARE}")
         for advised in await scaling_states.save(connection, changes.states, now=at, term=term):
@@ -376,8 +376,7 @@ def _shrink(view: _View, pool: str, at: datetime, wanted: bool, changes: _Change
     rules = view.pools[pool].policy.scaling
     own = {node.id: node for node in view.nodes_of(pool)}
     uses = [
-        NodeUse(node.id, node.name, node.template, node.idle_since, node.next_booking, node.draining)
-        for node in own.values()
+        NodeUse(node.id, node.name, node.template, node.idle_since, node.booked, node.draining) for node in own.values()
     ]
     found = scale_down(
         uses,

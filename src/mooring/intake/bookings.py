@@ -50,7 +50,6 @@ class Bookings:
         """With a key the same request again gets the same answer and books nothing more."""
         circumstances = await self._surroundings.of_booking(principal, request.project, request.resources)
         digest = hash_of(request.model_dump(mode="json", exclude_unset=True))
-        slots, series = translated(request, circumstances, now())
 
         async def work(connection: Connection) -> TimeslotsAccepted:
             at = now()
@@ -58,6 +57,7 @@ class Bookings:
             known = await submissions.answered(connection, [named]) if named else {}
             if named in known:
                 return TimeslotsAccepted.model_validate(recalled(known[named], digest))
+            slots, series = translated(request, circumstances, at)
             guests = await booked.guests(connection, principal.domain_id, request.users, request.projects)
             new = [replace(slot, users=guests[0], projects=guests[1]) for slot in slots]
             await check_limits(connection, new, at)

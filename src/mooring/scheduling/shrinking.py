@@ -27,8 +27,8 @@ class NodeUse:
     """The template that it was asked for by; nodes of none never go."""
     idle_since: datetime | None
     """None while it has tasks."""
-    next_booking: datetime | None = None
-    """When the next timeslot that has a place on it begins, its lead time included."""
+    booked: bool = False
+    """A timeslot that is not over has a place on it."""
     drained: bool = False
     """It takes nothing new."""
 
@@ -50,8 +50,7 @@ def scale_down(
 ) -> tuple[Advice, ...]:
     """What to do about nodes of a pool that it can do without, the most expensive first.
 
-    `changed_at` is when the pool grew or shrank last, and `wanted` says that work waits for more nodes. A booked node
-    may go if there is time to idle, to go and to boot another one before.
+    `changed_at` is when the pool grew or shrank last, and `wanted` says that work waits for more nodes.
     """
     rules = ScalingRules() if rules is None else rules
     if wanted or (changed_at is not None and now < changed_at + timedelta(seconds=rules.shrink_cooldown_seconds)):
@@ -63,7 +62,7 @@ def scale_down(
     idle = [(known[node.template], node) for node in nodes if node.template in known and _idle(node, now, rules)]
     idle.sort(key=lambda each: (not each[1].drained, -each[0].cost, each[1].name))
     for template, node in idle:
-        if left[template.name] <= template.least or in_pool <= rules.least or _booked(node, template, now, rules):
+        if left[template.name] <= template.least or in_pool <= rules.least or node.booked:
             continue
         left[template.name] -= 1
         in_pool -= 1
@@ -73,8 +72,3 @@ def scale_down(
 
 def _idle(node: NodeUse, now: datetime, rules: ScalingRules) -> bool:
     return node.idle_since is not None and now >= node.idle_since + timedelta(seconds=rules.idle_seconds)
-
-
-def _booked(node: NodeUse, template: NodeTemplate, now: datetime, rules: ScalingRules) -> bool:
-    needed = timedelta(seconds=template.boot_seconds + rules.idle_seconds)
-    return node.next_booking is not None and node.next_booking < now + needed

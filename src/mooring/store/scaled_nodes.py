@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import func, select, update
@@ -32,8 +32,8 @@ class ScaledNode:
     drained_at: datetime | None
     idle_since: datetime | None
     """None while it has tasks, or is silent."""
-    next_booking: datetime | None
-    """When the next timeslot that has a place on it begins, its lead included."""
+    booked: bool
+    """A timeslot that is not over has a place on it."""
 
 
 async def newcomers(connection: AsyncConnection, since: datetime) -> list[tuple[UUID, datetime]]:
@@ -57,7 +57,7 @@ async def load(connection: AsyncConnection) -> list[ScaledNode]:
         )
     ).all()
     ids = [row.id for row in found]
-    booked = await _next_bookings(connection, ids)
+    booked = await _booked(connection, ids)
     busy = await _occupied(connection, ids) | {row.id for row in found if row.status in SILENT}
     left_at = await _last_left(connection, [id for id in ids if id not in busy])
     return [
@@ -72,7 +72,7 @@ async def load(connection: AsyncConnection) -> list[ScaledNode]:
             drain_reason=row.drain_reason,
             drained_at=row.drained_at,
             idle_since=None if row.id in busy else left_at.get(row.id, row.created_at),
-            next_booking=booked.get(row.id),
+            booked=row.id in booked,
         )
         for row in found
     ]
@@ -103,8 +103,9 @@ async def note_joined(
     await events.append(connection, told, now, term)
 
 
-async def is_idle(connection: AsyncConnection, node_id: UUID) -> bool:
-    return not await _occupied(connection, [node_id])
+async def is_spare(connection: AsyncConnection, node_id: UUID) -> bool:
+    """Whether nothing runs there and nobody has booked it."""
+    return not await _occupied(connection, [node_id]) and not await _booked(connection, [node_id])
 
 
 async def _occupied(connection: AsyncConnection, ids: Sequence[UUID]) -> set[UUID]:
@@ -123,18 +124,15 @@ async def _last_left(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[U
     return {row.node_id: row.at for row in rows}
 
 
-async def _next_bookings(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, datetime]:
+async def _booked(connection: AsyncConnection, ids: Sequence[UUID]) -> set[UUID]:
     rows = await connection.execute(
-        select(timeslot_places.c.node_id, timeslots.c.starts_at, timeslots.c.lead_seconds)
+        select(timeslot_places.c.node_id)
         .join(timeslots, timeslots.c.id == timeslot_places.c.timeslot_id)
         .where(
             among(timeslot_places.c.node_id, ids),
             timeslots.c.status.in_(sorted(PROMISED)),
             timeslots.c.kind != TimeslotKind.MAINTENANCE,
         )
+        .distinct()
     )
-    found: dict[UUID, datetime] = {}
-    for row in rows:
-        eligible_at = row.starts_at - timedelta(seconds=row.lead_seconds)
-        found[row.node_id] = min(found.get(row.node_id, eligible_at), eligible_at)
-    return found
+    return set(rows.scalars())
