@@ -16,8 +16,10 @@ from mooring.model.slots import parse_amounts
 from mooring.model.terms import Terms
 from mooring.model.timeslots import Timeslot, TimeslotKind, TimeslotStatus
 from mooring.model.workloads import Kind
-from mooring.store import timeslots
+from mooring.store import time_limits, timeslots
+from mooring.store.engine import Connection
 from mooring.store.ids import new_id
+from mooring.store.loading import lock_workloads
 from mooring.store.tables import timeslots as timeslots_table
 from mooring.store.timeslots import Move
 from mooring.store.types import AnyRow
@@ -115,6 +117,15 @@ class Port:
         """What the agents of its nodes would report."""
         for task in await self.harbour.tasks(workload_id):
             await self.harbour.move(task, TaskStatus.PREPARING, TaskStatus.RUNNING)
+
+    async def extend(self, workload_id: UUID, seconds: int) -> None:
+        """Let it run for so long in all."""
+
+        async def work(connection: Connection) -> None:
+            workload = (await lock_workloads(connection, [workload_id]))[workload_id]
+            await time_limits.change(connection, workload, seconds, actor="test", now=self.clock.at)
+
+        await self.harbour.database.write(work)
 
     async def stopped(self, workload_id: UUID) -> None:
         for task in await self.harbour.tasks(workload_id):

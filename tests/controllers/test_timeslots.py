@@ -343,6 +343,24 @@ async def test_a_pool_whose_rules_fail_refuses_bookings_and_stops_nothing(port: 
     assert await port.status(await port.book()) == S.REFUSED
 
 
+async def test_a_booking_that_lost_two_nodes_is_at_risk_until_it_has_room_for_both(port: Port):
+    b = await port.harbour.node("b", cpu=8)
+    booked = await port.book(cpu=8, count=2)
+    a = next(node_id for node_id in (await port.slot(booked)).places if node_id != b)
+    await port.harbour.drain(a)
+    await port.harbour.drain(b)
+    await port.turn()
+    assert await port.status(booked) == S.AT_RISK
+    await port.harbour.node("c", cpu=8)
+    # One of its nodes is told of again, and there is room for its share.
+    await port.harbour.connect(b, {"cpu": 9000, "memory": 16 << 30}, port.clock.at)
+    await port.turn()
+    assert await port.status(booked) == S.AT_RISK
+    await port.harbour.node("d", cpu=8)
+    await port.turn()
+    assert (await port.status(booked), await port.places(booked)) == (S.CONFIRMED, {"c": 1, "d": 1})
+
+
 async def test_a_booking_leaves_a_node_that_was_silent_for_too_long(port: Port):
     booked = await port.book()
     (a,) = (await port.slot(booked)).places
@@ -382,3 +400,82 @@ async def test_maintenance_that_is_changed_stays_on_its_nodes(port: Port):
     await port.turn()
     assert (await port.status(upkeep), await port.status(longer.id)) == (S.CANCELLED, S.CONFIRMED)
     assert await port.places(longer.id) == {"b": 1}
+
+
+async def test_what_its_work_leaves_early_stays_the_bookings(port: Port):
+    booked = await port.book(cpu=8, start=10, lead=10, minutes=120)
+    short = await port.submit("short", booked, cpu=8, limit=600)
+    await port.turn()
+    await port.run(short)
+    await port.turn()
+    assert await port.status(await port.book("other", cpu=1, start=60, lead=0, minutes=30)) == S.REFUSED
+    await port.stopped(short)
+    await port.turn()
+    assert await port.status(await port.book("another", cpu=1, start=60, lead=0, minutes=30)) == S.REFUSED
+    assert await port.status(await port.book("next", cpu=8, start=130, lead=0, minutes=30)) == S.CONFIRMED
+
+
+async def test_a_booking_leaves_a_node_where_work_is_to_run_for_longer_than_it_was(port: Port):
+    running = await port.submit("running", cpu=8, limit=1800)
+    await port.turn()
+    await port.run(running)
+    booked = await port.book(cpu=8, start=60, lead=0)
+    assert await port.places(booked) == {"a": 1}
+    await port.harbour.node("b", cpu=8)
+    await port.extend(running, 4 * 3600)
+    await port.turn()
+    assert await port.places(booked) == {"b": 1}
+
+
+async def test_nobody_is_displaced_for_work_that_would_run_into_a_booking(port: Port):
+    await port.harbour.set_options(preemption={"mode": "requeue"})
+    running = await port.submit("running", cpu=8, limit=1800, priority=1)
+    await port.turn()
+    await port.run(running)
+    booked = await port.book(cpu=8, start=60, lead=0)
+    assert await port.status(booked) == S.CONFIRMED
+    urgent = await port.submit("urgent", cpu=8, priority=90)
+    await port.turn()
+    assert await port.harbour.statuses(running) == ["RUNNING"]
+    assert await port.harbour.statuses(urgent) == ["PENDING"]
+
+
+async def test_gangs_inside_a_booking_have_no_more_than_its_room(port: Port):
+    await port.harbour.node("b", cpu=8)
+    booked = await port.book(cpu=2, count=3, start=10, lead=10)
+    gang = await port.submit("gang", booked, cpu=2, replicas=4, gang=True)
+    fits = await port.submit("fits", booked, cpu=2, replicas=3, gang=True)
+    await port.turn()
+    assert await port.node_of(gang) == [None] * 4
+    assert None not in await port.node_of(fits)
+    late = await port.submit("late", booked, cpu=1)
+    await port.turn()
+    assert (await port.node_of(late), await port.why(late)) == ([None], "timeslot-full")
+
+
+async def test_guests_of_a_booking_that_is_cancelled_while_they_are_placed_end_with_it(port: Port):
+    booked = await port.book(cpu=8, start=10, lead=10)
+    guest = await port.submit("guest", booked, cpu=8)
+    await port.cancel(booked)
+    late = await port.submit("late", booked, cpu=8)
+    await port.turn()
+    assert [(await port.harbour.workload(each)).status for each in (guest, late)] == ["CANCELLED", "CANCELLED"]
+    other = await port.submit("other", cpu=8)
+    await port.turn()
+    assert await port.node_of(other) == ["a"]
+
+
+async def test_a_booking_at_risk_is_charged_for_the_work_in_it(port: Port):
+    await port.harbour.node("b", cpu=4)
+    booked = await port.book(cpu=4, count=3, start=10, lead=10)
+    guest = await port.submit("guest", booked, cpu=4)
+    await port.turn()
+    await port.run(guest)
+    user = Tenant(Scope.USER, str(port.harbour.principal.user_id))
+    assert port.mirror.tenancy.usage.used_by(user)["cpu"] == 12000
+    (task,) = await port.harbour.tasks(guest)
+    (other,) = (await port.slot(booked)).places.keys() - {task.node_id}
+    await port.harbour.drain(other)
+    await port.turn()
+    assert await port.status(booked) == S.AT_RISK
+    assert port.mirror.tenancy.usage.used_by(user)["cpu"] == 12000

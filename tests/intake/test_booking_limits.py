@@ -15,6 +15,7 @@ from mooring.model.errors import InvalidInput
 from mooring.model.policies import Policy, parse_policy, policy_rules
 from mooring.model.quotas import Scope, Tenant
 from mooring.model.timeslots import Timeslot, TimeslotKind, TimeslotStatus
+from mooring.store.booked import kept_by
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -40,7 +41,7 @@ def slot(start: float = 1, hours: float = 1, *, cpu: int = 1, count: int = 1, le
 
 def refused(policy: Policy, live: Sequence[Timeslot], *new: Timeslot) -> str | None:
     try:
-        check_policy(policy, live, new, NOW)
+        check_policy(policy, [kept_by(each) for each in live], new, NOW)
     except InvalidInput as error:
         return error.code
     return None
@@ -91,7 +92,8 @@ def test_rules_of_bookings_are_written_and_read_as_others_are():
 
 def exceeds(limit: int, live: Sequence[Timeslot], *new: Timeslot, running: int = 0) -> dict[str, Any] | None:
     try:
-        check_quota(VISION, "vision", {"cpu": limit * 1000}, {"cpu": running * 1000}, live, new)
+        there = [kept_by(each) for each in live]
+        check_quota(VISION, "vision", {"cpu": limit * 1000}, {"cpu": running * 1000}, there, new)
     except AdmissionError as error:
         [violation] = error.violations
         return {"used": violation.used // 1000, "requested": violation.requested // 1000}

@@ -51,6 +51,10 @@ TABLE = """
     SEE_WORK         opdf   opd           op             o
     CHANGE_WORK      opdf   opd           op             o
     SUBMIT           opdf   o             o              o
+    BOOK             opdf   o             o              o
+    SEE_BOOKING      opdf   opd           op             o
+    CHANGE_BOOKING   opdf   opd           op             o
+    MAINTAIN         opdf   -             -              -
     SEE_USER         opdf   opd           o              o
     CHANGE_USER      opdf   opd           -              -
     MAP_ACCOUNT      opdf   -             -              -
@@ -68,6 +72,7 @@ TABLE = """
     SEE_POOL_ACCESS  opdf   -             -              -
     CHANGE_POOLS     opdf   -             -              -
     CHANGE_NODES     opdf   -             -              -
+    SEE_SCALING      opdf   -             -              -
     SEE_QUARANTINE   opdf   -             -              -
     END_QUARANTINED  opdf   -             -              -
     SEE_POLICIES     opdf   -             -              -
@@ -79,6 +84,7 @@ TABLE = """
 """
 ROWS = [line.split() for line in TABLE.strip().splitlines()[1:]]
 _PROJECTS = {Action.SEE_PROJECT, Action.CHANGE_PROJECT, Action.SEE_MEMBERS, Action.CHANGE_MEMBERS}
+_WORKING = {Action.SUBMIT, Action.CHANGE_WORK, Action.BOOK, Action.CHANGE_BOOKING}
 _DOMAINS = {Action.SEE_DOMAIN, Action.CHANGE_DOMAIN}
 
 
@@ -88,7 +94,7 @@ def targets(action: Action) -> dict[str, Target]:
     if action in _DOMAINS:
         return OF_A_DOMAIN
     of_the_cluster = action.name.endswith(
-        ("CLUSTER", "POOLS", "NODES", "POLICIES", "ACTIONS", "AUDIT", "REPAIR", "OPERATE")
+        ("CLUSTER", "POOLS", "NODES", "SCALING", "POLICIES", "ACTIONS", "AUDIT", "REPAIR", "OPERATE")
     )
     return OF_NOBODY if of_the_cluster else OF_A_USER
 
@@ -114,7 +120,7 @@ def test_a_keypair_for_looking_only_looks_and_one_for_work_works_for_its_owner_o
         for name, target in targets(action).items():
             allowed = may(principal(role), action, target)
             reads = action.name.startswith("SEE_")
-            works = action in (Action.SUBMIT, Action.CHANGE_WORK) and name == "own"
+            works = action in _WORKING and name == "own"
             assert may(principal(role, scope=KeyScope.READ), action, target) is (allowed and reads)
             assert may(principal(role, scope=KeyScope.WORK), action, target) is (allowed and (reads or works))
 

@@ -195,7 +195,7 @@ class Day:
                     each.cores for each in self.running if each.node == name and (each.end is None or each.end > second)
                 )
                 kept = sum(
-                    max(0, slot.cores.get(name, 0) - self.taken_of(id, name))
+                    slot.cores.get(name, 0) - self.taken_of(id, name, second)
                     for id, slot in self.slots.items()
                     if slot.begins <= second < slot.ends
                 )
@@ -209,7 +209,8 @@ class Day:
             own = [each for each in self.running if each.node == name]
             used = sum(each.cores for each in own)
             self.cluster.upsert(node(name).cpu(cores).used(cpu=used).node)
-            ends = {id_of(f"{name}{n}"): (e.end, {"cpu": 1000 * e.cores}) for n, e in enumerate(own)}
+            last = [each.end if each.slot is None else self.slots[each.slot].ends for each in own]
+            ends = {id_of(f"{name}{n}"): (last[n], {"cpu": 1000 * e.cores}) for n, e in enumerate(own)}
             known = {key: (end, amounts) for key, (end, amounts) in ends.items() if end is not None}
             self.cluster.tell_ends(id_of(name), known)
         for id, slot in list(self.slots.items()):
@@ -221,8 +222,10 @@ class Day:
                 is_open = slot.begins <= self.now
                 self.cluster.timeslots.tell(id, slot.begins, slot.ends, left, is_open=is_open)
 
-    def taken_of(self, slot: UUID, name: str) -> int:
-        return sum(each.cores for each in self.running if each.node == name and each.slot == slot)
+    def taken_of(self, slot: UUID, name: str, second: int = 0) -> int:
+        """By its own work that is there then."""
+        own = (each for each in self.running if each.node == name and each.slot == slot)
+        return sum(each.cores for each in own if each.end is None or each.end > second)
 
 
 STEP = st.tuples(

@@ -5,9 +5,10 @@ Nothing here is stored: what was decided comes back as moves, and counts in the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cache
 from typing import NamedTuple
 from uuid import UUID
 
@@ -26,9 +27,13 @@ from mooring.store.timeslots import Move
 RowsOf = Callable[[Timeslot], Rows]
 """The nodes that may take the work of a timeslot."""
 _AT_ONCE = 256
-"""Answers in one go: what is placed does not wait for all of many."""
+"""Answers, or timeslots to find other room for, in one go: what is placed does not wait for all of many."""
+_AGAIN = timedelta(seconds=30)
+"""After this time those at risk are tried again, whether or not a node or another timeslot changed."""
 _HORIZON = timedelta(days=30)
 """So far ahead a later start is looked for."""
+_WAITED_FOR_SECONDS = 60
+"""A timeslot stays where work is to end so shortly after its beginning."""
 _BY = "timeslots"
 S = TimeslotStatus
 
@@ -38,6 +43,14 @@ class Reservations:
         self._cluster = cluster
         self._calendar = calendar
         self._rows_of = rows_of
+        self._tried: tuple[int, int] | None = None
+        """What nodes and timeslots were when those at risk were tried last."""
+        self._again_at: datetime | None = None
+        self._tries = 0
+
+    def unsettled(self, at: datetime) -> bool:
+        """There is something to decide."""
+        return self._calendar.unsettled or (bool(self._calendar.having(S.AT_RISK)) and self._may_have_room(at))
 
     def decide(self, at: datetime) -> list[Move]:
         """Find other room for what has lost its own, and answer those who asked, the oldest first."""
@@ -114,15 +127,32 @@ class Reservations:
 
     def _rearrange(self, at: datetime) -> list[Move]:
         calendar = self._calendar
-        at_risk = calendar.having(S.AT_RISK)
-        nodes = calendar.stirred | {node_id for slot in at_risk for node_id in slot.places}
-        calendar.stirred = set()
-        gone: dict[UUID, set[UUID]] = {slot.id: set() for slot in at_risk}
-        for node_id in sorted(nodes):
-            for slot in self._displaced(node_id, at):
-                gone.setdefault(slot.id, set()).add(node_id)
-        moves = [self._elsewhere(calendar.slots[id], nodes, at) for id, nodes in sorted(gone.items())]
+        displaced = cache(lambda node_id: {slot.id for slot in self._displaced(node_id, at)})
+        homeless = {slot.id for slot in self._to_try_again(at)}
+        for node_id in sorted(calendar.stirred):
+            if len(homeless) >= 2 * _AT_ONCE:
+                break
+            calendar.stirred.discard(node_id)
+            homeless |= displaced(node_id)
+        gone = {id: [node for node in calendar.slots[id].places if id in displaced(node)] for id in sorted(homeless)}
+        moves = [self._elsewhere(calendar.slots[id], nodes, at) for id, nodes in gone.items()]
         return [move for move in moves if move is not None]
+
+    def _to_try_again(self, at: datetime) -> list[Timeslot]:
+        """Those at risk, so many at a time, when there may be room for them."""
+        at_risk = self._calendar.having(S.AT_RISK)
+        if not at_risk or not self._may_have_room(at):
+            return []
+        first = self._tries * _AT_ONCE % len(at_risk)
+        self._tries += 1
+        self._tried, self._again_at = self._changes(), at + _AGAIN
+        return at_risk[first : first + _AT_ONCE]
+
+    def _may_have_room(self, at: datetime) -> bool:
+        return self._tried != self._changes() or self._again_at is None or self._again_at <= at
+
+    def _changes(self) -> tuple[int, int]:
+        return self._cluster.static_changes.revision, self._calendar.given_back
 
     def _elsewhere(self, slot: Timeslot, gone: Collection[UUID], at: datetime) -> Move | None:
         """Other room for what a timeslot has lost; None: it stays at risk."""
@@ -182,9 +212,29 @@ class Reservations:
             return movable
         upkeep = [slot for slot in here if slot.kind is TimeslotKind.MAINTENANCE]
         shut = {slot.id for slot in booked if any(_overlap(slot, each) for each in upkeep)}
-        windows = [_on_node(slot, node_id, at) for slot in booked if slot.id not in shut]
-        crowded = {window.id for window in _too_many(windows, self._never_free(row))}
+        crowded = self._crowded([slot for slot in booked if slot.id not in shut], node_id, row, at)
         return [slot for slot in movable if slot.id in shut | crowded]
+
+    def _crowded(self, slots: Sequence[Timeslot], node_id: UUID, row: int, at: datetime) -> set[Hashable]:
+        """Those that have no room beside older ones, or beside running work when they begin."""
+        free, now, left = self._never_free(row), seconds_of(at), self._cluster.timeslots.left
+        crowded = {window.id for window in _too_many([], [_on_node(slot, node_id, at) for slot in slots], free)}
+        # What its own work has taken of a timeslot is among what runs.
+        windows = [_Window(slot.id, *_window(slot, at), left(slot.id).get(node_id, {})) for slot in slots]
+        stay = [window for window in windows if window.id not in crowded]
+        begun = [window for window in stay if window.begins <= now]
+        ahead = [window for window in stay if window.begins > now]
+        return crowded | {window.id for window in _too_many([*self._running(row), *begun], ahead, free)}
+
+    def _running(self, row: int) -> list[_Window]:
+        """What is taken of a row, until its end; what is about to end, or does so late, is waited for."""
+        timeline, names = self._cluster.timeline, self._cluster.slot_names
+        found: list[_Window] = []
+        for key, promise in timeline.on(row):
+            if promise.start is None and promise.end is not None:
+                amounts = {names[place]: amount for place, amount in promise.amounts}
+                found.append(_Window(key, timeline.now, promise.end - _WAITED_FOR_SECONDS, amounts))
+        return [window for window in found if window.begins < window.ends]
 
     def _stays(self, row: int) -> bool:
         """One that was silent for a moment may be there again in the next."""
@@ -205,9 +255,9 @@ class Reservations:
 
 
 class _Window(NamedTuple):
-    """What a timeslot has of one node, and when."""
+    """What a timeslot, or running work, has of one node, and when."""
 
-    id: UUID
+    id: Hashable
     begins: int
     ends: int
     amounts: Amounts
@@ -218,11 +268,11 @@ def _on_node(slot: Timeslot, node_id: UUID, at: datetime) -> _Window:
     return _Window(slot.id, *_window(slot, at), amounts)
 
 
-def _too_many(windows: Sequence[_Window], free: Mapping[str, int]) -> list[_Window]:
-    """Those that have no room beside the ones before them."""
-    if _fit(windows, free):
+def _too_many(kept: Sequence[_Window], windows: Sequence[_Window], free: Mapping[str, int]) -> list[_Window]:
+    """Those that have no room beside what is kept in any case and the ones before them."""
+    if _fit([*kept, *windows], free):
         return []
-    kept: list[_Window] = []
+    kept = list(kept)
     displaced: list[_Window] = []
     for window in windows:
         beside = [other for other in kept if other.begins < window.ends and window.begins < other.ends]

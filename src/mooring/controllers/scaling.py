@@ -12,6 +12,7 @@ import structlog
 
 from mooring import metrics
 from mooring.clock import monotonic, now
+from mooring.controllers.loops import seconds_until
 from mooring.controllers.scheduling import SchedulingLoop
 from mooring.controllers.shortfall import Question, Shortfall
 from mooring.coordination.leadership import Office
@@ -54,7 +55,8 @@ _SPARE = "idle: its pool can do without it"
 """Why the leader drains a node, by which it knows those that it may resume."""
 _GATHER_SECONDS = 2.0
 """From the first work of a pool that lacks room until nodes are asked for: what comes meanwhile counts, too."""
-_PAUSE_SECONDS = 1.0
+_PAUSE_SECONDS = 2.0
+"""Between two looks at least."""
 _REST = 10
 """After choosing nodes it rests so many times as long as that took."""
 _LATE = timedelta(days=1)
@@ -117,13 +119,11 @@ class ScalingLoop:
         self._short_since: dict[str, datetime] = {}
 
     def wait_seconds(self, longest: float) -> float:
-        """Until the end of its rest if something happened meanwhile, or until a cooldown is over."""
-        seconds = [longest]
+        """Until something is due by time, and never before its rest is over; until then if a turn was due meanwhile."""
+        rest = self._rest_until - monotonic()
         if self._resting:
-            seconds.append(self._rest_until - monotonic())
-        if self._next_at is not None:
-            seconds.append((self._next_at - now()).total_seconds())
-        return max(0.01, min(seconds))
+            return max(0.01, rest)
+        return max(seconds_until(self._next_at, now(), longest), min(rest, longest))
 
     async def once(self) -> bool:
         self._resting = monotonic() < self._rest_until
@@ -281,7 +281,7 @@ async def _view(connection: Connection, at: datetime) -> _View:
         newcomers=newcomers,
         nodes=await scaled_nodes.load(connection) if may_change else (),
         others=await scaled_nodes.others(connection) if may_change else {},
-        at_risk=await timeslots.at_risk(connection),
+        at_risk=await timeslots.at_risk(connection) if templates else (),
         states=await scaling_states.by_pool(connection),
     )
 

@@ -218,7 +218,7 @@ class SchedulingLoop:
         overlooked = self.room.found_by_timer > missed
         if not placed and not self.room.restless:
             self._answer(asked, placed, pass_seconds, queued)
-            return Turn(self._mirror.calendar.undecided, announced, overlooked)
+            return Turn(self._mirror.calendar.unsettled, announced, overlooked)
         conflicts = await self._bind([d for _, result in placed for d in result.decisions if d.placements], at)
         # Said when what was placed is committed: reasons never delay a start.
         decided = await self._in_thread(self._explain, placed)
@@ -227,14 +227,14 @@ class SchedulingLoop:
             self._record(pass_seconds, at)
         self._answer(asked, placed, pass_seconds, queued, conflicts)
         self._conflicts = {workload_id: self._conflicts.get(workload_id, 0) + 1 for workload_id in conflicts}
-        more = self.room.restless or self._mirror.calendar.undecided
+        more = self.room.restless or self._mirror.calendar.unsettled
         more = more or any(number <= _AGAIN_AT_ONCE for number in self._conflicts.values())
         return Turn(more, announced, overlooked)
 
     async def _reserve(self, at: datetime) -> None:
         """Answer who asked for a timeslot, and find other room for those that lost theirs."""
         assert self._reservations is not None
-        moves = await self._in_thread(self._reservations.decide, at) if self._mirror.calendar.unsettled else []
+        moves = await self._in_thread(self._reservations.decide, at) if self._reservations.unsettled(at) else []
         if not moves:
             return
         moved = await self._binder.move(moves, self._office.term)

@@ -58,9 +58,9 @@ class TimeslotsLoop:
         async with self._database.read() as connection:
             found, next_lead = await agenda.due(connection, at)
             use = await agenda.use_of(connection, [each.slot.id for each in found])
-            notice = {pool.name: pool.policy.bookings.notice_seconds for pool in await pools.all_pools(connection)}
+            known = await pools.all_pools(connection) if found else ()
             outlived = await agenda.outlived(connection)
-        due = look(found, use, notice, at)
+        due = look(found, use, {pool.name: pool.policy.bookings.notice_seconds for pool in known}, at)
         self._next_at = min((time for time in (due.next_at, next_lead) if time is not None), default=None)
         if due.moves or due.notices:
             await self._write(partial(self._carry_out, due, at))

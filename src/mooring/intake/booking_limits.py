@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from mooring.model.slots import Amounts, slot_type
 from mooring.model.timeslots import Timeslot
 from mooring.scheduling.admission.quota import who
 from mooring.store import booked, quotas
+from mooring.store.booked import Kept, kept_by
 from mooring.store.engine import Connection
 
 _HOUR_SECONDS = 3600
@@ -29,7 +30,7 @@ async def check_limits(
     user = Tenant(Scope.USER, str(booker.user_id))
     await quotas.lock(connection, user)
     policy = await policy_for(connection, booker.access_key)
-    live: list[Timeslot] = []
+    live: list[Kept] = []
     if policy.max_bookings or policy.max_booking_slot_hours:
         live = await booked.by_tenant(connection, user)
     check_policy(policy, _without(live, besides), new, now)
@@ -45,7 +46,7 @@ async def check_limits(
             check_quota(tenant, limits.name, limits.amounts, running, _without(theirs, besides), new)
 
 
-def check_policy(policy: Policy, live: Sequence[Timeslot], new: Sequence[Timeslot], now: datetime) -> None:
+def check_policy(policy: Policy, live: Sequence[Kept], new: Sequence[Timeslot], now: datetime) -> None:
     """Raise where new timeslots break a rule of their booker's policy; `live` are those that it has."""
     for slot in new:
         _check_window(policy, slot, now)
@@ -57,7 +58,7 @@ def check_policy(policy: Policy, live: Sequence[Timeslot], new: Sequence[Timeslo
             details={"limit": most, "live": len(live), "requested": len(new)},
         )
     for name, limit in policy.max_booking_slot_hours.items():
-        kept, asked = _slot_seconds(live, name), _slot_seconds(new, name)
+        kept, asked = _slot_seconds(live, name), _slot_seconds(map(kept_by, new), name)
         if asked and kept + asked > limit * _HOUR_SECONDS:
             write = slot_type(name).format
             raise InvalidInput(
@@ -78,7 +79,7 @@ def check_quota(
     name: str,
     limits: Amounts,
     running: Amounts,
-    live: Sequence[Timeslot],
+    live: Sequence[Kept],
     new: Sequence[Timeslot],
 ) -> None:
     """Raise where a tenant would have more at some moment than it may, with all that it has booked and runs."""
@@ -92,18 +93,13 @@ def check_quota(
             raise AdmissionError(_told(violation, slot), code=f"{tenant.scope}-quota-exceeded", violations=[violation])
 
 
-def _first_excess(
-    name: str, most: int, live: Sequence[Timeslot], new: Sequence[Timeslot]
-) -> tuple[Timeslot, int] | None:
+def _first_excess(name: str, most: int, live: Sequence[Kept], new: Sequence[Timeslot]) -> tuple[Timeslot, int] | None:
     """The first new timeslot within which more than `most` of a slot is kept at some moment, and how much that is."""
     asking = {slot.id: slot for slot in new if slot.request.get(name)}
+    every = [*live, *map(kept_by, asking.values())]
     # Ends before beginnings: the windows are half-open.
-    turns = sorted(
-        turn
-        for slot in (*live, *asking.values())
-        for turn in ((slot.eligible_at, 1, slot.id), (slot.ends_at, 0, slot.id))
-    )
-    kept = {slot.id: slot.request.get(name, 0) * slot.count for slot in (*live, *asking.values())}
+    turns = sorted(turn for slot in every for turn in ((slot.eligible_at, 1, slot.id), (slot.ends_at, 0, slot.id)))
+    kept = {slot.id: slot.amounts.get(name, 0) for slot in every}
     total, present = 0, dict[UUID, Timeslot]()
     for _, begins, id in turns:
         if begins:
@@ -117,7 +113,7 @@ def _first_excess(
     return None
 
 
-def _without(slots: Sequence[Timeslot], besides: UUID | None) -> list[Timeslot]:
+def _without(slots: Sequence[Kept], besides: UUID | None) -> list[Kept]:
     return [slot for slot in slots if slot.id != besides]
 
 
@@ -149,11 +145,9 @@ def _check_window(policy: Policy, slot: Timeslot, now: datetime) -> None:
         )
 
 
-def _slot_seconds(slots: Sequence[Timeslot], name: str) -> int:
+def _slot_seconds(slots: Iterable[Kept], name: str) -> int:
     """Amounts of a slot times seconds, of all of them."""
-    return sum(
-        slot.request.get(name, 0) * slot.count * int((slot.ends_at - slot.starts_at).total_seconds()) for slot in slots
-    )
+    return sum(slot.amounts.get(name, 0) * int((slot.ends_at - slot.starts_at).total_seconds()) for slot in slots)
 
 
 def _told(violation: Violation, slot: Timeslot) -> str:

@@ -27,7 +27,7 @@ from mooring.model.tenants import Principal
 from mooring.model.timeslots import OVER, Timeslot, TimeslotKind, TimeslotStatus
 from mooring.store import actions, booked, nodes, submissions, timeslots
 from mooring.store.actions import Actor
-from mooring.store.engine import Connection, Database
+from mooring.store.engine import Connection, Database, is_taken
 from mooring.store.ids import new_id
 from mooring.store.submissions import Answered, Key
 from mooring.store.timeslots import Move, Series
@@ -68,7 +68,13 @@ class Bookings:
                 await submissions.remember(connection, [(named, answer)], at)
             return accepted
 
-        return await self._database.write(work)
+        try:
+            return await self._database.write(work)
+        except Exception as error:
+            if not is_taken(error):
+                raise
+            # The same request came twice at once: the other one has the answer by now.
+            return await self._database.write(work)
 
     async def change(self, principal: Principal, timeslot_id: UUID, asked: TimeslotChange) -> UUID:
         """What is shorter is so at once. Anything else is a request of its own that replaces the old one when it is

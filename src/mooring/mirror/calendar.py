@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from datetime import datetime
 from uuid import UUID
 
 from mooring.model.events import Event
@@ -35,6 +36,10 @@ class Calendar:
         self._occupied: dict[UUID, Mapping[UUID, Amounts]] = {}
         self._nodes: dict[UUID, tuple[NodeStatus, bool, Amounts] | None] = {}
         """Nodes with timeslots as they were seen last."""
+        self.given_back = 0
+        """How often room came back, or moved."""
+        self._ends: dict[UUID, dict[Hashable, int]] = {}
+        """When what runs there was to end then."""
         self._eased: set[str] = set()
         self._changed: set[UUID] = set()
 
@@ -68,12 +73,14 @@ class Calendar:
     @property
     def unsettled(self) -> bool:
         """There is something to decide."""
-        return self.undecided or bool(self.stirred or self._by_status[TimeslotStatus.AT_RISK])
+        return self.undecided or bool(self.stirred)
 
-    def charged(self) -> dict[Tenant, dict[str, int]]:
+    def charged(self, at: datetime) -> dict[Tenant, dict[str, int]]:
         """What bookers are charged with for the timeslots that are in force; the work inside them is not charged."""
         charged: dict[Tenant, dict[str, int]] = {}
-        for slot in self._by_status[TimeslotStatus.ACTIVE].values():
+        for slot in (slot for status in _MAY_HAVE_WORK for slot in self._by_status[status].values()):
+            if slot.eligible_at > at:
+                continue
             for tenant in () if slot.kind is TimeslotKind.MAINTENANCE else _bookers(slot):
                 own = charged.setdefault(tenant, {})
                 for name, amount in slot.request.items():
@@ -127,7 +134,7 @@ class Calendar:
         """A timeslot that is not over is like this."""
         before = self.slots.get(slot.id)
         if before is not None and (before.places != slot.places or before.ends_at != slot.ends_at):
-            self._eased.add(before.pool)
+            self._ease(before.pool)
         if before is None or before.places != slot.places or slot.kind is TimeslotKind.MAINTENANCE:
             self.stirred |= slot.places.keys()
         self._unlink(slot.id)
@@ -136,19 +143,24 @@ class Calendar:
         if slot.status in PROMISED:
             for node_id in slot.places:
                 self._on[node_id].add(slot.id)
-                self._note_node(node_id)
+                if node_id not in self._nodes:
+                    self._note_node(node_id)
         self._tell(slot)
 
     def drop(self, timeslot_id: UUID) -> None:
         """A timeslot that is over, or gone."""
         slot = self.slots.get(timeslot_id)
         if slot is not None:
-            self._eased.add(slot.pool)
+            self._ease(slot.pool)
             self._unlink(timeslot_id)
             del self.slots[timeslot_id]
         self._occupied.pop(timeslot_id, None)
         self._changed.add(timeslot_id)
         self._cluster.timeslots.forget(timeslot_id)
+
+    def _ease(self, pool: str) -> None:
+        self._eased.add(pool)
+        self.given_back += 1
 
     def _unlink(self, timeslot_id: UUID) -> None:
         before = self.slots.get(timeslot_id)
@@ -157,6 +169,7 @@ class Calendar:
             if not self._on[node_id]:
                 del self._on[node_id]
                 self._nodes.pop(node_id, None)
+                self._ends.pop(node_id, None)
         if before is not None:
             del self._by_status[before.status][timeslot_id]
 
@@ -164,9 +177,15 @@ class Calendar:
         row = self._cluster.row_of(node_id)
         node = None if row is None else self._cluster.node(row)
         seen = None if node is None else (node.status, node.schedulable, node.allocatable)
-        if node_id not in self._nodes or self._nodes[node_id] != seen:
+        before, self._ends[node_id] = self._ends.get(node_id, {}), {} if row is None else self._ends_on(row)
+        longer = any(before.get(task, end) < end for task, end in self._ends[node_id].items())
+        if longer or node_id not in self._nodes or self._nodes[node_id] != seen:
             self._nodes[node_id] = seen
             self.stirred.add(node_id)
+
+    def _ends_on(self, row: int) -> dict[Hashable, int]:
+        promises = self._cluster.timeline.on(row)
+        return {key: each.end for key, each in promises if each.start is None and each.end is not None}
 
     def _tell(self, slot: Timeslot) -> None:
         self._changed.add(slot.id)

@@ -307,7 +307,7 @@ class Mirror:
         """The work of timeslots that have other room than before is worth a look, and so is what their bookers use."""
         changed = self.calendar.changed()
         if changed:
-            self.tenancy.charge_bookers(self.calendar.charged())
+            self.tenancy.charge_bookers(self.calendar.charged(now()))
         if changed and self._inside:
             self._inside &= self.queue.keys()
             self._note({id for id in self._inside if self.queue[id].booking in changed})

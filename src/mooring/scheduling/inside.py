@@ -50,7 +50,7 @@ def _decide(cluster: Cluster, workload: Workload, now: datetime, decide: Decide)
     assert workload.booking is not None
     timeslots = cluster.timeslots
     with timeslots.lifted(workload.booking):
-        decision = decide(timeslots.capped(workload, cluster.timeline.now))
+        decision = decide(timeslots.until_its_end(workload, cluster.timeline.now))
         for placement in decision.placements:
             timeslots.take(workload.booking, placement.node_id, workload.request)
     if decision.reason is not None and decision.outcome in (Outcome.WAITING, Outcome.PLACED):

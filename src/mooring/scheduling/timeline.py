@@ -291,6 +291,21 @@ class Timeline:
             rows = rows[self._crowds(rows, demand, self.surplus(rows, demand, self.now, self.now + max(seconds, 1)))]
         return rows
 
+    def fits_instead(self, row: int, demand: Demand, seconds: int | None, leaving: Mapping[UUID, Amounts]) -> bool:
+        """Whether a task that starts now, for so long (None: open), fits beside what is booked of a row once others
+        have left it: they would have ended sooner, maybe. What is only planned is planned anew."""
+        planned = [key for plans in self._plans.values() for keys in plans.values() for key in keys]
+        out = {key: self._promises[key] for key in (*leaving, *planned) if key in self._of_row.get(row, ())}
+        for key in out:
+            self._take_out(key)
+        rows = np.array([row], dtype=np.intp)
+        end = None if seconds is None else self.now + max(seconds, 1)
+        free = self._free(rows, demand) - self.surplus(rows, demand, self.now, end)
+        for key, promise in out.items():
+            self.put_back(key, promise)
+        freed = [[sum(amounts.get(name, 0) for amounts in leaving.values())] for name in demand.names]
+        return bool((demand.amounts <= free + freed).all())
+
     def earliest(
         self, rows: Rows, demand: Demand, seconds: int | None, not_before: int, horizon: int = NEVER
     ) -> Amount:

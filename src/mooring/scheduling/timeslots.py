@@ -115,13 +115,10 @@ class Timeslots:
                 fitting[rows] &= (1 + placed[rows]) * amount <= left.get(name, 0)
         return fitting
 
-    def capped(self, workload: Workload, now: int) -> Workload:
-        """The work with a time limit that ends with its timeslot at the latest."""
+    def until_its_end(self, workload: Workload, now: int) -> Workload:
+        """The work as if it stayed until its timeslot ends: if it leaves sooner, its room is the timeslot's again."""
         assert workload.booking is not None
-        left = self._rooms[workload.booking].ends - now
-        limit = workload.time_limit_seconds
-        capped = left if limit is None else min(limit, left)
-        return replace(workload, time_limit_seconds=capped, stop_grace_seconds=0)
+        return replace(workload, time_limit_seconds=self._rooms[workload.booking].ends - now, stop_grace_seconds=0)
 
     def full(self, workload: Workload) -> Reason | None:
         """Why its timeslot takes no task of it more; None: there is room for one, as far as it is the timeslot's."""

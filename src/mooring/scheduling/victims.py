@@ -155,10 +155,19 @@ class Search:
     def _best(self) -> tuple[int, tuple[Unit, ...]] | None:
         """The row whose victims are worth the least."""
         options, precedence = self._options(), self._cluster.precedence
-        if not options:
-            return None
-        row = min(options, key=lambda row: (options[row][0], -precedence[row]))
-        return row, options[row][1]
+        rows = sorted(options, key=lambda row: (options[row][0], -precedence[row]))
+        row = next((row for row in rows if self._keeps_promises(row, options[row][1])), None)
+        return None if row is None else (row, options[row][1])
+
+    def _keeps_promises(self, row: int, units: Iterable[Unit]) -> bool:
+        """Whether what is booked of a row later has its room, too, when others take the place of these."""
+        timeline, workload = self._cluster.timeline, self._workload
+        if row not in timeline.booked_rows:
+            return True
+        node_id = self._cluster.node(row).id
+        leaving = {each.task_id: each.request for unit in units for each in unit.residents if each.node_id == node_id}
+        demand = self._evaluation.demand.times(self._at_once)
+        return timeline.fits_instead(row, demand, workload.longest_seconds, leaving)
 
     def _options(self) -> dict[int, Option]:
         """Every row on which leaving tasks would make room, with who has to leave."""

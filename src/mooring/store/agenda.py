@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Select, and_, case, delete, func, select, update
+from sqlalchemy import Select, bindparam, case, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING
@@ -62,22 +62,28 @@ class Outlived(NamedTuple):
 
 async def due(connection: AsyncConnection, now: datetime) -> tuple[list[Due], datetime | None]:
     """The timeslots whose lead has begun or whose work is done, unless they are over, and when the next lead begins."""
-    live, begun = timeslots.c.ended_at.is_(None), timeslots.c.eligible_at <= now
-    # Each of them by its index: most of the others are far ahead, or long over.
+    of_those, of_next = _due()
+    found = (await connection.execute(of_those, {"now": now, "lately": now - _LATELY})).all()
+    places = await places_of(connection, [row.id for row in found]) if found else {}
+    later = (await connection.execute(of_next, {"now": now})).scalar()
+    return [Due(as_timeslot(row, places.get(row.id, {})), row.noticed_at is not None) for row in found], later
+
+
+@cache
+def _due() -> tuple[Select[Any], Select[Any]]:
+    """Each part by its index: most timeslots are far ahead, or long over."""
+    live, begun = timeslots.c.ended_at.is_(None), timeslots.c.eligible_at <= bindparam("now")
     finished = select(workloads.c.timeslot_id).where(
-        workloads.c.ended_at >= now - _LATELY, workloads.c.timeslot_id.is_not(None)
+        workloads.c.ended_at >= bindparam("lately"), workloads.c.timeslot_id.is_not(None)
     )
     either = select(timeslots.c.id).where(live, begun).union(finished).subquery()
-    rows = await connection.execute(
+    of_those = (
         select(timeslots, pools.c.name.label("pool_name"))
         .join(pools, pools.c.id == timeslots.c.pool_id)
         .where(live, timeslots.c.id.in_(select(either.c.id)))
         .order_by(timeslots.c.id)
     )
-    found = rows.all()
-    places = await places_of(connection, [row.id for row in found])
-    later = await connection.execute(select(func.min(timeslots.c.eligible_at)).where(live, ~begun))
-    return [Due(as_timeslot(row, places.get(row.id, {})), row.noticed_at is not None) for row in found], later.scalar()
+    return of_those, select(func.min(timeslots.c.eligible_at)).where(live, ~begun)
 
 
 async def use_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, Use]:
@@ -134,21 +140,27 @@ async def tell_of_end(connection: AsyncConnection, slots: Sequence[Timeslot], no
 
 async def outlived(connection: AsyncConnection) -> list[Outlived]:
     """The workloads that live on though their timeslot is over, unless they are being stopped."""
+    return [
+        Outlived(row.id, TimeslotStatus(row.status), None if row.reason is None else Reason(**row.reason), row.placed)
+        for row in await connection.execute(_outlived())
+    ]
+
+
+@cache
+def _outlived() -> Select[Any]:
     on_a_node = select(tasks.c.id).where(tasks.c.workload_id == workloads.c.id, tasks.c.status.in_(list(OCCUPYING)))
-    rows = await connection.execute(
+    return (
         select(workloads.c.id, timeslots.c.status, timeslots.c.reason, on_a_node.exists().label("placed"))
         .join(timeslots, timeslots.c.id == workloads.c.timeslot_id)
         .where(
             timeslots.c.status.in_(sorted(OVER)),
-            and_(workloads.c.ended_at.is_(None), workloads.c.stopping.is_(False)),
+            workloads.c.timeslot_id.is_not(None),
+            workloads.c.ended_at.is_(None),
+            workloads.c.stopping.is_(False),
         )
         .order_by(workloads.c.id)
         .limit(_LIMIT)
     )
-    return [
-        Outlived(row.id, TimeslotStatus(row.status), None if row.reason is None else Reason(**row.reason), row.placed)
-        for row in rows
-    ]
 
 
 async def purge(connection: AsyncConnection, before: datetime, most: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, func, or_, select
@@ -15,28 +15,43 @@ from mooring.model.lifecycle import OCCUPYING
 from mooring.model.quotas import Scope, Tenant
 from mooring.model.slots import Amounts
 from mooring.model.timeslots import Timeslot, TimeslotKind
-from mooring.store.tables import pools, projects, resource_allocations, tasks, timeslots, users, workloads
-from mooring.store.timeslots import as_timeslot
+from mooring.store.tables import projects, resource_allocations, tasks, timeslots, users, workloads
 
 _COLUMNS = {Scope.KEYPAIR: "access_key", Scope.USER: "user_id", Scope.PROJECT: "project_id", Scope.DOMAIN: "domain_id"}
 
 
+class Kept(NamedTuple):
+    """As much of a timeslot as limits ask for."""
+
+    id: UUID
+    eligible_at: datetime
+    starts_at: datetime
+    ends_at: datetime
+    amounts: Amounts
+    """Of all its tasks together."""
+
+
+def kept_by(slot: Timeslot) -> Kept:
+    return Kept(slot.id, slot.eligible_at, slot.starts_at, slot.ends_at, _times(slot.count, slot.request))
+
+
 async def by_tenant(
     connection: AsyncConnection, tenant: Tenant, *, within: tuple[datetime, datetime] | None = None
-) -> list[Timeslot]:
-    """Its timeslots that are not over, or those of them that keep room at some moment of a window, without places.
+) -> list[Kept]:
+    """Its timeslots that are not over, or those of them that keep room at some moment of a window.
 
     What operators take is charged to nobody.
     """
+    own = timeslots.c
     query = (
-        select(timeslots, pools.c.name.label("pool_name"))
-        .join(pools, pools.c.id == timeslots.c.pool_id)
-        .where(_is(timeslots.c, tenant), timeslots.c.ended_at.is_(None), timeslots.c.kind != TimeslotKind.MAINTENANCE)
-        .order_by(timeslots.c.id)
+        select(own.id, own.eligible_at, own.starts_at, own.ends_at, own.count, own.requested_slots)
+        .where(_is(own, tenant), own.ended_at.is_(None), own.kind != TimeslotKind.MAINTENANCE)
+        .order_by(own.id)
     )
     if within is not None:
-        query = query.where(timeslots.c.eligible_at < within[1], timeslots.c.ends_at > within[0])
-    return [as_timeslot(row, {}) for row in await connection.execute(query)]
+        query = query.where(own.eligible_at < within[1], own.ends_at > within[0])
+    rows = await connection.execute(query)
+    return [Kept(id, begins, starts, ends, _times(count, request)) for id, begins, starts, ends, count, request in rows]
 
 
 async def running_at(connection: AsyncConnection, tenant: Tenant, moment: datetime) -> Amounts:
@@ -89,3 +104,7 @@ def _is(columns: Any, tenant: Tenant) -> ColumnElement[bool]:
     id = tenant.id if tenant.scope is Scope.KEYPAIR else UUID(tenant.id)
     condition: ColumnElement[bool] = columns[_COLUMNS[tenant.scope]] == id
     return condition
+
+
+def _times(count: int, request: Amounts) -> Amounts:
+    return {slot: count * amount for slot, amount in request.items()}

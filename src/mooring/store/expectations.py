@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Select, or_, select
+from sqlalchemy import Select, and_, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, TaskStatus
@@ -66,7 +66,7 @@ def _on_nodes() -> Select[Any]:
             timeslots.c.ends_at.label("timeslot_ends_at"),
         )
         .join(workloads, workloads.c.id == tasks.c.workload_id)
-        .outerjoin(timeslots, timeslots.c.id == workloads.c.timeslot_id)
+        .outerjoin(timeslots, and_(timeslots.c.id == workloads.c.timeslot_id, timeslots.c.ended_at.is_(None)))
         .where(among(tasks.c.node_id), tasks.c.status.in_(list(OCCUPYING)))
     )
 
@@ -74,8 +74,11 @@ def _on_nodes() -> Select[Any]:
 def _end(row: AnyRow, now: datetime, usual: Mapping[UUID, RunTimes]) -> datetime | None:
     """Its limit is counted from its start, which may be yet to come; then it is given time to stop.
 
-    What is inside a timeslot makes room at the end of that, since the next one may begin then.
+    What is inside a timeslot makes room for others at the end of that: what leaves sooner leaves it to the timeslot.
     """
+    if row.timeslot_ends_at is not None:
+        ends_at: datetime = row.timeslot_ends_at
+        return ends_at
     grace = timedelta(seconds=row.stop_grace_seconds)
     if row.status == TaskStatus.TERMINATING:
         return now + grace
@@ -83,8 +86,6 @@ def _end(row: AnyRow, now: datetime, usual: Mapping[UUID, RunTimes]) -> datetime
     ends: list[datetime] = []
     if row.time_limit_seconds is not None:
         ends.append((row.deadline_at or started + timedelta(seconds=row.time_limit_seconds)) + grace)
-    if row.timeslot_ends_at is not None:
-        ends.append(row.timeslot_ends_at)
     run_time = usual.get(row.pool_id, {}).get(Kind.of(row.user_id, row.type, row.time_limit_seconds))
     if run_time is not None:
         ends.append(started + run_time)
