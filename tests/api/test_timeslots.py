@@ -418,3 +418,13 @@ async def test_work_in_a_timeslot_says_from_when_on_it_is_tried(world: World):
     assert at(start["not_before"]) == START - timedelta(minutes=20)
     explained = (await world.client.get("/api/workloads/exercise/explanation", headers=ann)).json()
     assert at(explained["not_before"]) == START - timedelta(minutes=20)
+
+
+@on_sqlite
+async def test_windows_begin_and_end_with_whole_seconds(world: World):
+    ann = await world.user("ann")
+    slot = await shown(world, ann, await book(world, ann, start=None))
+    assert (at(slot["start"]).microsecond, at(slot["end"]) - at(slot["start"])) == (0, HOUR)
+    within = {"start": (START + HOUR / 7200).isoformat(), "duration": None, "end": (START + HOUR * 1.0001).isoformat()}
+    slot = await shown(world, ann, await book(world, ann, **within))
+    assert (at(slot["start"]), at(slot["end"])) == (START, START + HOUR)

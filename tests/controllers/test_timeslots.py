@@ -53,6 +53,14 @@ async def test_what_does_not_fit_is_refused_with_what_would(port: Port):
     assert row.reason["message"].endswith("it fits from 2027-03-01T11:35+00:00, or with 2 instead of 4")
 
 
+async def test_an_alternative_names_the_second_where_the_minute_would_be_too_early(port: Port):
+    await port.book("first", cpu=8, minutes=60.5)
+    row = await port.row(await port.book("second", cpu=8))
+    told = row.reason["details"]["alternatives"]["start"]
+    assert told.endswith(":30+00:00")
+    assert row.reason["message"].endswith(f"it fits from {told}")
+
+
 async def test_what_no_node_may_take_is_refused(port: Port):
     booked = await port.book(architecture="riscv64")
     assert await port.status(booked) == S.REFUSED

@@ -336,7 +336,7 @@ def _no_room(slot: Timeslot, found: Alternatives, begins: int) -> Reason:
     start: datetime | None = None
     if found.start is not None:
         start = slot.starts_at + timedelta(seconds=found.start - begins)
-        options.append(f"from {start.isoformat(timespec='minutes')}")
+        options.append(f"from {start.isoformat(timespec='seconds' if start.second else 'minutes')}")
     if found.tasks:
         options.append(f"with {found.tasks} instead of {slot.count}")
     fits = f"it fits {', or '.join(options)}" if options else "nor is there any for fewer, or later"

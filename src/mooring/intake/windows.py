@@ -19,18 +19,18 @@ def window_of(asked: WindowRequest, now: datetime, *, before: Timeslot | None = 
         raise _wrong("say either when it ends or how long it is, not both")
     if before is None and asked.end is None and asked.duration is None:
         raise _wrong("say when it ends, or how long it is")
-    start = asked.start or (now if before is None else before.starts_at)
+    start = before.starts_at if before is not None and asked.start is None else _whole(asked.start or now)
     if start - now > _LONGEST:
         raise _wrong("nobody books ten years ahead")
     if asked.end is not None:
-        end = asked.end
+        end = _whole(asked.end)
     elif asked.duration is not None:
         end = start + timedelta(seconds=seconds_of(asked.duration))
     else:
         assert before is not None
         end = start + (before.ends_at - before.starts_at)
     moved = before is None or start != before.starts_at
-    if moved and start < now:
+    if moved and start < _whole(now):
         raise InvalidInput(
             f"it would begin at {start.isoformat(timespec='seconds')}, which is past", code="window-past"
         )
@@ -41,6 +41,11 @@ def window_of(asked: WindowRequest, now: datetime, *, before: Timeslot | None = 
     if end - now > _LONGEST:
         raise _wrong("nobody books for more than ten years")
     return start, end
+
+
+def _whole(time: datetime) -> datetime:
+    """The second that a time is in: parts of one would keep the next window from beginning when one ends."""
+    return time.replace(microsecond=0)
 
 
 def kept_seconds(written: str | int | None, usual: int) -> int:
