@@ -48,7 +48,7 @@ async def work_off(pressure: Pressure, clock: Clock, seconds: float) -> None:
 async def test_as_many_wait_as_can_begin_soon_and_the_rest_is_told_when_to_come_back():
     clock = Clock()
     pressure = Pressure(2, clock=clock)
-    await work_off(pressure, clock, 0.1)
+    await work_off(pressure, clock, 0.05)
     turns = [await pressure.turn(), await pressure.turn()]
     # Each turn that ends lets one begin, every 50 ms: the sixth would begin in 300 ms.
     burst = await waiting(pressure, 7)
@@ -62,6 +62,19 @@ async def test_as_many_wait_as_can_begin_soon_and_the_rest_is_told_when_to_come_
         turn.release()
     await asyncio.gather(*burst[:2])
     assert pressure.has_place(0)
+
+
+async def test_turns_that_were_side_by_side_let_as_many_wait():
+    clock = Clock()
+    pressure = Pressure(2, clock=clock)
+    running = [await pressure.turn(), await pressure.turn()]
+    for _ in range(60):
+        clock.time += 0.05
+        running.pop(0).release()
+        running.append(await pressure.turn())
+    burst = await waiting(pressure, 7)
+    assert [task.done() for task in burst] == [False] * 6 + [True]
+    await asyncio.gather(burst[-1], return_exceptions=True)
 
 
 async def flood(pressure: Pressure, clock: Clock, seconds: float) -> None:
@@ -78,13 +91,13 @@ async def flood(pressure: Pressure, clock: Clock, seconds: float) -> None:
 async def test_in_a_flood_fewer_are_at_work_and_nobody_waits_until_it_is_over():
     clock = Clock()
     pressure = Pressure(6, clock=clock)
-    await work_off(pressure, clock, 0.03)
-    await flood(pressure, clock, 0.03)
+    await work_off(pressure, clock, 0.005)
+    await flood(pressure, clock, 0.005)
     turns = [await pressure.turn() for _ in range(3)]
     assert not pressure.has_place(0)
     for turn in turns:
         turn.release()
-    await work_off(pressure, clock, 0.03)
+    await work_off(pressure, clock, 0.005)
     for _ in range(6):
         await pressure.turn()
     assert pressure.has_place(0)
@@ -93,7 +106,7 @@ async def test_in_a_flood_fewer_are_at_work_and_nobody_waits_until_it_is_over():
 async def test_one_who_asks_for_little_gets_the_place_of_one_who_asks_for_much():
     clock = Clock()
     pressure = Pressure(2, clock=clock)
-    await work_off(pressure, clock, 0.2)
+    await work_off(pressure, clock, 0.1)
     greedy, modest = 1, 2
     turn = await pressure.turn(greedy)
     await pressure.turn(greedy)

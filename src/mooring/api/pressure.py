@@ -23,7 +23,7 @@ _LONGEST_WAIT_SECONDS = 1.0
 _NEWEST_REQUEST = 0.03
 """How much the newest request counts in the share of those that are refused."""
 _NEWEST_TURN = 0.1
-"""How much the newest turn counts in how long they take."""
+"""How much the newest turn counts in how soon they follow each other."""
 RETRY_SECONDS = (1, 2, 3)
 _MOST_OPERATORS = 1000
 
@@ -68,8 +68,8 @@ class Pressure:
         """Requests in progress and waiting by credential."""
         self._refused_share = 0.0
         """Of those that came last."""
-        self._turn_seconds = 0.0
-        """How long the last turns took."""
+        self._spacing_seconds = 0.0
+        """How soon after one another the last turns ended, or would have if the process had been busy."""
         self._operators: OrderedDict[int, None] = OrderedDict()
         """The last used comes last."""
 
@@ -116,7 +116,7 @@ class Pressure:
         return max(1, round(self._at_once * (1 - self._refused_share / 2)))
 
     def _may_wait(self) -> bool:
-        expected_seconds = (len(self._waiting) + 1) * self._turn_seconds / self._turns
+        expected_seconds = (len(self._waiting) + 1) * self._spacing_seconds
         allowed_seconds = _BURST_SECONDS * (1 - self._refused_share) ** 3
         return len(self._waiting) < _MOST_WAITING and expected_seconds <= allowed_seconds
 
@@ -157,7 +157,9 @@ class Pressure:
             raise overloaded(retry_seconds())
 
     def _ended(self, credential: int, began: float) -> None:
-        self._turn_seconds += _NEWEST_TURN * (self._clock() - began - self._turn_seconds)
+        # Turns side by side take each other's time: one that was alone says how soon each of many will end.
+        spacing = (self._clock() - began) / self._in_progress
+        self._spacing_seconds += _NEWEST_TURN * (spacing - self._spacing_seconds)
         self._forget(credential)
         self._hand_on()
 
