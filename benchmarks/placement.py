@@ -21,6 +21,7 @@ from uuid import UUID
 import numpy as np
 
 from benchmarks import preemption
+from mooring import interpreter
 from mooring.model.constraints import (
     Constraints,
     Effect,
@@ -78,6 +79,7 @@ def run() -> dict[str, float]:
     """Decisions per second by kind of work, on 5,000 nodes."""
     if not compilation.wait():
         raise RuntimeError(f"the kernels cannot be compiled here: {compilation.failure()}")
+    interpreter.tune()
     figures: dict[str, float] = {}
     for work in (
         Work("basic", queue(basic_forms(20), 20_000)),

@@ -193,7 +193,9 @@ async def _in_one_transaction(
     told = [decision for decision in decisions if decision.workload.id not in dropped]
     await workloads.note_waiting(connection, _new_reasons(told), at)
     await workloads.note_planned(connection, _new_starts(told), at)
-    await workloads.note_admission(connection, {d.workload.id: d.checked for d in told if d.checked is not None}, at)
+    bound = {decision.workload.id for decision in result.bound}
+    others = [decision for decision in told if decision.workload.id not in bound]
+    await workloads.note_admission(connection, {d.workload.id: d.checked for d in others if d.checked is not None}, at)
     await pools.set_turns(connection, terms.turns)
     return result
 

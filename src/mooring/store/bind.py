@@ -8,13 +8,14 @@ refuse the same.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mooring.model.admission import Checked
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.holds import Purpose
 from mooring.model.lifecycle import ON_THE_WAY_OUT, TaskStatus
@@ -170,7 +171,8 @@ def _put_together(
     bound = tuple(decision for decision, conflict in taken if conflict is None)
     conflicts = tuple((decision, conflict) for decision, conflict in taken if conflict is not None)
     changes = [change for decision in bound for change in _placed(decision, terms)]
-    applied = transitions.plan(writes, changes, loaded, Journal("scheduler", now, term), guarded=True)
+    journal = Journal("scheduler", now, term)
+    applied = transitions.plan(writes, changes, loaded, journal, looks=_looks(bound), guarded=True)
     watched = {decision.workload.pool: decision for decision in bound if not _depends_on_others(decision)}.values()
     dependent = filter(_depends_on_others, bound)
     return Draft(bound, conflicts, tuple(dropped), applied, locks, writes, tenants, (*watched, *dependent))
@@ -220,7 +222,8 @@ async def _commit(connection: AsyncConnection, decisions: Sequence[Decision], te
         changes.extend(_displaced(decision, victim, loaded, terms) for victim in decision.victims)
     loaded.locked_nodes.update(guard.nodes)
     writes = Writes.on(connection)
-    result.applied = transitions.plan(writes, changes, loaded, Journal("scheduler", terms.now, terms.term))
+    journal = Journal("scheduler", terms.now, terms.term)
+    result.applied = transitions.plan(writes, changes, loaded, journal, looks=_looks(result.bound))
     placed_in = {decision.workload.pool for decision in result.bound}
     increased = [pool for name, pool in pools.items() if name in placed_in]
     result.revisions = revisions.increase(writes, increased, terms.now, terms.term)
@@ -303,6 +306,11 @@ def _placed(decision: Decision, terms: _Terms) -> Iterator[Change]:
             hold=hold,
             details={"score": placement.score, "feasible_nodes": decision.feasible_nodes, **victims},
         )
+
+
+def _looks(bound: Iterable[Decision]) -> dict[UUID, Checked]:
+    """How admission looked at them."""
+    return {decision.workload.id: decision.checked for decision in bound if decision.checked is not None}
 
 
 def _displaced(decision: Decision, victim: Victim, loaded: Loaded, terms: _Terms) -> Change:

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from mooring.model import lifecycle
+from mooring.model.admission import Checked
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.reasons import WORKLOAD_ENDS, Reason
 from mooring.model.timeslots import TIMESLOT_OVER
@@ -33,6 +34,7 @@ _UPDATE = Update(
         "ended": "boolean",
         "lowered": "boolean",
         "priority": "bigint",
+        "admission": "jsonb",
     },
     always="status = i.status, version = i.version, updated_at = {at}",
     changes={
@@ -41,6 +43,7 @@ _UPDATE = Update(
         "started": "started_at = CASE WHEN i.started THEN coalesce(w.started_at, {at}) ELSE w.started_at END",
         "ended": "ended_at = CASE WHEN i.ended THEN coalesce(w.ended_at, {at}) ELSE w.ended_at END",
         "lowered": "priority = CASE WHEN i.lowered THEN i.priority ELSE w.priority END",
+        "admission": "admission = coalesce(i.admission, w.admission)",
     },
     at="timestamptz",
 )
@@ -54,12 +57,18 @@ _GOES_WELL = frozenset(
 
 
 def derive_workloads(
-    writes: Writes, loaded: Loaded, applied: Applied, ended: Ends, lowered: Set[UUID], journal: Journal
+    writes: Writes,
+    loaded: Loaded,
+    applied: Applied,
+    ended: Ends,
+    lowered: Set[UUID],
+    looks: Mapping[UUID, Checked],
+    journal: Journal,
 ) -> None:
     """Bring the workloads in line with their tasks.
 
     `ended`: those that end as a whole, and how, unless some task of theirs is alive. `lowered`: those that have
-    another priority now.
+    another priority now. `looks`: how admission looked at those that it let pass.
     """
     statuses: dict[UUID, list[TaskStatus]] = {workload_id: [] for workload_id in loaded.workloads}
     for task in loaded.tasks.values():
@@ -104,7 +113,8 @@ def derive_workloads(
         workload.version += 1
         workload.status = new
         lower = (workload_id in lowered, workload.priority)
-        updates.append((workload_id, new, workload.version, explained, kept, placed, starts, ends, *lower))
+        look = looks[workload_id].as_dict() if workload_id in looks else None
+        updates.append((workload_id, new, workload.version, explained, kept, placed, starts, ends, *lower, look))
         journal.tell(events.NewEvent("workload", workload_id, workload.version, new, None, workload_id))
         if new is not old:
             if ends:

@@ -20,6 +20,7 @@ from mooring.store import events, sets, transitions
 from mooring.store.chunks import chunks
 from mooring.store.ids import new_id
 from mooring.store.loading import lock_workloads
+from mooring.store.sets import among
 from mooring.store.tables import tasks, workloads
 from mooring.store.types import AnyRow
 from mooring.store.workloads import NewTask, insert_tasks
@@ -175,26 +176,30 @@ def _half_stopped() -> Select[Any]:
 
 async def left_behind(connection: AsyncConnection) -> list[tuple[UUID, TaskStatus]]:
     """Tasks on nodes of sessions that work together, of which another task is to come again."""
-    return [(row.id, TaskStatus(row.status)) for row in await connection.execute(_left_behind())]
+    # A question of its own, since the answer is almost always that there are none.
+    short = list((await connection.execute(_to_come_again())).scalars())
+    if not short:
+        return []
+    return [(row.id, TaskStatus(row.status)) for row in await connection.execute(_left_behind(), {"ids": short})]
+
+
+@cache
+def _to_come_again() -> Select[Any]:
+    ended = tasks.c.status.in_([TaskStatus.FAILED, TaskStatus.LOST])
+    return select(tasks.c.workload_id).where(tasks.c.current, tasks.c.requeue, ended).distinct()
 
 
 @cache
 def _left_behind() -> Select[Any]:
-    gone = tasks.alias()
     return (
         select(tasks.c.id, tasks.c.status)
-        .select_from(gone)
-        .join(workloads, workloads.c.id == gone.c.workload_id)
-        .join(tasks, tasks.c.workload_id == workloads.c.id)
+        .join(workloads, workloads.c.id == tasks.c.workload_id)
         .where(
-            gone.c.current,
-            gone.c.requeue,
-            gone.c.status.in_([TaskStatus.FAILED, TaskStatus.LOST]),
+            among(workloads.c.id),
             _works_together,
             workloads.c.ended_at.is_(None),
             workloads.c.stopping.is_(False),
             tasks.c.status.in_(_STAYING),
         )
-        .distinct()
         .order_by(tasks.c.id)
     )

@@ -492,6 +492,12 @@ tasks = Table(
         sqlite_where=text("deadline_at IS NOT NULL AND ended_at IS NULL"),
         postgresql_where=text("deadline_at IS NOT NULL AND ended_at IS NULL"),
     ),
+    Index(
+        "ix_tasks_workload_id_requeue",
+        "workload_id",
+        sqlite_where=text("requeue AND current"),
+        postgresql_where=text("requeue AND current"),
+    ),
 )
 
 resource_allocations = Table(

@@ -6,7 +6,7 @@ writers never wait for each other in a circle. A change that repeats or is no lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model import lifecycle
+from mooring.model.admission import Checked
 from mooring.model.lifecycle import TaskStatus
 from mooring.store import endings, events
 from mooring.store.changes import Applied, Change
@@ -117,12 +118,13 @@ def plan(
     journal: Journal,
     *,
     ended: Ends | None = None,
+    looks: Mapping[UUID, Checked] | None = None,
     guarded: bool = False,
 ) -> Applied:
     """Put together what `apply` writes.
 
-    `guarded`: what was loaded may change until then, so the writes are refused (NotAsExpected) where a task has, or
-    where more would be put on a node than fits there.
+    `looks`: how admission looked at workloads that are placed. `guarded`: what was loaded may change until then, so
+    the writes are refused (NotAsExpected) where a task has, or where more would be put on a node than fits there.
     """
     applied = Applied()
     written: dict[UUID, _Written] = {}
@@ -153,7 +155,7 @@ def plan(
     if written:
         moves.write(writes, journal.now, locked_nodes=loaded.locked_nodes, guarded=guarded)
         _write(writes, written.values(), journal.now, whole=guarded)
-    derive_workloads(writes, loaded, applied, ended or {}, lowered, journal)
+    derive_workloads(writes, loaded, applied, ended or {}, lowered, looks or {}, journal)
     charges.write(writes, loaded, journal)
     journal.write(writes)
     return applied
