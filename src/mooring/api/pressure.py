@@ -18,7 +18,7 @@ from mooring.model.errors import TooManyAttempts
 _BURST_SECONDS = 0.3
 """How long a request may have to wait while nobody is refused: what comes for a short time is worked off."""
 _MOST_WAITING = 64
-_LONGEST_WAIT_SECONDS = 1.0
+_LONGEST_WAIT_SECONDS = 0.4
 """Where the turns turn out to take longer than before."""
 _NEWEST_REQUEST = 0.03
 """How much the newest request counts in the share of those that are refused."""
