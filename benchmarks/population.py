@@ -12,12 +12,13 @@ from uuid import UUID
 from mooring.binding.binder import Binder
 from mooring.clock import now
 from mooring.model.constraints import Constraints
+from mooring.model.containers import Container, TaskTemplate
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.lifecycle import NodeStatus, TaskStatus
 from mooring.model.pools import Binding
 from mooring.model.slots import Amounts, parse_amounts
 from mooring.model.tenants import Principal
-from mooring.model.workloads import Container, Kind, OnInsufficient, TaskTemplate
+from mooring.model.workloads import Kind, OnInsufficient
 from mooring.store import leadership, ledger, pools, sets, slot_types, tenants, transitions, users, workloads
 from mooring.store.changes import Change
 from mooring.store.engine import Connection, Database

@@ -20,6 +20,7 @@ from mooring.model.constraints import (
     TaskTerm,
     Toleration,
 )
+from mooring.model.containers import Container, TaskTemplate
 from mooring.model.devices import WHOLE, Device
 from mooring.model.errors import InvalidInput
 from mooring.model.labels import Operator, Requirement, Selector, equal_to
@@ -28,7 +29,7 @@ from mooring.model.preemption import Budgets, Resident
 from mooring.model.quantity import INT64_MAX, parse_quantity
 from mooring.model.resources import requests_of, scoring_requests_of
 from mooring.model.slots import UNITS_PER_ONE, slot_type, total
-from mooring.model.workloads import NOBODY, Container, TaskTemplate, Workload
+from mooring.model.workloads import NOBODY, Workload
 from mooring.scheduling import Cluster
 from mooring.scheduling.hints import Change, Described, NodeChange, OwnChange, TaskChange
 from mooring.scheduling.typical import Typical

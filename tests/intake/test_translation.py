@@ -10,12 +10,13 @@ import pytest
 from mooring.intake.circumstances import Circumstances
 from mooring.intake.translation import choose_pool, translate
 from mooring.model import slots
+from mooring.model.containers import Restart
 from mooring.model.devices import DeviceDemand
 from mooring.model.errors import InvalidInput
 from mooring.model.pools import PoolPolicy
 from mooring.model.slots import SlotType
 from mooring.model.tenants import Principal, Role
-from mooring.model.workloads import Kind, OnInsufficient, Restart
+from mooring.model.workloads import Kind, OnInsufficient
 from mooring.store.pools import Pool
 from mooring.store.workloads import NewWorkload
 from mooring.wire.api import WorkloadRequest

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from mooring.model.containers import Container, TaskTemplate
 from mooring.model.errors import InvalidInput
 from mooring.model.resources import Quality, check_resources, quality_of, requests_of, utilisation
-from mooring.model.workloads import Container, TaskTemplate
 
 
 def of(**container: dict[str, int]) -> TaskTemplate:

@@ -18,6 +18,7 @@ from mooring.controllers.nodes import NodesLoop
 from mooring.coordination.leadership import Office
 from mooring.mirror.mirror import Mirror
 from mooring.model.constraints import Constraints, Taint
+from mooring.model.containers import Container, Restart, TaskTemplate
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.devices import DeviceShare
 from mooring.model.heartbeats import Pace
@@ -27,7 +28,7 @@ from mooring.model.preemption import Preemption, Victim
 from mooring.model.reasons import Reason
 from mooring.model.slots import parse_amounts
 from mooring.model.tenants import Principal
-from mooring.model.workloads import NO_CONSTRAINTS, Container, Kind, OnInsufficient, Restart, TaskTemplate
+from mooring.model.workloads import NO_CONSTRAINTS, Kind, OnInsufficient
 from mooring.scheduling import Scheduler
 from mooring.store import (
     bind,

@@ -7,16 +7,16 @@ engine answers, say). The name of the entry point is the runtime's name.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 from uuid import UUID
 
 import structlog
 
 from mooring.agent.options import Options
 from mooring.installed import entry_points
-from mooring.wire.agent import DesiredTask, EndWarning
+from mooring.wire.agent import DesiredTask, EndWarning, Purpose, TaskMeasure
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +39,12 @@ class Observed:
     reason: str = ""
     stop_grace_seconds: int | None = None
     """Set once its end was asked for."""
+    ready: bool = True
+    """Its readiness probes say yes, or it has none."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """By container: what its image was when it was started."""
+    address: str | None = None
+    """Where its peers reach it."""
     warning: EndWarning | None = None
     """What it was ordered to be told before its time is over."""
     acknowledged: bool = False
@@ -99,6 +105,49 @@ class Runtime(Protocol):
 
     async def close(self) -> None:
         """Let go without ending any task."""
+
+
+class Reached(Protocol):
+    """The inside end of a way into a task; closing it twice is closing it once."""
+
+    async def read(self) -> tuple[bytes, bool] | None:
+        """What comes out, and whether it is standard error; None: nothing more will."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Hand in; none at all: nothing more will come."""
+        ...
+
+    async def resize(self, rows: int, columns: int) -> None: ...
+
+    async def exit_code(self) -> int | None:
+        """Of a command that has ended; None where there is no command."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@runtime_checkable
+class WayIn(Protocol):
+    """What a runtime offers beside, if its tasks can be reached."""
+
+    async def reach(self, task_id: UUID, container: str | None, purpose: Purpose) -> Reached:
+        """NotFound where this runtime has no such task or container; MooringError where it cannot be done."""
+        ...
+
+
+@runtime_checkable
+class Measuring(Protocol):
+    async def measures(self) -> list[TaskMeasure]:
+        """Of all tasks that run at this moment."""
+        ...
+
+
+@runtime_checkable
+class ImageKeeping(Protocol):
+    async def images(self) -> Mapping[str, int]:
+        """Those that are present, by each of their names, with their bytes."""
+        ...
 
 
 def runtime_of(task: DesiredTask) -> str:

@@ -13,11 +13,12 @@ from mooring.intake.rules import check, usual_time
 from mooring.intake.terms import terms_of
 from mooring.intake.together import check_together, group_of_request
 from mooring.model.constraints import check_constraints
+from mooring.model.containers import Container, Restart, TaskTemplate
 from mooring.model.devices import DeviceDemand
 from mooring.model.errors import InvalidInput, NotAllowed
 from mooring.model.groups import Direction, grouped
 from mooring.model.slots import Amounts, parse_amounts
-from mooring.model.workloads import Container, Kind, OnInsufficient, Restart, TaskTemplate
+from mooring.model.workloads import Kind, OnInsufficient
 from mooring.store.ids import new_id
 from mooring.store.pools import Pool
 from mooring.store.workloads import NewWorkload

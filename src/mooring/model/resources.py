@@ -15,7 +15,7 @@ from mooring.model.quantity import INT64_MAX
 from mooring.model.slots import Amounts, slot_type
 
 if TYPE_CHECKING:
-    from mooring.model.workloads import Container, TaskTemplate
+    from mooring.model.containers import Container, TaskTemplate
 
 UNASKED: Mapping[str, int] = {"cpu": 100, "memory": 200 << 20}
 """What scoring counts for a container that asks for no processor or no memory: 100m and 200 MiB."""

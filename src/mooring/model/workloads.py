@@ -11,7 +11,6 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 from mooring.model.constraints import Constraints
 from mooring.model.dependencies import Dependency
 from mooring.model.errors import InvalidInput
-from mooring.model.resources import requests_of
 from mooring.model.slots import Amounts
 
 FROM_NAME = UUID(int=0)
@@ -34,55 +33,6 @@ class OnInsufficient(StrEnum):
     FAIL = "fail"
     SCALE_UP = "scale_up"
     """It waits, and nodes are asked for where its pool has templates that would take it."""
-
-
-class Restart(StrEnum):
-    """What the agent does with a process that ended by itself."""
-
-    NEVER = "never"
-    ON_FAILURE = "on-failure"
-    ALWAYS = "always"
-
-
-@dataclass(frozen=True, slots=True)
-class Container:
-    """One process or container of a task. Without an image it is a process on the node itself."""
-
-    name: str = "main"
-    image: str | None = None
-    command: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    working_folder: str | None = None
-    slots: Amounts = field(default_factory=dict)
-    """What it asks for."""
-    limits: Amounts = field(default_factory=dict)
-    sidecar: bool = False
-    """An init container that keeps running beside those that follow."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskTemplate:
-    """What every task of a workload is made from."""
-
-    containers: tuple[Container, ...]
-    restart: Restart = Restart.NEVER
-    max_restarts: int = 5
-    stop_grace_seconds: int = 10
-    architecture: str | None = None
-    init_containers: tuple[Container, ...] = ()
-    """They run to their end one after the other before the containers start, except for sidecars."""
-    overhead: Amounts = field(default_factory=dict)
-    requests: Amounts = field(default_factory=dict)
-    limits: Amounts = field(default_factory=dict)
-    """Of the task as a whole: processor, memory and hugepages in place of what the containers add up to."""
-
-    @property
-    def runtime(self) -> str:
-        return "container" if any(c.image is not None for c in self.containers) else "process"
-
-    @property
-    def request(self) -> dict[str, int]:
-        return requests_of(self)
 
 
 @dataclass(frozen=True, slots=True)

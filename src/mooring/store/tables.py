@@ -14,6 +14,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -204,6 +205,63 @@ signing_keys = Table(
 
 # --- pools and nodes ------------------------------------------------------------------------------------------------
 
+# Sealed with the key of that id, which is not in the database.
+registry_logins = Table(
+    "registry_logins",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("project_id", Id, ForeignKey("projects.id"), nullable=False),
+    Column("registry", String(255), nullable=False),
+    Column("username", String(255), nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("key_id", String(63), nullable=False),
+    Column("created_by", Id, ForeignKey("users.id"), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+    UniqueConstraint("project_id", "registry"),
+)
+
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("project_id", Id, ForeignKey("projects.id"), nullable=False),
+    Column("name", String(63), nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("key_id", String(63), nullable=False),
+    Column("created_by", Id, ForeignKey("users.id"), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+    UniqueConstraint("project_id", "name"),
+)
+
+volumes = Table(
+    "volumes",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("project_id", Id, ForeignKey("projects.id"), nullable=False),
+    Column("name", String(63), nullable=False),
+    Column("pool_id", Id, ForeignKey("pools.id"), nullable=False),
+    # All nodes of the pool have it, in the folder that the pool says.
+    Column("shared", Boolean, nullable=False),
+    # Where its content is; null until the first task that mounts it is placed.
+    Column("node_id", Id, ForeignKey("nodes.id")),
+    # Bytes of storage that it counts with.
+    Column("size", BigInteger, nullable=False),
+    Column("created_by", Id, ForeignKey("users.id"), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    # It is to go; its node says when nothing is left of it.
+    Column("removed_at", UtcDateTime),
+    Index(
+        "uq_volumes_name_alive",
+        "project_id",
+        "name",
+        unique=True,
+        sqlite_where=text("removed_at IS NULL"),
+        postgresql_where=text("removed_at IS NULL"),
+    ),
+)
+
 slot_types = Table(
     "slot_types",
     metadata,
@@ -262,6 +320,8 @@ nodes = Table(
     Column("region", String(63)),
     Column("architecture", String(63), nullable=False),
     Column("runtimes", json_type(), nullable=False),
+    # Container images that are present: bytes by name.
+    Column("images", json_type()),
     Column("labels", json_type(), nullable=False),
     Column("taints", json_type(), nullable=False),
     Column("enforces", json_type(), nullable=False),
@@ -368,8 +428,14 @@ workloads = Table(
     Column("on_insufficient", String(16), nullable=False),
     # Some task of it had a node once: failing at once is over.
     Column("placed_before", Boolean, nullable=False, server_default=text("false")),
-    # What every task is made from: containers with their commands and environment, restart policy, grace.
+    # What every task is made from: a `model.containers.TaskTemplate`.
     Column("template", json_type(), nullable=False),
+    # Of a deployment: counts the templates that it had; the present one is the last of them.
+    Column("revision", Integer, nullable=False, server_default=text("1")),
+    # Of a deployment: how many more and fewer there may be while tasks are replaced, and whether that rests.
+    Column("rollout", json_type()),
+    # It ends when its tasks have used next to nothing for so long.
+    Column("idle_timeout_seconds", Integer),
     Column("requested_slots", json_type(), nullable=False),
     Column("labels", json_type(), nullable=False),
     # What its tasks demand of their place: a `model.constraints.Constraints`.
@@ -461,6 +527,18 @@ tasks = Table(
     Column("preempted_by", Id),
     # When it has ended, a successor takes its place, whatever the kind of its workload.
     Column("requeue", Boolean, nullable=False, server_default=text("false")),
+    # The template of its workload that it was made from.
+    Column("revision", Integer, nullable=False, server_default=text("1")),
+    # It runs and its readiness probes say yes, or it has none.
+    Column("ready", Boolean, nullable=False, server_default=text("false")),
+    # Nobody is sent to it any more, and then it is stopped.
+    Column("retires_at", UtcDateTime),
+    # By container: what its image was when it was started.
+    Column("digests", json_type()),
+    # Where its peers reach it.
+    Column("address", String(63)),
+    # When it was last seen to do something.
+    Column("active_at", UtcDateTime),
     Column("exit_code", Integer),
     Column("restarts", Integer, nullable=False, server_default=text("0")),
     # Failures of its own that earlier attempts had: they use up retries, a lost node does not.
@@ -498,6 +576,19 @@ tasks = Table(
         sqlite_where=text("requeue AND current"),
         postgresql_where=text("requeue AND current"),
     ),
+)
+
+workload_revisions = Table(
+    "workload_revisions",
+    metadata,
+    Column("workload_id", Id, ForeignKey("workloads.id"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("template", json_type(), nullable=False),
+    Column("requested_slots", json_type(), nullable=False),
+    # What was asked for, in the words that people read: `--image nginx:2`, `back to revision 3`.
+    Column("cause", String(500), nullable=False),
+    Column("created_by", Id, ForeignKey("users.id"), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
 )
 
 resource_allocations = Table(

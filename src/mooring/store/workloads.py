@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.admission import Checked
 from mooring.model.constraints import Constraints
+from mooring.model.containers import TaskTemplate
 from mooring.model.dependencies import Dependency
 from mooring.model.lifecycle import OCCUPYING, ON_THE_WAY_OUT, TaskStatus, WorkloadStatus, is_end
 from mooring.model.reasons import Reason
@@ -21,7 +22,7 @@ from mooring.model.slots import slot_type
 from mooring.model.tenants import Principal
 from mooring.model.terms import NO_TERMS, Terms
 from mooring.model.timeslots import Timeslot
-from mooring.model.workloads import Kind, OnInsufficient, Task, TaskTemplate, Workload
+from mooring.model.workloads import Kind, OnInsufficient, Task, Workload
 from mooring.store import dependencies, events, sets, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks

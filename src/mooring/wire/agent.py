@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-PROTOCOL = 2
+PROTOCOL = 3
 OLDEST_PROTOCOL = 1
 """Of agents that a server still works with."""
 WELCOMED_SINCE = 2
@@ -66,13 +66,90 @@ class JoinAnswer(msgspec.Struct, frozen=True, kw_only=True):
     credential: str
 
 
+class ProbeSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """As `model.containers.Probe`."""
+
+    command: list[str] = []
+    path: str | None = None
+    port: int | None = None
+    delay_seconds: int = 0
+    interval_seconds: int = 10
+    timeout_seconds: int = 1
+    failures: int = 3
+    successes: int = 1
+
+
+class MountSpec(msgspec.Struct, frozen=True, kw_only=True):
+    volume: str
+    path: str
+    read_only: bool = False
+
+
 class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """As `model.containers.Container`."""
+
     name: str
     image: str | None = None
     command: list[str] = []
     environment: dict[str, str] = {}
     working_folder: str | None = None
     slots: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    sidecar: bool = False
+    pull: Literal["always", "if-not-present", "never"] = "if-not-present"
+    ports: list[int] = []
+    mounts: list[MountSpec] = []
+    secrets: dict[str, str] = {}
+    """Files in /run/secrets, and the name of the secret that each holds."""
+    readiness: ProbeSpec | None = None
+    liveness: ProbeSpec | None = None
+    user: str | None = None
+    read_only: bool = False
+    capabilities: list[str] = []
+    privileged: bool = False
+    shared_memory: int | None = None
+    terminal: bool = False
+
+
+class VolumeSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder that containers of the task mount."""
+
+    name: str
+    kind: Literal["named", "host", "scratch", "shared"] = "scratch"
+    path: str | None = None
+    """Of a host volume, and of one that all nodes share: the folder on the node."""
+    volume_id: UUID | None = None
+    """Of a named one, which keeps its content when it is called otherwise."""
+
+
+class RegistryLogin(msgspec.Struct, frozen=True, kw_only=True):
+    """How the task's project logs in to a registry. Never written to disk, never logged."""
+
+    registry: str
+    username: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"RegistryLogin(registry={self.registry!r})"
+
+
+class Secret(msgspec.Struct, frozen=True, kw_only=True):
+    """What a secret of the project says. On the node it is in memory only, never logged."""
+
+    name: str
+    value: bytes
+
+    def __repr__(self) -> str:
+        return f"Secret(name={self.name!r})"
+
+
+class Peer(msgspec.Struct, frozen=True, kw_only=True):
+    """Another task of the same session, or the task itself."""
+
+    index: int
+    name: str
+    address: str | None = None
+    """None while its node has not told one."""
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +190,16 @@ class DesiredTask(msgspec.Struct, frozen=True, kw_only=True):
     variables: dict[str, str] = {}
     """What it is told about its place in its workload, in its environment."""
     containers: list[ContainerSpec]
+    init_containers: list[ContainerSpec] = []
+    volumes: list[VolumeSpec] = []
+    logins: list[RegistryLogin] = []
+    """For the registries of its images; of tasks that are not started yet."""
+    secrets: list[Secret] = []
+    """Those that its containers name; of tasks that are not started yet."""
+    peers: list[Peer] = []
+    """Of a session with several tasks: all of them, itself included, in order."""
+    quality: Literal["Guaranteed", "Burstable", "BestEffort"] = "Burstable"
+    """Who is hurt last when the node runs short of memory."""
     restart: Literal["never", "on-failure", "always"]
     max_restarts: int
     grace_seconds: int
@@ -130,6 +217,12 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     code: str = ""
     """A stable word for the reason, such as `start-failed`, `out-of-memory`, `killed`."""
+    ready: bool = True
+    """Its readiness probes say yes, or it has none."""
+    digests: dict[str, str] = {}
+    """By container: what its image was when it was started."""
+    address: str | None = None
+    """Where its peers reach it, if the engine gives it an address."""
 
 
 class LivingTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,6 +284,58 @@ class LogCancel(msgspec.Struct, frozen=True, kw_only=True, tag="log-cancel"):
     request_id: UUID
 
 
+class Exec(msgspec.Struct, frozen=True, kw_only=True, tag="exec"):
+    """Run a command in a container of the task, beside what runs there."""
+
+    command: list[str]
+    terminal: bool = False
+    rows: int = 24
+    columns: int = 80
+
+
+class Attach(msgspec.Struct, frozen=True, kw_only=True, tag="attach"):
+    """Be connected with input and output of the container itself."""
+
+
+class Dial(msgspec.Struct, frozen=True, kw_only=True, tag="dial"):
+    """Be connected with what listens on this port of the task."""
+
+    port: int
+
+
+class FetchFiles(msgspec.Struct, frozen=True, kw_only=True, tag="fetch-files"):
+    """A file or folder of the container, as tar."""
+
+    path: str
+
+
+class StoreFiles(msgspec.Struct, frozen=True, kw_only=True, tag="store-files"):
+    """What comes is tar, taken apart in this folder of the container."""
+
+    path: str
+
+
+Purpose = Exec | Attach | Dial | FetchFiles | StoreFiles
+
+
+class ChannelOpen(msgspec.Struct, frozen=True, kw_only=True, tag="channel-open"):
+    """A way in: bytes in both directions between somebody who may and a task, until either side ends it."""
+
+    channel_id: UUID
+    task_id: UUID
+    container: str | None = None
+    """None: the first."""
+    purpose: Purpose
+
+
+class ChannelResize(msgspec.Struct, frozen=True, kw_only=True, tag="channel-resize"):
+    """The terminal at the other end has this size now."""
+
+    channel_id: UUID
+    rows: int
+    columns: int
+
+
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     """The server cannot go on with this agent (credential revoked, node removed, protocol too old); it closes next."""
 
@@ -236,8 +381,79 @@ class LogChunk(msgspec.Struct, frozen=True, kw_only=True, tag="log-chunk"):
     error: str | None = None
 
 
-FromServer = Welcome | Desired | Received | LogRequest | LogCancel | Refused
-FromAgent = Hello | Heartbeat | Report | Strays | LogChunk
+class Images(msgspec.Struct, frozen=True, kw_only=True, tag="images"):
+    """The images that are present on the node with their bytes: all of them, whenever it is others than before."""
+
+    images: dict[str, int]
+
+
+class TaskMeasure(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task used: of the processor on average since the last measure, of the rest at this moment."""
+
+    task_id: UUID
+    cpu_millicores: int
+    memory_bytes: int
+    read_bytes: int = 0
+    written_bytes: int = 0
+    """Since its start, as what it received and sent."""
+    received_bytes: int = 0
+    sent_bytes: int = 0
+
+
+class Measures(msgspec.Struct, frozen=True, kw_only=True, tag="measures"):
+    at: float
+    """In seconds since 1970."""
+    tasks: list[TaskMeasure]
+
+
+# both ways
+
+
+class ChannelData(msgspec.Struct, frozen=True, kw_only=True, tag="channel-data"):
+    """Some bytes; without any: this direction is over. At most as many as the other side has said it takes."""
+
+    channel_id: UUID
+    data: bytes
+    error: bool = False
+    """Of a command without a terminal: its standard error."""
+
+
+class ChannelWindow(msgspec.Struct, frozen=True, kw_only=True, tag="channel-window"):
+    """So many bytes more are taken; a channel begins with CHANNEL_WINDOW in both directions."""
+
+    channel_id: UUID
+    bytes: int
+
+
+class ChannelEnd(msgspec.Struct, frozen=True, kw_only=True, tag="channel-end"):
+    """It is over in both directions."""
+
+    channel_id: UUID
+    exit_code: int | None = None
+    """Of a command."""
+    code: str | None = None
+    """A stable word for the problem, if there was one."""
+    message: str = ""
+
+
+CHANNEL_WINDOW = 256 * 1024
+
+FromServer = (
+    Welcome
+    | Desired
+    | Received
+    | LogRequest
+    | LogCancel
+    | ChannelOpen
+    | ChannelResize
+    | ChannelData
+    | ChannelWindow
+    | ChannelEnd
+    | Refused
+)
+FromAgent = (
+    Hello | Heartbeat | Report | Strays | LogChunk | Images | Measures | ChannelData | ChannelWindow | ChannelEnd
+)
 
 _encoder = msgspec.json.Encoder()
 _from_server: msgspec.json.Decoder[FromServer] = msgspec.json.Decoder(FromServer)

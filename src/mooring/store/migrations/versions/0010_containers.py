@@ -1,0 +1,104 @@
+"""Containers: secrets, logins to registries, volumes, revisions of deployments, and what is known of running tasks."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+from mooring.store.types import Id, UtcDateTime, json_type
+
+revision = "0010"
+down_revision = "0009"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    for name, key in (("registry_logins", "registry"), ("secrets", "name")):
+        username = [sa.Column("username", sa.String(length=255), nullable=False)] if name == "registry_logins" else []
+        op.create_table(
+            name,
+            sa.Column("id", Id(), nullable=False),
+            sa.Column("project_id", Id(), nullable=False),
+            sa.Column(key, sa.String(length=255 if key == "registry" else 63), nullable=False),
+            *username,
+            sa.Column("sealed", sa.LargeBinary(), nullable=False),
+            sa.Column("key_id", sa.String(length=63), nullable=False),
+            sa.Column("created_by", Id(), nullable=False),
+            sa.Column("created_at", UtcDateTime(), nullable=False),
+            sa.Column("updated_at", UtcDateTime(), nullable=False),
+            sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name=op.f(f"fk_{name}_project_id")),
+            sa.ForeignKeyConstraint(["created_by"], ["users.id"], name=op.f(f"fk_{name}_created_by")),
+            sa.PrimaryKeyConstraint("id", name=op.f(f"pk_{name}")),
+            sa.UniqueConstraint("project_id", key, name=op.f(f"uq_{name}_project_id_{key}")),
+        )
+    op.create_table(
+        "volumes",
+        sa.Column("id", Id(), nullable=False),
+        sa.Column("project_id", Id(), nullable=False),
+        sa.Column("name", sa.String(length=63), nullable=False),
+        sa.Column("pool_id", Id(), nullable=False),
+        sa.Column("shared", sa.Boolean(), nullable=False),
+        sa.Column("node_id", Id(), nullable=True),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("created_by", Id(), nullable=False),
+        sa.Column("created_at", UtcDateTime(), nullable=False),
+        sa.Column("removed_at", UtcDateTime(), nullable=True),
+        sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name=op.f("fk_volumes_project_id")),
+        sa.ForeignKeyConstraint(["pool_id"], ["pools.id"], name=op.f("fk_volumes_pool_id")),
+        sa.ForeignKeyConstraint(["node_id"], ["nodes.id"], name=op.f("fk_volumes_node_id")),
+        sa.ForeignKeyConstraint(["created_by"], ["users.id"], name=op.f("fk_volumes_created_by")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_volumes")),
+    )
+    alive = sa.text("removed_at IS NULL")
+    op.create_index(
+        "uq_volumes_name_alive",
+        "volumes",
+        ["project_id", "name"],
+        unique=True,
+        sqlite_where=alive,
+        postgresql_where=alive,
+    )
+    op.create_table(
+        "workload_revisions",
+        sa.Column("workload_id", Id(), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("template", json_type(), nullable=False),
+        sa.Column("requested_slots", json_type(), nullable=False),
+        sa.Column("cause", sa.String(length=500), nullable=False),
+        sa.Column("created_by", Id(), nullable=False),
+        sa.Column("created_at", UtcDateTime(), nullable=False),
+        sa.ForeignKeyConstraint(["workload_id"], ["workloads.id"], name=op.f("fk_workload_revisions_workload_id")),
+        sa.ForeignKeyConstraint(["created_by"], ["users.id"], name=op.f("fk_workload_revisions_created_by")),
+        sa.PrimaryKeyConstraint("workload_id", "number", name=op.f("pk_workload_revisions")),
+    )
+    with op.batch_alter_table("nodes", recreate="never") as batch_op:
+        batch_op.add_column(sa.Column("images", json_type(), nullable=True))
+    with op.batch_alter_table("workloads", recreate="never") as batch_op:
+        batch_op.add_column(sa.Column("revision", sa.Integer(), server_default=sa.text("1"), nullable=False))
+        batch_op.add_column(sa.Column("rollout", json_type(), nullable=True))
+        batch_op.add_column(sa.Column("idle_timeout_seconds", sa.Integer(), nullable=True))
+    with op.batch_alter_table("tasks", recreate="never") as batch_op:
+        batch_op.add_column(sa.Column("revision", sa.Integer(), server_default=sa.text("1"), nullable=False))
+        batch_op.add_column(sa.Column("ready", sa.Boolean(), server_default=sa.text("false"), nullable=False))
+        batch_op.add_column(sa.Column("retires_at", UtcDateTime(), nullable=True))
+        batch_op.add_column(sa.Column("digests", json_type(), nullable=True))
+        batch_op.add_column(sa.Column("address", sa.String(length=63), nullable=True))
+        batch_op.add_column(sa.Column("active_at", UtcDateTime(), nullable=True))
+    # Nothing was asked of what runs so far.
+    op.execute("UPDATE tasks SET ready = true WHERE status = 'RUNNING'")
+
+
+def downgrade() -> None:
+    with op.batch_alter_table("tasks", recreate="never") as batch_op:
+        for column in ("active_at", "address", "digests", "retires_at", "ready", "revision"):
+            batch_op.drop_column(column)
+    with op.batch_alter_table("workloads", recreate="never") as batch_op:
+        for column in ("idle_timeout_seconds", "rollout", "revision"):
+            batch_op.drop_column(column)
+    with op.batch_alter_table("nodes", recreate="never") as batch_op:
+        batch_op.drop_column("images")
+    op.drop_table("workload_revisions")
+    op.drop_table("volumes")
+    op.drop_table("secrets")
+    op.drop_table("registry_logins")
