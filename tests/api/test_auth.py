@@ -159,7 +159,7 @@ FORGERIES: dict[str, Any] = {
     "signed by another key": lambda p: _encode(p, key=b"x" * 32),
     "of an unknown key id": lambda p: _encode(p, key=b"x" * 32, kid="0" * 16),
     "without a key id": lambda p: _encode(p, kid=None),
-    "not signed": lambda p: jwt.encode(p, None, algorithm="none", headers={"kid": KEY.id}),
+    "not signed": lambda p: jwt.encode(p, "", algorithm="none", headers={"kid": KEY.id}),
     "by another algorithm": lambda p: _encode(p, algorithm="HS384"),
     "given out in the future": lambda p: _encode(p | {"iat": p["iat"] + 3600, "exp": p["exp"] + 7200}),
     "without an end": lambda p: _encode({k: v for k, v in p.items() if k != "exp"}),
