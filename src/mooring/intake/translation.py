@@ -18,6 +18,7 @@ from mooring.model.containers import TaskTemplate
 from mooring.model.devices import DeviceDemand
 from mooring.model.errors import InvalidInput, NotAllowed
 from mooring.model.groups import Direction, grouped
+from mooring.model.images import parse_image
 from mooring.model.slots import Amounts
 from mooring.model.workloads import Kind, OnInsufficient
 from mooring.store.ids import new_id
@@ -49,7 +50,7 @@ def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[N
         name=name,
         labels=request.labels,
         project=str(principal.project_id),
-        images=template.images,
+        images=_images(template),
     )
     check_constraints(constraints)
     _check_devices(constraints.devices, template.request)
@@ -132,6 +133,11 @@ def choose_pool(
             details={"runtime": runtime},
         )
     return usable[0]
+
+
+def _images(template: TaskTemplate) -> list[str]:
+    """The whole names of all images that a node fetches for a task; InvalidInput where one is no name."""
+    return [str(parse_image(image)) for image in template.images]
 
 
 def _check_devices(demands: Sequence[DeviceDemand], request: Amounts) -> None:
