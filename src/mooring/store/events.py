@@ -24,6 +24,8 @@ USAGE = "usage"
 """The kind of a tenant's event when what it uses has changed, which is told to the mirrors alone."""
 QUOTA = "quota"
 """The kind of a tenant's event when what it may use has changed."""
+SECRETS = "secrets"
+"""The kind of a project's event when one of its secrets or logins to registries has changed."""
 
 
 class NewEvent(NamedTuple):
