@@ -27,6 +27,11 @@ QUOTA = "quota"
 SECRETS = "secrets"
 """The kind of a project's event when one of its secrets or logins to registries has changed."""
 
+READY, UNREADY, RETIRING = "ready", "unready", "retiring"
+"""The kinds of events of a task that runs on: somebody may be sent to it, nobody for now, nobody ever again."""
+RENEWED = "renewed"
+"""Likewise: something else was learned about it."""
+
 
 class NewEvent(NamedTuple):
     noun: Noun
