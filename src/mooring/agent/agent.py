@@ -19,6 +19,7 @@ from mooring.agent import facts, folders
 from mooring.agent.backoff import delays
 from mooring.agent.credential import load_credential, load_term, store_credential, store_term
 from mooring.agent.health import Health
+from mooring.agent.image_reports import ImageReports
 from mooring.agent.log_streams import LogStreams
 from mooring.agent.options import Options
 from mooring.agent.outbox import Outbox
@@ -92,6 +93,7 @@ class Agent:
         self._heartbeat_seconds = _UNTOLD_HEARTBEAT_SECONDS
         self._beat_now = asyncio.Event()
         self._health = Health(self._beat_now.set)
+        self._image_reports = ImageReports()
         self._log_streams = LogStreams(self._coming)
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -221,6 +223,7 @@ class Agent:
             found.update(seen)
             owners.update(dict.fromkeys(seen, runtime))
         self._runtime_of = owners
+        self._image_reports.used(frozenset(digest for seen in found.values() for digest in seen.digests.values()))
         return found
 
     async def _act(self, plan: Plan) -> None:
@@ -345,12 +348,15 @@ class Agent:
         self._connection = connection
         self._welcomed = False
         self._beat_now.clear()
-        beating = asyncio.create_task(self._keep_beating(connection))
+        beside = [
+            asyncio.create_task(self._keep_beating(connection)),
+            asyncio.create_task(self._image_reports.run(connection, self._runtimes.values())),
+        ]
         try:
             async for message in connection.messages():
                 await self._take(message, connection)
         finally:
-            await _cancel([beating])
+            await _cancel(beside)
             await self._log_streams.close()
 
     async def _keep_beating(self, connection: Connection) -> None:
