@@ -196,9 +196,11 @@ def _busybox() -> bytes:
 def _remove(engine: Engine) -> None:
     """Containers with their processes, mounts and cgroups, networks, then the folder."""
     ids = engine.run("ps", "--all", "--quiet", "--no-trunc", check=False).split()
-    engine.run("rm", "--all", "--force", "--time", "0", check=False)
-    engine.run("network", "prune", "--force", check=False)
     limit = time.monotonic() + _REMOVAL_SECONDS
+    # More than once: one whose network others use is not removed before them.
+    while engine.run("ps", "--all", "--quiet", check=False) and time.monotonic() < limit:
+        engine.run("rm", "--all", "--force", "--time", "0", check=False)
+    engine.run("network", "prune", "--force", check=False)
     while (processes := _processes_of(engine.folder)) and time.monotonic() < limit:
         for pid in processes:
             with suppress(ProcessLookupError):
