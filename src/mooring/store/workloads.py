@@ -23,7 +23,7 @@ from mooring.model.tenants import Principal
 from mooring.model.terms import NO_TERMS, Terms
 from mooring.model.timeslots import Timeslot
 from mooring.model.workloads import Kind, OnInsufficient, Task, Workload
-from mooring.store import dependencies, events, sets, transitions
+from mooring.store import dependencies, events, sets, templates, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks
 from mooring.store.constraints import decode_constraints, encode_constraints
@@ -258,22 +258,7 @@ def _workload_row(w: NewWorkload, now: datetime) -> dict[str, Any]:
         "spread": w.spread,
         "max_per_node": w.max_per_node,
         "on_insufficient": w.on_insufficient,
-        "template": {
-            "containers": [
-                {
-                    "name": c.name,
-                    "image": c.image,
-                    "command": list(c.command),
-                    "environment": dict(c.environment),
-                    "working_folder": c.working_folder,
-                    "slots": dict(c.slots),
-                }
-                for c in w.template.containers
-            ],
-            "restart": w.template.restart,
-            "max_restarts": w.template.max_restarts,
-            "stop_grace_seconds": w.template.stop_grace_seconds,
-        },
+        "template": templates.encode(w.template),
         "requested_slots": w.template.request,
         "labels": dict(w.labels),
         "constraints": encode_constraints(w.constraints),
