@@ -19,6 +19,7 @@ from mooring.agent import facts, folders
 from mooring.agent.backoff import delays
 from mooring.agent.credential import load_credential, load_term, store_credential, store_term
 from mooring.agent.health import Health
+from mooring.agent.image_reports import ImageReports
 from mooring.agent.log_streams import LogStreams
 from mooring.agent.measuring import Measurer
 from mooring.agent.options import Options
@@ -94,6 +95,7 @@ class Agent:
         self._beat_now = asyncio.Event()
         self._health = Health(self._beat_now.set)
         self._measurer = Measurer()
+        self._image_reports = ImageReports()
         self._log_streams = LogStreams(self._coming)
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -223,6 +225,7 @@ class Agent:
             found.update(seen)
             owners.update(dict.fromkeys(seen, runtime))
         self._runtime_of = owners
+        self._image_reports.used(frozenset(digest for seen in found.values() for digest in seen.digests.values()))
         return found
 
     async def _act(self, plan: Plan) -> None:
@@ -351,6 +354,7 @@ class Agent:
         beside = [
             asyncio.create_task(self._keep_beating(connection)),
             asyncio.create_task(self._measurer.run(connection, self._runtimes.values())),
+            asyncio.create_task(self._image_reports.run(connection, self._runtimes.values())),
         ]
         try:
             async for message in connection.messages():
