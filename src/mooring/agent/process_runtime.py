@@ -12,10 +12,11 @@ from uuid import UUID
 
 from mooring.agent import folders, limits
 from mooring.agent.logs import read_log
+from mooring.agent.process_reaching import Inside
 from mooring.agent.processes import Processes
-from mooring.agent.runtime import Observed, RuntimeContext, StopCause
+from mooring.agent.runtime import Observed, Reached, RuntimeContext, StopCause
 from mooring.model.errors import NotFound
-from mooring.wire.agent import DesiredTask, EndWarning
+from mooring.wire.agent import DesiredTask, EndWarning, Purpose
 
 Result = TypeVar("Result")
 
@@ -108,6 +109,13 @@ class ProcessRuntime:
         path, count = found
         async for data in read_log(path, count, tail=tail, follow=follow, ended=lambda: self._ended(task_id)):
             yield data
+
+    async def reach(self, task_id: UUID, container: str | None, purpose: Purpose) -> Reached:
+        known = self._processes.find(task_id)
+        if known is None or known.spec is None:
+            raise NotFound(f"this node has no task {task_id}")
+        running = known.observed.status == "RUNNING"
+        return await Inside(self._folders.task(task_id), known.spec, running).reach(container, purpose)
 
     async def close(self) -> None:
         loop = asyncio.get_running_loop()
