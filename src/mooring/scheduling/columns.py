@@ -262,11 +262,19 @@ class Cluster:
             self.placed.add(row, constraints, count, leaving=True)
         self.changes.note((row,))
 
-    def tell_ends(self, node_id: UUID, ends: Mapping[UUID, tuple[int, Amounts]]) -> None:
-        """When tasks on a node are expected to end, in seconds, and what they occupy; others have an open end."""
+    def tell_ends(
+        self,
+        node_id: UUID,
+        ends: Mapping[UUID, tuple[int, Amounts]],
+        guessed: Mapping[UUID, tuple[int, Amounts]] | None = None,
+    ) -> None:
+        """When tasks on a node end at the latest, in seconds, and what they occupy; others have an open end.
+
+        `guessed`: when they will have ended, as such tasks usually do.
+        """
         row = self._row_of.get(node_id)
         if row is not None:
-            self.timeline.tell(row, ends)
+            self.timeline.tell(row, ends, guessed or {})
 
     def label_project(self, project: str, labels: Mapping[str, str]) -> None:
         """The labels of a project, by which affinity terms may select it."""
