@@ -46,7 +46,9 @@ _CONSTRAINTS_KEPT = 100_000
 _NODES_AT_ONCE = 250
 _WORKLOADS_AT_ONCE = 1000
 """Read in one go: meanwhile nothing else of the process is done, not even the renewal of its lease."""
-_STAYS = frozenset({TaskStatus.PREPARING, TaskStatus.RUNNING})
+_STAYS = frozenset(
+    {TaskStatus.PREPARING, TaskStatus.RUNNING, events.READY, events.UNREADY, events.RENEWED, events.RETIRING}
+)
 """A task that comes to one of these is where it was, and occupies what it did."""
 
 _ALMOST_A_SECOND = timedelta(microseconds=999_999)
