@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+import psutil
 import structlog
 
 from mooring.agent import folders as layout
-from mooring.agent import launch, limits, records, remains, retention
+from mooring.agent import launch, limits, records, remains, retention, use
 from mooring.agent.folders import Folders
 from mooring.agent.identity import Identity, environment, identity_for
 from mooring.agent.options import Options
@@ -24,6 +25,7 @@ from mooring.agent.records import ExitRecord, SpecRecord, StateRecord, StopRecor
 from mooring.agent.runtime import Observed, StopCause
 from mooring.agent.supervisor import record
 from mooring.model.errors import InvalidInput
+from mooring.model.resources import oom_score
 from mooring.wire.agent import DesiredTask, EndWarning
 
 if TYPE_CHECKING:
@@ -132,7 +134,7 @@ class Processes:
 
     def release(self, task_id: UUID) -> None:
         """Let go of an ended supervisor."""
-        known = self.known.get(task_id) or self.kept.get(task_id)
+        known = self.find(task_id)
         if known is not None:
             self._reap(task_id, known.pid)
             _release(known)
@@ -167,15 +169,33 @@ class Processes:
             self._remove(task_id)
         return len(gone) > limit
 
+    def find(self, task_id: UUID) -> Known | None:
+        return self.known.get(task_id) or self.kept.get(task_id)
+
     def log_file(self, task_id: UUID, container: str) -> tuple[Path, int] | None:
         """The newest log of a container and how many files there may be."""
-        known = self.known.get(task_id) or self.kept.get(task_id)
+        known = self.find(task_id)
         if known is None or known.spec is None:
             return None
         for entry in known.spec.containers:
             if entry.name == container:
                 return Path(entry.log), known.spec.log_files
         return None
+
+    def uses(self) -> dict[UUID, use.Use]:
+        """What each task that runs uses: by its cgroups, and by its processes where those do not tell."""
+        machine: use.Processes | None = None
+        found: dict[UUID, use.Use] = {}
+        for task_id, known in list(self.known.items()):
+            if known.observed.status != "RUNNING" or known.spec is None:
+                continue
+            groups = [entry.cgroup for entry in known.spec.containers]
+            own = use.total(use.of_cgroup({use.UNIFIED: Path(group)} if group else {}) for group in groups)
+            if not own.complete:
+                machine = machine or use.Processes()
+                own = own.or_else(machine.below(known.pid))
+            found[task_id] = own
+        return found
 
     def close(self) -> None:
         for known in (*self.known.values(), *self.kept.values()):
@@ -306,6 +326,7 @@ class Processes:
                     "cgroup": str(group) if group is not None else None,
                     "memory_bytes": memory if enforced["memory"] == "rlimit" else None,
                     "processes": self.options.max_processes if enforced["pids"] == "rlimit" else None,
+                    "oom_score": oom_score(task.quality, memory or 0, psutil.virtual_memory().total),
                 }
             )
         return {
@@ -321,6 +342,7 @@ class Processes:
             "groups": list(identity.groups),
             "cgroup": str(cgroups.base / str(task.task_id)) if cgroups is not None else None,
             "work_folder": str(work_folder),
+            "ports": own_ports(task),
             "log_bytes": self.options.log_bytes,
             "log_files": self.options.log_files,
             "notify": str(self.folders.notify),
@@ -336,7 +358,7 @@ class Processes:
         return frozenset({0, *(path.stat().st_uid for path in paths)})
 
     def _folders_of(self, task_id: UUID) -> list[Path]:
-        known = self.known.get(task_id) or self.kept.get(task_id)
+        known = self.find(task_id)
         work = Path(known.spec.work_folder) if known is not None and known.spec is not None else None
         return [self.folders.task(task_id), work or self.folders.work_root / str(task_id)]
 
@@ -345,6 +367,12 @@ class Processes:
             layout.remove(folder)
         self.kept.pop(task_id, None)
         self._launched.pop(task_id, None)
+
+
+def own_ports(task: DesiredTask) -> list[tuple[int, int]]:
+    """The task's ports, each after the number that it is asked for by: what its containers listen on, in order."""
+    asked = [port for container in task.containers for port in container.ports]
+    return [(asked[place] if place < len(asked) else port, port) for place, port in enumerate(task.ports)]
 
 
 def _living(name: str, state: StateRecord | None, stop: StopRecord | None, warning: WarningRecord | None) -> Observed:

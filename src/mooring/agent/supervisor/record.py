@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         memory_bytes: int | None
         """Kept by an rlimit; None where a cgroup does it."""
         processes: int | None
+        oom_score: int
 
     class TaskSpec(TypedDict):
         task_id: str
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
         groups: list[int]
         cgroup: str | None
         work_folder: str
+        ports: list[tuple[int, int]]
+        """Those that the task was given, each after the number that it is asked for by."""
         log_bytes: int
         log_files: int
         notify: str
