@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import stat
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +18,7 @@ from aiodocker import Docker, DockerError
 from aiodocker.multiplexed import MultiplexedResult
 
 from mooring.agent.containers.course import Seen
+from mooring.agent.containers.pulls import Images
 from mooring.agent.containers.specification import Abilities
 from mooring.model.errors import MooringError, Unavailable
 
@@ -62,7 +63,7 @@ class Listed:
 
 def addresses(option: str | None, environment: Mapping[str, str] = os.environ) -> list[str]:
     """Where an engine may answer, in order: what the operator says, or the usual sockets that are there."""
-    said = option or environment.get("MOORING_ENGINE") or environment.get("DOCKER_HOST")
+    said = option or environment.get("DOCKER_HOST")
     if said == NONE:
         return []
     if said:
@@ -83,10 +84,11 @@ def _is_socket(path: Path) -> bool:
 class Engine:
     """A connection to an engine that answered."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, changed: Callable[[], None] = lambda: None) -> None:
         timeout = aiohttp.ClientTimeout(total=_ANSWER_SECONDS, sock_connect=_GREETING_SECONDS)
         self.address = address
         self.docker = Docker(url=address, timeout=timeout)
+        self.images = Images(self.docker, changed)
         self.abilities = Abilities()
 
     async def connect(self) -> None:
@@ -103,6 +105,7 @@ class Engine:
         self.abilities = _abilities(greeting.get("Libpod-API-Version"), info)
 
     async def close(self) -> None:
+        await self.images.close()
         await self.docker.close()
 
     async def listed(self, label: str) -> list[Listed]:
@@ -120,20 +123,6 @@ class Engine:
             if refusal.status == 404:
                 return None
             raise
-
-    async def fetch(self, image: str, pull: str) -> str:
-        """Have an image present, and say what it is."""
-        with _translated():
-            try:
-                if pull == "always":
-                    await self.docker.images.pull(image)
-                found = await self.docker.images.inspect(image)
-            except DockerError as error:
-                if error.status != 404 or pull == "never":
-                    raise
-                await self.docker.images.pull(image)
-                found = await self.docker.images.inspect(image)
-        return str((found.get("RepoDigests") or [found["Id"]])[0])
 
     async def create(self, name: str, config: Mapping[str, Any]) -> None:
         with _translated():

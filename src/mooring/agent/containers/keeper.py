@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 from uuid import UUID
 
 import msgspec
@@ -19,6 +18,7 @@ from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused
 from mooring.agent.containers.memory import MemoryWatch
 from mooring.agent.containers.networks import Networks
 from mooring.agent.containers.places import Places
+from mooring.agent.containers.pulls import Pulled, login_for
 from mooring.agent.containers.record import Stopping, TaskRecord
 from mooring.agent.containers.specification import NODE, TASK, Place, Role, configuration, name_of
 from mooring.agent.logs import CHUNK, read_log
@@ -27,6 +27,7 @@ from mooring.agent.outcome import outcome
 from mooring.agent.records import ExitRecord
 from mooring.agent.runtime import Observed, StopCause
 from mooring.agent.supervisor.output import RotatedFile
+from mooring.model.containers import Pull
 from mooring.model.errors import MooringError, NotFound
 from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning
 
@@ -38,12 +39,6 @@ _AT_ONCE = 4
 """Containers that are made and started at the same time on one node."""
 
 
-class Fetch(Protocol):
-    def __call__(self, engine: Engine, task: DesiredTask) -> Awaitable[dict[str, str]]:
-        """Have all images of the task present; their digests by container."""
-        ...
-
-
 @dataclass(slots=True, kw_only=True)
 class Shared:
     """What the tasks of a node have in common."""
@@ -52,7 +47,6 @@ class Shared:
     options: Options
     places: Places
     networks: Networks
-    fetch: Fetch
     changed: Callable[[], None]
     term: Callable[[], int]
     memory_bytes: int
@@ -142,10 +136,19 @@ class Keeper:
                 restarts=sum(record.restarts.values()),
                 stop_grace_seconds=stop.grace_seconds if stop is not None else None,
                 ready=all(self.ready.get(each.name, False) for each in record.task.containers if each.readiness),
+                reason=self._progress(),
                 warning=record.warning,
             )
         name = record.task.workload_name
         return replace(seen, workload_name=name, digests=record.digests, address=record.address)
+
+    def _progress(self) -> str:
+        """How far its images are."""
+        engine, task = self._shared.engine, self.record.task
+        if self.record.began or engine is None:
+            return ""
+        images = (each.image for each in (*task.init_containers, *task.containers) if each.image is not None)
+        return next((told for image in images if (told := engine.images.progress(image))), "")
 
     def container(self, name: str) -> tuple[ContainerSpec, Role]:
         task = self.record.task
@@ -232,13 +235,15 @@ class Keeper:
     async def _make_ready(self, engine: Engine) -> None:
         """Images, volumes and secrets: all that a start needs and that can fail. An order to stop ends the wait."""
         record, places = self.record, self._shared.places
-        fetching = asyncio.ensure_future(self._shared.fetch(engine, self._order))
+        fetching = asyncio.create_task(fetch_images(engine, self._order))
         stopped = asyncio.create_task(self._stop_asked.wait())
         try:
             await asyncio.wait({fetching, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if not fetching.done():
                 return
-            record.digests = await fetching
+            fetched = await fetching
+            record.images = {name: image.id for name, image in fetched.items()}
+            record.digests = {name: image.digest for name, image in fetched.items()}
             places.write_secrets(self._order)
             places.make_volumes(record.task)
         except EngineGone:
@@ -323,6 +328,7 @@ class Keeper:
             node_id=shared.node_id,
             term=shared.term(),
             memory_bytes=shared.memory_bytes,
+            image=self.record.images[container.name],
             folders=shared.places.make_volumes(task),
             secrets=shared.places.secrets(task.task_id, container.name) if container.secrets else None,
             network=await self._network(engine, container.name, role),
@@ -388,3 +394,18 @@ class Keeper:
 
     def _save(self) -> None:
         records.write(self._shared.places.record(self.task_id), self.record)
+
+
+async def fetch_images(engine: Engine, task: DesiredTask) -> dict[str, Pulled]:
+    """Have all images of the task on the node; by container."""
+    fetched: dict[str, Pulled] = {}
+    for each in (*task.init_containers, *task.containers):
+        assert each.image is not None
+        login = login_for(each.image, task.logins)
+        try:
+            fetched[each.name] = await engine.images.ensure(each.image, Pull(each.pull), login)
+        except MooringError as problem:
+            if problem.code == "engine-failed":
+                raise EngineGone(problem.message) from None
+            raise
+    return fetched

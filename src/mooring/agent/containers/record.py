@@ -40,6 +40,8 @@ class TaskRecord(msgspec.Struct, kw_only=True):
     """Why containers could not be started."""
     starved: list[str] = []
     """Containers that were ended for want of memory, since their last start."""
+    images: dict[str, str] = {}
+    """By container: what the engine calls its image."""
     digests: dict[str, str] = {}
     address: str | None = None
     failed: str = ""

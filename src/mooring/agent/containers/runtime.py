@@ -17,7 +17,7 @@ from mooring.agent import folders, retention
 from mooring.agent import records as files
 from mooring.agent.containers import places, record
 from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused, addresses
-from mooring.agent.containers.keeper import Keeper, Shared
+from mooring.agent.containers.keeper import Keeper, Shared, fetch_images
 from mooring.agent.containers.networks import Networks
 from mooring.agent.containers.record import TaskRecord
 from mooring.agent.containers.specification import NODE, TASK, check, enforces
@@ -55,7 +55,6 @@ class ContainerRuntime:
             options=self._options,
             places=self._places,
             networks=Networks(context.node_id, wanted=self._options.container_networks),
-            fetch=fetch_images,
             changed=context.changed,
             term=context.term,
             memory_bytes=psutil.virtual_memory().total,
@@ -84,7 +83,7 @@ class ContainerRuntime:
 
     async def prepare(self, task: DesiredTask) -> None:
         check(task)
-        await self._shared.fetch(self._shared.reached(), task)
+        await fetch_images(self._shared.reached(), task)
 
     async def start(self, task: DesiredTask) -> None:
         if task.task_id in self._keepers or task.task_id in self._over:
@@ -137,6 +136,9 @@ class ContainerRuntime:
         async for data in keeper.logs(container, tail, follow):
             yield data
 
+    async def images(self) -> Mapping[str, int]:
+        return await self._shared.engine.images.present() if self._shared.engine is not None else {}
+
     async def close(self) -> None:
         if self._loop is not None:
             self._loop.cancel()
@@ -177,13 +179,15 @@ class ContainerRuntime:
                 log.exception("the container engine could not be listened to")
             await self._disconnect()
             self._looked.set()
+            before = self.available
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
-            self._context.changed()
+            if self.available != before:
+                self._context.changed()
 
     async def _connect(self) -> bool:
         for address in addresses(self._options.engine):
-            engine = Engine(address)
+            engine = Engine(address, self._context.changed)
             try:
                 await engine.connect()
                 await self._remove_strays(engine)
@@ -192,7 +196,7 @@ class ContainerRuntime:
                 log.debug("no engine", address=address, reason=problem.message)
                 continue
             self._shared.engine = engine
-            self.enforces = enforces(engine.abilities, self._options.devices)
+            self.enforces = enforces(engine.abilities)
             log.info("container engine found", address=address, engine=engine.abilities.kind)
             return True
         return False
@@ -246,12 +250,3 @@ class ContainerRuntime:
             for keeper in self._keepers.values():
                 if keeper.running() != running & keeper.ids():
                     keeper.wake()
-
-
-async def fetch_images(engine: Engine, task: DesiredTask) -> dict[str, str]:
-    """Have all images of the task present; their digests by container."""
-    digests: dict[str, str] = {}
-    for container in (*task.init_containers, *task.containers):
-        assert container.image is not None
-        digests[container.name] = await engine.fetch(container.image, container.pull)
-    return digests
