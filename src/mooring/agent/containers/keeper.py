@@ -378,8 +378,7 @@ class Keeper:
                     return time.time() + _RETRY_SECONDS
         await asyncio.to_thread(self._shared.places.remove_private, task.task_id)
         record.removed = True
-        if task.workload_id not in set(self._shared.workloads()):
-            await self._shared.networks.leave(engine, task.workload_id)
+        await self._shared.networks.tidy(engine, set(self._shared.workloads()))
         self._save()
         self._cleared.set()
         return None
