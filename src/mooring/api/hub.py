@@ -277,6 +277,8 @@ class AgentHub:
             applied.tasks += held.tasks
             applied.workloads += held.workloads
             await attempts.record_starts(connection, applied, at)
+            progress = {task.task_id: _reason(task) for task in reports if task.status == "PREPARING" and task.reason}
+            await agents.note_progress(connection, progress)
             gone = [task.task_id for task in reports if task.gone]
             if gone:
                 await transitions.free_lost(connection, gone, at)
