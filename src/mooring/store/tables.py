@@ -205,7 +205,7 @@ signing_keys = Table(
 
 # --- pools and nodes ------------------------------------------------------------------------------------------------
 
-# Sealed with the key of that id, which is not in the database.
+# What is sealed is so with the key of that id, which is not in the database.
 registry_logins = Table(
     "registry_logins",
     metadata,
@@ -215,7 +215,6 @@ registry_logins = Table(
     Column("username", String(255), nullable=False),
     Column("sealed", LargeBinary, nullable=False),
     Column("key_id", String(63), nullable=False),
-    Column("created_by", Id, ForeignKey("users.id"), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
     UniqueConstraint("project_id", "registry"),
@@ -229,7 +228,6 @@ secrets = Table(
     Column("name", String(63), nullable=False),
     Column("sealed", LargeBinary, nullable=False),
     Column("key_id", String(63), nullable=False),
-    Column("created_by", Id, ForeignKey("users.id"), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
     UniqueConstraint("project_id", "name"),

@@ -24,11 +24,9 @@ def upgrade() -> None:
             *username,
             sa.Column("sealed", sa.LargeBinary(), nullable=False),
             sa.Column("key_id", sa.String(length=63), nullable=False),
-            sa.Column("created_by", Id(), nullable=False),
             sa.Column("created_at", UtcDateTime(), nullable=False),
             sa.Column("updated_at", UtcDateTime(), nullable=False),
             sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name=op.f(f"fk_{name}_project_id")),
-            sa.ForeignKeyConstraint(["created_by"], ["users.id"], name=op.f(f"fk_{name}_created_by")),
             sa.PrimaryKeyConstraint("id", name=op.f(f"pk_{name}")),
             sa.UniqueConstraint("project_id", key, name=op.f(f"uq_{name}_project_id_{key}")),
         )
