@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 from uuid import UUID
 
 import msgspec
@@ -19,6 +18,7 @@ from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused
 from mooring.agent.containers.memory import MemoryWatch
 from mooring.agent.containers.networks import Networks
 from mooring.agent.containers.places import Places
+from mooring.agent.containers.pulls import Images
 from mooring.agent.containers.record import Stopping, TaskRecord
 from mooring.agent.containers.specification import NODE, TASK, Place, Role, configuration, name_of
 from mooring.agent.logs import CHUNK, read_log
@@ -38,12 +38,6 @@ _AT_ONCE = 4
 """Containers that are made and started at the same time on one node."""
 
 
-class Fetch(Protocol):
-    def __call__(self, engine: Engine, task: DesiredTask) -> Awaitable[dict[str, str]]:
-        """Have all images of the task present; their digests by container."""
-        ...
-
-
 @dataclass(slots=True, kw_only=True)
 class Shared:
     """What the tasks of a node have in common."""
@@ -52,12 +46,12 @@ class Shared:
     options: Options
     places: Places
     networks: Networks
-    fetch: Fetch
     changed: Callable[[], None]
     term: Callable[[], int]
     memory_bytes: int
     memory: MemoryWatch = field(default_factory=MemoryWatch)
     engine: Engine | None = None
+    fetcher: Images | None = None
     workloads: Callable[[], Iterator[UUID]] = lambda: iter(())
     """Of all tasks that are not over yet."""
     starts: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
@@ -66,6 +60,11 @@ class Shared:
         if self.engine is None:
             raise EngineGone("the container engine of this node does not answer")
         return self.engine
+
+    def images(self) -> Images:
+        if self.fetcher is None:
+            raise EngineGone("the container engine of this node does not answer")
+        return self.fetcher
 
 
 class Keeper:
@@ -136,8 +135,10 @@ class Keeper:
         if record.outcome is not None:
             seen = outcome(record.outcome, gone=record.removed, acknowledged=record.acknowledged)
         else:
+            fetcher = None if record.began else self._shared.fetcher
             seen = Observed(
                 status="RUNNING" if record.ran else "PREPARING",
+                reason="" if fetcher is None else fetcher.progress_of(record.task),
                 ran=record.ran,
                 restarts=sum(record.restarts.values()),
                 stop_grace_seconds=stop.grace_seconds if stop is not None else None,
@@ -232,13 +233,15 @@ class Keeper:
     async def _make_ready(self, engine: Engine) -> None:
         """Images, volumes and secrets: all that a start needs and that can fail. An order to stop ends the wait."""
         record, places = self.record, self._shared.places
-        fetching = asyncio.ensure_future(self._shared.fetch(engine, self._order))
+        fetching = asyncio.create_task(self._shared.images().of_task(self._order))
         stopped = asyncio.create_task(self._stop_asked.wait())
         try:
             await asyncio.wait({fetching, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if not fetching.done():
                 return
-            record.digests = await fetching
+            pulled = await fetching
+            record.images = {name: image.id for name, image in pulled.items()}
+            record.digests = {name: image.digest for name, image in pulled.items()}
             places.write_secrets(self._order)
             places.make_volumes(record.task)
         except EngineGone:
@@ -323,6 +326,7 @@ class Keeper:
             node_id=shared.node_id,
             term=shared.term(),
             memory_bytes=shared.memory_bytes,
+            image=self.record.images[container.name],
             folders=shared.places.make_volumes(task),
             secrets=shared.places.secrets(task.task_id, container.name) if container.secrets else None,
             network=await self._network(engine, container.name, role),

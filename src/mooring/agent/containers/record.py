@@ -40,6 +40,8 @@ class TaskRecord(msgspec.Struct, kw_only=True):
     """Why containers could not be started."""
     starved: list[str] = []
     """Containers that were ended for want of memory, since their last start."""
+    images: dict[str, str] = {}
+    """By container: the engine's own name of its image, which cannot come to mean another."""
     digests: dict[str, str] = {}
     address: str | None = None
     failed: str = ""

@@ -19,6 +19,7 @@ from mooring.agent.containers import places, record
 from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused, addresses
 from mooring.agent.containers.keeper import Keeper, Shared
 from mooring.agent.containers.networks import Networks
+from mooring.agent.containers.pulls import Images
 from mooring.agent.containers.record import TaskRecord
 from mooring.agent.containers.specification import NODE, TASK, check, enforces
 from mooring.agent.records import ExitRecord
@@ -55,7 +56,6 @@ class ContainerRuntime:
             options=self._options,
             places=self._places,
             networks=Networks(context.node_id, wanted=self._options.container_networks),
-            fetch=fetch_images,
             changed=context.changed,
             term=context.term,
             memory_bytes=psutil.virtual_memory().total,
@@ -84,7 +84,7 @@ class ContainerRuntime:
 
     async def prepare(self, task: DesiredTask) -> None:
         check(task)
-        await self._shared.fetch(self._shared.reached(), task)
+        await self._shared.images().of_task(task)
 
     async def start(self, task: DesiredTask) -> None:
         if task.task_id in self._keepers or task.task_id in self._over:
@@ -109,6 +109,9 @@ class ContainerRuntime:
     async def observe(self, listed: Set[UUID]) -> Mapping[UUID, Observed]:
         over = {task_id: self._over[task_id].observed() for task_id in listed if task_id in self._over}
         return {**over, **{task_id: keeper.observed() for task_id, keeper in self._keepers.items()}}
+
+    async def images(self) -> Mapping[str, int]:
+        return await self._shared.images().present()
 
     async def acknowledge(self, task_id: UUID) -> None:
         keeper = self._keepers.get(task_id)
@@ -192,6 +195,7 @@ class ContainerRuntime:
                 log.debug("no engine", address=address, reason=problem.message)
                 continue
             self._shared.engine = engine
+            self._shared.fetcher = Images(engine.docker, self._context.changed)
             self.enforces = enforces(engine.abilities, self._options.devices)
             log.info("container engine found", address=address, engine=engine.abilities.kind)
             return True
@@ -199,6 +203,9 @@ class ContainerRuntime:
 
     async def _disconnect(self) -> None:
         engine, self._shared.engine = self._shared.engine, None
+        fetcher, self._shared.fetcher = self._shared.fetcher, None
+        if fetcher is not None:
+            await fetcher.close()
         if engine is not None:
             self._lost_at = time.monotonic()
             await engine.close()
@@ -246,12 +253,3 @@ class ContainerRuntime:
             for keeper in self._keepers.values():
                 if keeper.running() != running & keeper.ids():
                     keeper.wake()
-
-
-async def fetch_images(engine: Engine, task: DesiredTask) -> dict[str, str]:
-    """Have all images of the task present; their digests by container."""
-    digests: dict[str, str] = {}
-    for container in (*task.init_containers, *task.containers):
-        assert container.image is not None
-        digests[container.name] = await engine.fetch(container.image, container.pull)
-    return digests

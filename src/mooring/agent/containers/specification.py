@@ -59,6 +59,8 @@ class Place:
     term: int = 0
     memory_bytes: int = 0
     """Of the whole node."""
+    image: str | None = None
+    """The engine's own name of the container's image; None: as the order calls it."""
     folders: Mapping[str, Path] = field(default_factory=dict)
     """Of its volumes, by their names in the task."""
     secrets: Path | None = None
@@ -118,7 +120,7 @@ def configuration(
     """The body of the engine's `create`."""
     shared = place.network.startswith("container:")
     config: dict[str, Any] = {
-        "Image": container.image,
+        "Image": place.image or container.image,
         "Env": [f"{name}={value}" for name, value in told(task, container).items()],
         "Labels": {
             NODE: str(place.node_id),
