@@ -116,11 +116,9 @@ class UserCreated(UserView):
 # --- workloads ----------------------------------------------------------------------------------------------------
 
 
-class WorkloadRequest(TermsRequest):
-    name: Name | None = None
-    """None: one is made up."""
-    kind: Literal["session", "deployment"] = "session"
-    type: Name = "batch"
+class WorkloadFields(TermsRequest):
+    """What can be said of every workload, whatever its kind."""
+
     pool: Name | None = None
     """None: the pool that offers the runtime it needs."""
     project: Name | None = None
@@ -166,6 +164,32 @@ class WorkloadRequest(TermsRequest):
     def all_containers(self) -> list[ContainerRequest]:
         """In the order of their start."""
         return [*self.init_containers, *self.containers]
+
+
+class WorkloadRequest(WorkloadFields):
+    name: Name | None = None
+    """None: one is made up."""
+    kind: Literal["session", "deployment"] = "session"
+    type: Name = "batch"
+
+
+class Difference(Answer):
+    """A field that is other than it is wanted; None: there is no such field."""
+
+    field: str
+    """`replicas`, `containers.main.image`."""
+    present: str | None
+    wanted: str | None
+
+
+class Comparison(Answer):
+    """A workload beside a request: where they differ, and whether it lives on."""
+
+    id: UUID
+    kind: str
+    status: str
+    ended: bool
+    differences: list[Difference]
 
 
 class WorkloadAccepted(Answer):
