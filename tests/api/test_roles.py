@@ -153,6 +153,7 @@ ROUTES = """
     200   200  200  200  404   200  200  GET    /api/workloads/{web}/tasks
     200   200  200  200  404   200  200  GET    /api/workloads/{web}/history
     200   200  200  200  404   200  200  GET    /api/workloads/{web}/explanation
+    200   200  200  200  404   200  200  POST   /api/workloads/{web}/comparison $work
     200   200  200  200  404   200  200  GET    /api/workloads/{web}/wait?timeout=0
     200   200  200  200  404   200  200  GET    /api/workloads/{web}/logs
     202   202  202  202  404   403  403  POST   /api/workloads/{web}/scale {"replicas":2}

@@ -21,10 +21,12 @@ from mooring.sealing import Sealing
 from mooring.store.actions import Actor
 from mooring.store.engine import Database
 from mooring.store.node_templates import StoredTemplate
+from mooring.store.views.workloads import WorkloadRow
 from mooring.wire.accounting import Room
 from mooring.wire.api import (
     AuditReport,
     BatchAccepted,
+    Difference,
     DrainRequest,
     NodeRequest,
     TaintsChange,
@@ -65,6 +67,10 @@ class Intake(Protocol):
 
     async def submit_lab(self, principal: Principal, request: LabRequest, *, key: str | None = None) -> LabAccepted:
         """A workload with a timeslot of its own, written together."""
+        ...
+
+    async def compare(self, principal: Principal, present: WorkloadRow, request: WorkloadRequest) -> list[Difference]:
+        """Where a workload differs from what would be written for a request."""
         ...
 
     async def scale(self, principal: Principal, workload_id: UUID, replicas: int) -> None: ...

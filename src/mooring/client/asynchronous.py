@@ -125,6 +125,7 @@ class AsyncClient:
     workloads = _sent(operations.workloads)
     workload = _sent(operations.workload)
     explanation = _sent(operations.explanation)
+    compare = _sent(operations.compare)
     history = _sent(operations.history)
     wait = _sent(operations.wait)
     tasks = _sent(operations.tasks)

@@ -133,6 +133,7 @@ class Client:
     workloads = _sent(operations.workloads)
     workload = _sent(operations.workload)
     explanation = _sent(operations.explanation)
+    compare = _sent(operations.compare)
     history = _sent(operations.history)
     wait = _sent(operations.wait)
     tasks = _sent(operations.tasks)

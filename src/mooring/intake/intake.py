@@ -16,6 +16,7 @@ from mooring.intake.admission import open_gate
 from mooring.intake.batch import hash_of, name_taken, read_batch, translate_batch
 from mooring.intake.booking_limits import check_limits
 from mooring.intake.circumstances import Surroundings, of_project, policy_for
+from mooring.intake.comparison import differences
 from mooring.intake.dependencies import left_behind, resolved
 from mooring.intake.hooks import Hooks
 from mooring.intake.labs import as_lab
@@ -40,8 +41,9 @@ from mooring.store.narration import narrate
 from mooring.store.submissions import Answered, Key
 from mooring.store.types import as_uuid
 from mooring.store.views import workloads as views
+from mooring.store.views.workloads import WorkloadRow
 from mooring.store.workloads import NewWorkload
-from mooring.wire.api import BatchAccepted, WorkloadAccepted, WorkloadRequest
+from mooring.wire.api import BatchAccepted, Difference, WorkloadAccepted, WorkloadRequest
 from mooring.wire.fields import Answer
 from mooring.wire.sessions import ExtendRequest
 from mooring.wire.timeslots import LabAccepted, LabRequest
@@ -163,6 +165,12 @@ class Intake:
             self._writers.add(writer)
             writer.add_done_callback(self._writers.discard)
         return await done
+
+    async def compare(self, principal: Principal, present: WorkloadRow, request: WorkloadRequest) -> list[Difference]:
+        """Where a workload differs from what would be written for a request; refused as its submission would be."""
+        found = await self._surroundings.of(principal, [request], mere_question=True)
+        wanted, _ = translate(request, of_project(found, request.project))
+        return differences(present, request, wanted)
 
     async def scale(self, principal: Principal, workload_id: UUID, replicas: int) -> None:
         async def work(connection: Connection) -> Applied:
