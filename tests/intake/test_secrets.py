@@ -39,7 +39,7 @@ async def refused(
     async with harbour.database.read() as connection:
         work = uuid4(), project or harbour.principal.project_id, template
         found = (await refusals(connection, [work], keys or some_keys())).get(work[0])
-    return found and (found.code, found.message)
+    return None if found is None else (found.code, found.message)
 
 
 @on_sqlite

@@ -50,7 +50,9 @@ def _problem(own: dict[str, Kept | None], sealing: Sealing | None) -> MooringErr
             code="secrets-too-large",
             details={"requested": size, "limit": MAX_TASK_BYTES},
         )
-    for name, each in kept.items() if sealing is not None else ():
+    if sealing is None:
+        return None
+    for name, each in kept.items():
         try:
             each.open(sealing)
         except MooringError as problem:

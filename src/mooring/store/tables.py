@@ -430,8 +430,10 @@ workloads = Table(
     Column("template", json_type(), nullable=False),
     # Of a deployment: counts the templates that it had; the present one is the last of them.
     Column("revision", Integer, nullable=False, server_default=text("1")),
-    # Of a deployment: how many more and fewer there may be while tasks are replaced, and whether that rests.
+    # Of a deployment: how its tasks are replaced, and how far that is: a `model.rollouts.Rollout`.
     Column("rollout", json_type()),
+    # Its tasks are being replaced, or that rests.
+    Column("rolling", Boolean, nullable=False, server_default=text("false")),
     # It ends when its tasks have used next to nothing for so long.
     Column("idle_timeout_seconds", Integer),
     Column("requested_slots", json_type(), nullable=False),
@@ -487,6 +489,7 @@ workloads = Table(
         postgresql_where=text("timeslot_id IS NOT NULL"),
     ),
     Index("ix_workloads_status", "status"),
+    Index("ix_workloads_rolling", "id", sqlite_where=text("rolling"), postgresql_where=text("rolling")),
     _ended_index("workloads"),
 )
 
@@ -567,6 +570,12 @@ tasks = Table(
         "deadline_at",
         sqlite_where=text("deadline_at IS NOT NULL AND ended_at IS NULL"),
         postgresql_where=text("deadline_at IS NOT NULL AND ended_at IS NULL"),
+    ),
+    Index(
+        "ix_tasks_retires_at_alive",
+        "retires_at",
+        sqlite_where=text("retires_at IS NOT NULL AND ended_at IS NULL"),
+        postgresql_where=text("retires_at IS NOT NULL AND ended_at IS NULL"),
     ),
     Index(
         "ix_tasks_workload_id_requeue",
