@@ -31,6 +31,7 @@ from mooring.api.pressure import Pressure
 from mooring.api.rates import RateLimits, Rates
 from mooring.api.services import DeploymentLimits, Services
 from mooring.api.tokens import Tokens
+from mooring.api.unsealing import Unsealing
 from mooring.clock import now
 from mooring.controllers.leader import Leader
 from mooring.controllers.retention import Retention
@@ -166,9 +167,15 @@ class _Server:
         self.signal = Signal()
         database.on_commit.append(self.signal.send)
         pace = _pace(settings)
-        self.hub = AgentHub(database, self.signal, pace, timedelta(seconds=settings.quarantine_seconds))
-        self.feed = EventFeed(database, self.signal)
         self.sealing = _sealing(settings)
+        self.hub = AgentHub(
+            database,
+            self.signal,
+            pace,
+            timedelta(seconds=settings.quarantine_seconds),
+            Unsealing(self.sealing, in_plain_text=settings.secrets_in_plain_text),
+        )
+        self.feed = EventFeed(database, self.signal)
         self.announcer: Announcer | None = None
         self._etcd: EtcdClient | None = None
         if settings.etcd_host is not None:
@@ -229,7 +236,7 @@ class _Server:
         await signing.check_shared(database, keys)
         services = Services(
             database=database,
-            intake=Intake(database),
+            intake=Intake(database, sealing=server.sealing),
             bookings=Bookings(database),
             questions=Questions(database),
             nodes=node_admin,

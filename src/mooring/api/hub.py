@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
+import msgspec
 import structlog
 
 from mooring import metrics
+from mooring.api import unsealing
 from mooring.api.agent_session import AgentSession
 from mooring.api.guidance import Guidance
 from mooring.api.orders import desired_task
 from mooring.api.task_output import TaskOutput
+from mooring.api.unsealing import Unsealing
 from mooring.binding import preparing
 from mooring.clock import now
 from mooring.coordination.signals import Signal
@@ -25,6 +28,7 @@ from mooring.model.errors import NotFound
 from mooring.model.heartbeats import Pace
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
+from mooring.sealing import Sealing
 from mooring.store import agents, attempts, events, heartbeats, leadership, nodes, quarantine, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
@@ -62,10 +66,13 @@ class AgentHub:
         signal: Signal,
         pace: Pace | None = None,
         quarantine_grace: timedelta = timedelta(hours=1),
+        unsealing: Unsealing | None = None,
     ) -> None:
+        """Without `unsealing` no task is told anything secret."""
         self._database = database
         self._signal = signal
         self._quarantine_grace = quarantine_grace
+        self._unsealing = unsealing or Unsealing(Sealing(None))
         self._sessions: dict[UUID, list[AgentSession]] = {}
         """By node. A stream that is over may be found out later than its agent's next one: all of them are told."""
         self._guidance = Guidance(pace or Pace())
@@ -94,6 +101,7 @@ class AgentHub:
                     else:
                         news, position = await events.since(connection, position)
                         self._wake(event.node_id for event in news if event.node_id is not None)
+                        self._wake_waiting_for(event.object_id for event in news if event.kind == events.SECRETS)
                         if news:
                             # What becomes of a stray happens elsewhere.
                             strays = (node_id for node_id, own in self._sessions.items() if any(s.strays for s in own))
@@ -137,6 +145,13 @@ class AgentHub:
         for node_id in node_ids:
             for session in self._sessions.get(node_id, ()):
                 session.wake(orders=orders)
+
+    def _wake_waiting_for(self, projects: Iterable[UUID]) -> None:
+        """Tasks of these projects that have not started are told what is secret as it is now."""
+        changed = set(projects)
+        for session in (session for own in self._sessions.values() for session in own if changed):
+            if any(each.project_id in changed for each in session.last_confidences.values()):
+                session.wake()
 
     # --- one agent's stream ---
 
@@ -210,10 +225,41 @@ class AgentHub:
             term = await leadership.current_term(connection)
             rows = await agents.desired(connection, session.node_id)
             end = await quarantine.to_end(connection, session.node_id, session.strays)
-        desired = Desired(term=term, tasks=[desired_task(row) for row in rows], end=end)
-        if desired != session.last_desired:
-            await session.send(desired)
-            session.last_desired = desired
+            tasks = [desired_task(row) for row in rows]
+            confidences = await unsealing.read(connection, tasks)
+        desired = Desired(term=term, tasks=tasks, end=end)
+        if (desired, confidences) == (session.last_desired, session.last_confidences):
+            return
+        whole, refused = self._unsealing.whole(session, tasks, confidences)
+        if refused:
+            await self._refuse(session, refused)
+        await session.send(msgspec.structs.replace(desired, tasks=whole))
+        session.last_desired, session.last_confidences = desired, confidences
+
+    async def _refuse(self, session: AgentSession, refused: Mapping[UUID, Reason]) -> None:
+        """Tasks that cannot be told what they need end before they start; their node says when nothing is left."""
+
+        async def work(connection: Connection) -> Applied:
+            at, actor = now(), "secrets"
+            await lock_owners(connection, list(refused))
+            reasons = {
+                task_id: refused[task_id]
+                for task_id in await agents.unstarted(connection, session.node_id, list(refused))
+            }
+            applied = await preparing.take_reports(connection, [], reasons, actor=actor, now=at)
+            settled = {change.task_id for change, _ in applied.tasks}
+            changes = [
+                Change(task_id, TaskStatus.FAILED, reason, freed=False)
+                for task_id, reason in reasons.items()
+                if task_id not in settled
+            ]
+            ended = await transitions.apply(connection, changes, actor=actor, now=at)
+            await attempts.record_starts(connection, ended, at)
+            applied.tasks += ended.tasks
+            applied.workloads += ended.workloads
+            return applied
+
+        narrate(await self._database.write(work))
 
     def beat(self, session: AgentSession, message: Heartbeat) -> None:
         self._beats[session.node_id] = heartbeats.Beat(

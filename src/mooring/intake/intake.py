@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from mooring.clock import now
+from mooring.intake import secrets
 from mooring.intake.admission import open_gate
 from mooring.intake.batch import hash_of, name_taken, read_batch, translate_batch
 from mooring.intake.booking_limits import check_limits
@@ -32,6 +33,7 @@ from mooring.model.reasons import Reason
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
 from mooring.scheduling.admission import Validator
+from mooring.sealing import Sealing
 from mooring.store import actions, pools, rollouts, submissions, time_limits, timeslots, workloads
 from mooring.store.actions import Actor, State
 from mooring.store.changes import Applied
@@ -81,11 +83,18 @@ class _Written:
 class Intake:
     """The one way in. `submit` returns when the workload is durable."""
 
-    def __init__(self, database: Database, hooks: Hooks | None = None, validators: Sequence[Validator] = ()) -> None:
-        """Without `hooks` and `validators` those that are installed are asked."""
+    def __init__(
+        self,
+        database: Database,
+        hooks: Hooks | None = None,
+        validators: Sequence[Validator] = (),
+        sealing: Sealing | None = None,
+    ) -> None:
+        """Without `hooks` and `validators` those that are installed are asked; with `sealing` secrets are tried."""
         self._database = database
         self._hooks = Hooks.discovered() if hooks is None else hooks
         self._validators = validators or installed_validators()
+        self._sealing = sealing
         self._queue: list[_Submission[Any]] = []
         self._writing = False
         self._surroundings = Surroundings(database)
@@ -269,7 +278,7 @@ class Intake:
     async def _write(self, group: Sequence[_Submission[Any]]) -> None:
         for left in reversed(range(_TRIES)):
             try:
-                written = await self._database.write(partial(_written, group, self._validators))
+                written = await self._database.write(partial(_written, group, self._validators, self._sealing))
                 break
             except Exception as error:
                 if not is_taken(error) or left == 0:
@@ -291,7 +300,10 @@ async def _record(
 
 
 async def _written(
-    group: Sequence[_Submission[Any]], validators: Sequence[Validator], connection: Connection
+    group: Sequence[_Submission[Any]],
+    validators: Sequence[Validator],
+    sealing: Sealing | None,
+    connection: Connection,
 ) -> _Written:
     """Write what is new of a group, with the answers that can be asked for again."""
     at = now()
@@ -301,6 +313,7 @@ async def _written(
     # Where the answer to an earlier try's commit was lost, its rows are there already.
     there = set(taken.values())
     gate = await open_gate(connection, fresh, validators, at)
+    untold = await secrets.refusals(connection, ((w.id, w.principal.project_id, w.template) for w in fresh), sealing)
     accepted: list[NewWorkload] = []
     given: list[tuple[Key, Answered]] = []
     outcomes: list[Answer | MooringError] = []
@@ -317,7 +330,9 @@ async def _written(
                 refused[new.id] = name_taken(new)
             elif new.id in there:
                 continue
-            elif (error := await gate.refuses(new) or await _book(connection, new, at)) is not None:
+            elif (
+                error := untold.get(new.id) or await gate.refuses(new) or await _book(connection, new, at)
+            ) is not None:
                 refused[new.id] = error
         refused |= left_behind(submission.new, refused)
         accepted += [new for new in submission.new if new.id not in refused and new.id not in there]

@@ -17,6 +17,9 @@ OLDEST_PROTOCOL = 1
 WELCOMED_SINCE = 2
 """Agents of an older protocol expect no welcome, and send heartbeats at a pace of their own."""
 
+SECRETS_SINCE = 3
+"""Agents of an older protocol would start a task without its secrets."""
+
 NODE_HEADER = "Mooring-Node"
 """In which an agent names its node: a server that never heard of it has no reason to end its tasks."""
 
