@@ -183,6 +183,8 @@ async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent
             await hub.strays(session, message)
         case wire.LogChunk():
             hub.output(session, message)
+        case wire.ChannelData() | wire.ChannelWindow() | wire.ChannelEnd():
+            hub.channel(session, message)
         case wire.Hello():
             raise InvalidInput("an agent says hello once")
 
