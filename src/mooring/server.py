@@ -243,6 +243,7 @@ class _Server:
             pools=PoolAdmin(database),
             quotas=QuotaAdmin(database),
             logs=server.hub,
+            ways_in=server.hub,
             changes=server.signal,
             feed=server.feed,
             state=server.state,
@@ -303,6 +304,7 @@ class _Server:
         _log.info("Shutting down")
         self.state.stopping = True
         self.feed.close()
+        self.hub.hang_up()
         if self.agent is not None and working is not None:
             self.agent.stop(terminate=self.settings.on_stop == "stop")
             await working

@@ -201,6 +201,8 @@ async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent
         case wire.Images():
             _check_images(message.images)
             await hub.images(session, message)
+        case wire.ChannelData() | wire.ChannelWindow() | wire.ChannelEnd():
+            hub.channel(session, message)
         case wire.Hello():
             raise InvalidInput("an agent says hello once")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -13,6 +14,7 @@ from mooring.api.feed import EventFeed
 from mooring.api.passwords import Passwords
 from mooring.api.pressure import Pressure
 from mooring.api.rates import Rates
+from mooring.api.task_channels import Channel
 from mooring.api.throttle import LoginThrottle
 from mooring.api.tokens import Tokens
 from mooring.model.quotas import Scope
@@ -23,6 +25,7 @@ from mooring.store.engine import Database
 from mooring.store.node_templates import StoredTemplate
 from mooring.store.views.workloads import WorkloadRow
 from mooring.wire.accounting import Room
+from mooring.wire.agent import Purpose
 from mooring.wire.api import (
     AuditReport,
     BatchAccepted,
@@ -160,6 +163,17 @@ class Logs(Protocol):
         ...
 
 
+class WaysIn(Protocol):
+    def check(self, node_id: UUID) -> None:
+        """Unavailable where the node's agent is not connected to this very process, or too old."""
+
+    def open(
+        self, task_id: UUID, node_id: UUID, container: str | None, purpose: Purpose
+    ) -> AbstractAsyncContextManager[Channel]:
+        """A channel into a task for the block; Unavailable where its node does not answer."""
+        ...
+
+
 class Changes(Protocol):
     @property
     def count(self) -> int:
@@ -253,6 +267,7 @@ class Services:
     pools: Pools
     quotas: Quotas
     logs: Logs
+    ways_in: WaysIn
     changes: Changes
     feed: EventFeed
     state: State
