@@ -20,6 +20,7 @@ from mooring.agent.backoff import delays
 from mooring.agent.credential import load_credential, load_term, store_credential, store_term
 from mooring.agent.health import Health
 from mooring.agent.log_streams import LogStreams
+from mooring.agent.measuring import Measurer
 from mooring.agent.options import Options
 from mooring.agent.outbox import Outbox
 from mooring.agent.process_runtime import ProcessRuntime
@@ -92,6 +93,7 @@ class Agent:
         self._heartbeat_seconds = _UNTOLD_HEARTBEAT_SECONDS
         self._beat_now = asyncio.Event()
         self._health = Health(self._beat_now.set)
+        self._measurer = Measurer()
         self._log_streams = LogStreams(self._coming)
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -345,12 +347,16 @@ class Agent:
         self._connection = connection
         self._welcomed = False
         self._beat_now.clear()
-        beating = asyncio.create_task(self._keep_beating(connection))
+        self._measurer.be_guided(None)
+        beside = [
+            asyncio.create_task(self._keep_beating(connection)),
+            asyncio.create_task(self._measurer.run(connection, self._runtimes.values())),
+        ]
         try:
             async for message in connection.messages():
                 await self._take(message, connection)
         finally:
-            await _cancel([beating])
+            await _cancel(beside)
             await self._log_streams.close()
 
     async def _keep_beating(self, connection: Connection) -> None:
@@ -394,6 +400,7 @@ class Agent:
     async def _be_guided(self, message: Welcome) -> None:
         first, self._welcomed = not self._welcomed, True
         pause, self._heartbeat_seconds = self._heartbeat_seconds, message.heartbeat_seconds
+        self._measurer.be_guided(message.measure_seconds)
         problem = self._health.problem
         await self._health.use(message.health)
         if first or self._health.problem != problem:

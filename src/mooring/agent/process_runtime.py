@@ -12,10 +12,11 @@ from uuid import UUID
 
 from mooring.agent import folders, limits
 from mooring.agent.logs import read_log
+from mooring.agent.measuring import Meter
 from mooring.agent.processes import Processes
 from mooring.agent.runtime import Observed, RuntimeContext, StopCause
 from mooring.model.errors import NotFound
-from mooring.wire.agent import DesiredTask, EndWarning
+from mooring.wire.agent import DesiredTask, EndWarning, TaskMeasure
 
 Result = TypeVar("Result")
 
@@ -44,6 +45,7 @@ class ProcessRuntime:
         self._over: set[UUID] = set()
         self._watched: dict[UUID, int] = {}
         self._notify: int | None = None
+        self._meter = Meter()
 
     async def open(self) -> None:
         path = self._folders.notify
@@ -108,6 +110,11 @@ class ProcessRuntime:
         path, count = found
         async for data in read_log(path, count, tail=tail, follow=follow, ended=lambda: self._ended(task_id)):
             yield data
+
+    async def measures(self) -> list[TaskMeasure]:
+        # Beside everything else, which does not wait for it.
+        uses = await asyncio.to_thread(self._processes.uses)
+        return self._meter.measures(uses, time.monotonic())
 
     async def close(self) -> None:
         loop = asyncio.get_running_loop()

@@ -12,6 +12,8 @@ from mooring.store.engine import Connection
 from mooring.wire.agent import PROTOCOL, HealthProgram, Welcome
 
 _FRESH_SECONDS = 30.0
+_MEASURED_BEATS = 2
+"""Tasks are measured less often than their agent is heard of."""
 
 
 class Guidance:
@@ -50,5 +52,6 @@ class Guidance:
             protocol=PROTOCOL,
             server_version=__version__,
             heartbeat_seconds=self._heartbeat_seconds,
+            measure_seconds=_MEASURED_BEATS * self._heartbeat_seconds,
             health=self._health.get(pool_id),
         )

@@ -48,6 +48,7 @@ _FOLLOW_SECONDS = 30.0
 _HELD_BACK_SECONDS = 0.05
 _BEAT_SECONDS = 1.0
 _LONGEST_PROBLEM = 500
+_LONGEST_ADDRESS = 63
 _HELLOS_AT_ONCE = 8
 """When all agents come at once, the others wait: the rest of the server needs the database as well."""
 
@@ -325,5 +326,13 @@ def _change(report: TaskReport) -> Change | None:
     # Who asked for the end has said why, and that is kept.
     reason = _reason(report) if report.reason and report.code != "stopped" else None
     return Change(
-        report.task_id, status, reason, exit_code=report.exit_code, restarts=report.restarts, freed=report.gone
+        report.task_id,
+        status,
+        reason,
+        exit_code=report.exit_code,
+        restarts=report.restarts,
+        freed=report.gone,
+        ready=report.ready,
+        digests={_clean(name): _clean(digest) for name, digest in report.digests.items()},
+        address=_clean(report.address)[:_LONGEST_ADDRESS] if report.address else None,
     )

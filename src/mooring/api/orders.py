@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 from mooring.model import lifecycle
 from mooring.model.arrays import Array
+from mooring.model.containers import Container, TaskTemplate
 from mooring.model.lifecycle import TaskStatus
+from mooring.model.resources import quality_of
 from mooring.model.workloads import Kind
 from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning, Owner
 
@@ -35,11 +37,22 @@ def desired_task(row: Any) -> DesiredTask:
         devices={slot: [(index, amount) for index, amount in shares] for slot, shares in (row.devices or {}).items()},
         variables=variables_of(row.kind, row.array, row.replicas, row.task_index),
         containers=[ContainerSpec(**container) for container in template["containers"]],
+        quality=quality_of(_demand(template)).value,
         restart=template["restart"],
         max_restarts=template["max_restarts"],
         grace_seconds=template["stop_grace_seconds"],
         warning=_warning(row),
     )
+
+
+def _demand(template: Mapping[str, Any]) -> TaskTemplate:
+    """As much of a template as its quality depends on."""
+    containers, before = (
+        tuple(Container(slots=part["slots"], limits=part.get("limits", {})) for part in template.get(parts, ()))
+        for parts in ("containers", "init_containers")
+    )
+    requests, limits = (template.get(whole, {}) for whole in ("requests", "limits"))
+    return TaskTemplate(containers, init_containers=before, requests=requests, limits=limits)
 
 
 def variables_of(kind: str, array: Mapping[str, int] | None, tasks: int, task_index: int) -> dict[str, str]:

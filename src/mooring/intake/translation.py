@@ -17,6 +17,7 @@ from mooring.model.containers import Container, Restart, TaskTemplate
 from mooring.model.devices import DeviceDemand
 from mooring.model.errors import InvalidInput, NotAllowed
 from mooring.model.groups import Direction, grouped
+from mooring.model.images import parse_image
 from mooring.model.slots import Amounts, parse_amounts
 from mooring.model.workloads import Kind, OnInsufficient
 from mooring.store.ids import new_id
@@ -50,7 +51,7 @@ def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[N
         name=name,
         labels=request.labels,
         project=str(principal.project_id),
-        images=[container.image for container in template.containers if container.image is not None],
+        images=_images(template),
     )
     check_constraints(constraints)
     _check_devices(constraints.devices, template.request)
@@ -175,6 +176,12 @@ def _template(request: WorkloadRequest, kind: Kind, replicas: int) -> TaskTempla
         if amount * replicas > 2**63 - 1:
             raise InvalidInput(f"{slot}: {replicas} tasks of this size are too much", code="quantity-too-large")
     return template
+
+
+def _images(template: TaskTemplate) -> list[str]:
+    """The whole names of all images that a node fetches for a task; InvalidInput where one is no name."""
+    containers = (*template.init_containers, *template.containers)
+    return [str(parse_image(container.image)) for container in containers if container.image is not None]
 
 
 def _check_devices(demands: Sequence[DeviceDemand], request: Amounts) -> None:

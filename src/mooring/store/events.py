@@ -25,6 +25,11 @@ USAGE = "usage"
 QUOTA = "quota"
 """The kind of a tenant's event when what it may use has changed."""
 
+READY, UNREADY, RETIRING = "ready", "unready", "retiring"
+"""The kinds of events of a task that runs on: somebody may be sent to it, nobody for now, nobody ever again."""
+RENEWED = "renewed"
+"""Likewise: something else was learned about it."""
+
 
 class NewEvent(NamedTuple):
     noun: Noun

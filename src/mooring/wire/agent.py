@@ -250,6 +250,8 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     server_version: str
     heartbeat_seconds: float
     """The pause between two heartbeats."""
+    measure_seconds: float | None = None
+    """The pause between two measures; None: the server is older than they are."""
     health: HealthProgram | None = None
 
 
