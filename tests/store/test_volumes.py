@@ -13,7 +13,7 @@ from mooring.model.quotas import Scope, Tenant
 from mooring.model.volumes import VolumeStatus
 from mooring.store import mounts, nodes, quotas, repair, volumes
 from mooring.store.actions import Actor
-from mooring.store.mounts import Mount
+from mooring.store.mounts import Mounted
 from mooring.store.volumes import Volume
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour, decision_on
@@ -54,8 +54,7 @@ async def gone(harbour: Harbour, node_id: UUID, volume: Volume) -> None:
 
 async def submit(harbour: Harbour, name: str, *mounted: Volume, **more: Any) -> UUID:
     current = [await look(harbour, volume.name) for volume in mounted]
-    mounting = tuple(Mount(v.id, v.name, v.size, v.shared, v.node_id, v.node) for v in current)
-    return await harbour.submit(name, mounts=mounting, **more)
+    return await harbour.submit(name, mounts=tuple(map(Mounted.of, current)), **more)
 
 
 async def node(harbour: Harbour, name: str, storage: str = "100Gi", **more: Any) -> UUID:

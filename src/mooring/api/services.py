@@ -20,6 +20,8 @@ from mooring.model.tenants import Principal
 from mooring.store.actions import Actor
 from mooring.store.engine import Database
 from mooring.store.node_templates import StoredTemplate
+from mooring.store.projects import Project
+from mooring.store.volumes import Volume
 from mooring.wire.accounting import Room
 from mooring.wire.api import (
     AuditReport,
@@ -45,6 +47,7 @@ from mooring.wire.timeslots import (
     TimeslotRequest,
     TimeslotsAccepted,
 )
+from mooring.wire.volumes import NewVolumeRequest
 
 
 class Intake(Protocol):
@@ -147,6 +150,16 @@ class Quotas(Protocol):
     async def revert(self, principal: Principal, scope: Scope, ref: str, version: int | None) -> QuotaView: ...
 
 
+class Volumes(Protocol):
+    async def create(self, principal: Principal, asked: NewVolumeRequest) -> Volume: ...
+
+    async def every(self, principal: Principal, project: Project | None) -> list[Volume]: ...
+
+    async def find(self, principal: Principal, project: Project | None, name: str) -> Volume: ...
+
+    async def remove(self, principal: Principal, project: Project | None, name: str) -> bool: ...
+
+
 class Logs(Protocol):
     def stream(self, task_id: UUID, node_id: UUID, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
         """The output of a task from its node; Unavailable where the node does not answer."""
@@ -245,6 +258,7 @@ class Services:
     nodes: Nodes
     pools: Pools
     quotas: Quotas
+    volumes: Volumes
     logs: Logs
     changes: Changes
     feed: EventFeed

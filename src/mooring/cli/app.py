@@ -40,6 +40,7 @@ from mooring.cli.commands import (
     upkeep,
     usage,
     users,
+    volumes,
     workloads,
 )
 from mooring.cli.commands import wait as waits
@@ -78,6 +79,7 @@ for module in (
     logs,
     history,
     workloads,
+    volumes,
     nodes,
     quarantine,
     pools,

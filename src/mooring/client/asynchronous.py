@@ -15,6 +15,7 @@ from yarl import URL
 
 from mooring.client import accounting, bookings, operations, tenancy
 from mooring.client import scaling as growing
+from mooring.client import volumes as keeping
 from mooring.client.address import canonical_address, proxy_for, resolve_server, tls_context
 from mooring.client.answers import read_answer, read_error, timed_out, unreachable, untrusted
 from mooring.client.authentication import Authentication
@@ -110,6 +111,11 @@ class AsyncClient:
     grant_pool_access = _sent(tenancy.grant_pool_access)
     revoke_pool_access = _sent(tenancy.revoke_pool_access)
     actions = _sent(tenancy.actions)
+
+    volumes = _sent(keeping.volumes)
+    volume = _sent(keeping.volume)
+    create_volume = _sent(keeping.create_volume)
+    remove_volume = _sent(keeping.remove_volume)
 
     submit = _sent(operations.submit)
     submit_batch = _sent(operations.submit_batch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from mooring.clock import now
-from mooring.intake.admission import open_gate
+from mooring.intake.admission import Gate, open_gate
 from mooring.intake.batch import hash_of, name_taken, read_batch, translate_batch
 from mooring.intake.booking_limits import check_limits
 from mooring.intake.circumstances import Surroundings, of_project, policy_for
@@ -31,7 +31,7 @@ from mooring.model.reasons import Reason
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
 from mooring.scheduling.admission import Validator
-from mooring.store import actions, pools, submissions, time_limits, timeslots, workloads
+from mooring.store import actions, mounts, pools, submissions, time_limits, timeslots, workloads
 from mooring.store.actions import Actor, State
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database, is_taken
@@ -293,6 +293,7 @@ async def _written(
     # Where the answer to an earlier try's commit was lost, its rows are there already.
     there = set(taken.values())
     gate = await open_gate(connection, fresh, validators, at)
+    living = await mounts.lock_living(connection, {mount.volume_id for new in fresh for mount in new.mounts})
     accepted: list[NewWorkload] = []
     given: list[tuple[Key, Answered]] = []
     outcomes: list[Answer | MooringError] = []
@@ -309,7 +310,7 @@ async def _written(
                 refused[new.id] = name_taken(new)
             elif new.id in there:
                 continue
-            elif (error := await gate.refuses(new) or await _book(connection, new, at)) is not None:
+            elif (error := await _refuses(new, gate, living) or await _book(connection, new, at)) is not None:
                 refused[new.id] = error
         refused |= left_behind(submission.new, refused)
         accepted += [new for new in submission.new if new.id not in refused and new.id not in there]
@@ -326,6 +327,13 @@ async def _written(
         await workloads.submit(connection, accepted, at)
     await submissions.remember(connection, given, at)
     return _Written(outcomes, [new.id for new in accepted])
+
+
+async def _refuses(new: NewWorkload, gate: Gate, living: Set[UUID]) -> MooringError | None:
+    leaving = next((mount.name for mount in new.mounts if mount.volume_id not in living), None)
+    if leaving is not None:
+        return Conflict(f"volume {leaving!r} has just been removed", code="volume-removed")
+    return await gate.refuses(new)
 
 
 async def _book(connection: Connection, new: NewWorkload, at: datetime) -> MooringError | None:

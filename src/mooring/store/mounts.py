@@ -29,7 +29,7 @@ _PLACE = sets.Statement(
 )
 
 
-class Mount(NamedTuple):
+class Mounted(NamedTuple):
     """A volume as placement sees it."""
 
     volume_id: UUID
@@ -40,6 +40,10 @@ class Mount(NamedTuple):
     node: str | None
     """Also when the node is no longer there."""
 
+    @classmethod
+    def of(cls, volume: volumes.Volume) -> Mounted:
+        return cls(volume.id, volume.name, volume.size, volume.shared, volume.node_id, volume.node)
+
     @property
     def is_unplaced(self) -> bool:
         return not self.shared and self.node is None
@@ -47,6 +51,8 @@ class Mount(NamedTuple):
 
 async def lock_living(connection: AsyncConnection, ids: Collection[UUID]) -> set[UUID]:
     """Which of these volumes are there to be mounted: until the transaction ends nobody lets them go."""
+    if not ids:
+        return set()
     rows = await connection.execute(
         select(volume_rows.c.id)
         .where(sets.among(volume_rows.c.id, ids), volume_rows.c.removed_at.is_(None))
@@ -58,12 +64,12 @@ async def lock_living(connection: AsyncConnection, ids: Collection[UUID]) -> set
 
 async def of_workloads(
     connection: AsyncConnection, ids: Collection[UUID], *, lock: bool = False
-) -> dict[UUID, list[Mount]]:
+) -> dict[UUID, list[Mounted]]:
     """By workload what it mounts. `lock`: the volumes stay as they are until the transaction ends."""
     query = _mounts().with_for_update(of=volume_rows) if lock else _mounts()
-    found: dict[UUID, list[Mount]] = defaultdict(list)
+    found: dict[UUID, list[Mounted]] = defaultdict(list)
     for workload_id, *mount in await connection.execute(query, {"ids": ids}):
-        found[workload_id].append(Mount(*mount))
+        found[workload_id].append(Mounted(*mount))
     return dict(found)
 
 
@@ -85,7 +91,7 @@ def _mounts() -> Select[Any]:
     )
 
 
-def followed(workload: Workload, mounted: Iterable[Mount]) -> Workload:
+def followed(workload: Workload, mounted: Iterable[Mounted]) -> Workload:
     """The workload as it has to follow its volumes.
 
     While one of these has no node yet, one task is placed before the others, or as many as start together: these all on
@@ -124,7 +130,7 @@ def _first(workload: Workload) -> int:
 class VolumeGuard:
     """The volumes that the decisions of a batch bring to a node, as they are now and with the batch so far."""
 
-    _mounts: Mapping[UUID, Sequence[Mount]] = field(default_factory=dict)
+    _mounts: Mapping[UUID, Sequence[Mounted]] = field(default_factory=dict)
     _placed: dict[UUID, tuple[UUID, str]] = field(default_factory=dict)
     """Where the batch brings them."""
 
@@ -159,7 +165,7 @@ class VolumeGuard:
             first = decision.placements[0]
             self._placed[mount.volume_id] = (first.node_id, first.node_name)
 
-    def _coming(self, decision: Decision) -> list[Mount]:
+    def _coming(self, decision: Decision) -> list[Mounted]:
         own = self._mounts.get(decision.workload.id, ())
         return [mount for mount in own if mount.is_unplaced and mount.volume_id not in self._placed]
 

@@ -282,6 +282,17 @@ async def leave_node(connection: AsyncConnection, node_id: UUID, now: datetime) 
             await _drop(connection, volume, now)
 
 
+async def check_none_shared(connection: AsyncConnection, pool_id: UUID, pool: str) -> None:
+    """Conflict where the nodes of a pool share volumes, which are where their folder is."""
+    here = select(_own.name).where(_own.pool_id == pool_id, _own.shared).limit(1)
+    name = await connection.scalar(here)
+    if name is not None:
+        raise Conflict(
+            f"pool {pool!r} has shared volumes ({name!r} is one), which stay where they are: remove them first",
+            code="pool-has-volumes",
+        )
+
+
 async def number_on(connection: AsyncConnection, node_id: UUID) -> int:
     return int((await connection.execute(select(func.count()).where(_own.node_id == node_id))).scalar_one())
 

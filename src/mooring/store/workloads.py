@@ -23,14 +23,14 @@ from mooring.model.tenants import Principal
 from mooring.model.terms import NO_TERMS, Terms
 from mooring.model.timeslots import Timeslot
 from mooring.model.workloads import Kind, OnInsufficient, Task, Workload
-from mooring.store import dependencies, events, mounts, sets, transitions
+from mooring.store import dependencies, events, mounts, sets, templates, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks
 from mooring.store.constraints import decode_constraints, encode_constraints
 from mooring.store.history import Journal
 from mooring.store.ids import new_id
 from mooring.store.loading import lock_workloads
-from mooring.store.mounts import Mount, followed
+from mooring.store.mounts import Mounted, followed
 from mooring.store.tables import dependencies as dependency_rows
 from mooring.store.tables import pools, resource_allocations, tasks, workload_volumes, workloads
 from mooring.store.types import AnyRow
@@ -150,7 +150,7 @@ class NewWorkload:
     terms: Terms = NO_TERMS
     timeslot: Timeslot | None = None
     """Written with it, since it is its alone."""
-    mounts: tuple[Mount, ...] = ()
+    mounts: tuple[Mounted, ...] = ()
     """The volumes of its project that its tasks mount."""
 
 
@@ -263,22 +263,7 @@ def _workload_row(w: NewWorkload, now: datetime) -> dict[str, Any]:
         "spread": w.spread,
         "max_per_node": w.max_per_node,
         "on_insufficient": w.on_insufficient,
-        "template": {
-            "containers": [
-                {
-                    "name": c.name,
-                    "image": c.image,
-                    "command": list(c.command),
-                    "environment": dict(c.environment),
-                    "working_folder": c.working_folder,
-                    "slots": dict(c.slots),
-                }
-                for c in w.template.containers
-            ],
-            "restart": w.template.restart,
-            "max_restarts": w.template.max_restarts,
-            "stop_grace_seconds": w.template.stop_grace_seconds,
-        },
+        "template": templates.encode(w.template),
         "requested_slots": w.template.request,
         "labels": dict(w.labels),
         "constraints": encode_constraints(w.constraints),
@@ -354,7 +339,7 @@ def as_placement_sees(
     failed_on: frozenset[UUID] = frozenset(),
     needs: tuple[Dependency, ...] = (),
     behind: tuple[UUID, ...] = (),
-    mounted: Sequence[Mount] = (),
+    mounted: Sequence[Mounted] = (),
 ) -> Workload:
     """A workload's row, with `pool_name`, and the tasks that need a node."""
     constraints = decode_constraints(row.constraints)

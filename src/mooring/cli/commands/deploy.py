@@ -124,7 +124,8 @@ def deploy(
     from mooring.cli.requests import group as group_request
     from mooring.cli.waiting import is_up, wait_until
     from mooring.cli.words import status_text
-    from mooring.wire.api import ContainerRequest, WorkloadRequest
+    from mooring.wire.api import WorkloadRequest
+    from mooring.wire.containers import ContainerRequest
 
     container = build(
         ContainerRequest,

@@ -131,7 +131,8 @@ def run(
         start,
     )
     from mooring.cli.requests import group as group_request
-    from mooring.wire.api import ContainerRequest, WorkloadRequest
+    from mooring.wire.api import WorkloadRequest
+    from mooring.wire.containers import ContainerRequest
 
     container = build(
         ContainerRequest,
