@@ -51,6 +51,7 @@ from mooring.intake.nodes import SIMULATED_POOL, NodeAdmin, simulated_request
 from mooring.intake.pools import PoolAdmin
 from mooring.intake.questions import Questions
 from mooring.intake.quotas import QuotaAdmin
+from mooring.intake.volumes import VolumeAdmin
 from mooring.listening import listening, url_for_others, url_of
 from mooring.model.errors import Conflict, InvalidInput
 from mooring.model.heartbeats import Pace
@@ -242,6 +243,7 @@ class _Server:
             nodes=node_admin,
             pools=PoolAdmin(database),
             quotas=QuotaAdmin(database),
+            volumes=VolumeAdmin(database),
             logs=server.hub,
             ways_in=server.hub,
             changes=server.signal,

@@ -89,6 +89,12 @@ ROUTES = """
     200   200  404  200  404   403  403  PATCH  /api/keypairs/{key} {"active":true}
     200   403  404  403  404   403  403  PATCH  /api/keypairs/{key} {"policy":""}
     409   409  404  409  404   403  403  DELETE /api/keypairs/{key}
+    200   200  200  200  200   200  200  GET    /api/volumes
+    200   200  200  200  404   200  200  GET    /api/volumes?project=vision&domain=default
+    201   201  201  201  201   403  201  POST   /api/volumes {"name":"v-{who}","size":"1Gi"}
+    200   200  200  200  404   200  200  GET    /api/volumes/data?project=vision&domain=default
+    404   404  404  404  404   404  404  GET    /api/volumes/nothing
+    409   409  409  409  404   403  403  DELETE /api/volumes/data?project=vision&domain=default
     200   403  403  403  403   200  200  GET    /api/policies
     201   403  403  403  403   403  403  POST   /api/policies {"name":"rules-{who}"}
     200   403  403  403  403   200  200  GET    /api/policies/small
@@ -197,6 +203,10 @@ BODIES: dict[str, dict[str, Any]] = {
     "$maintenance": {"nodes": ["n1"], "start": TOMORROW, "duration": 60, "reason": "a new disk"},
     "$login": {"username": "robot", "password": "hunter2"},
     "$deployment": {"name": "web-{who}", "container_image": "a", "resources": {"cpu": 1, "memory": 512}},
+}
+MOUNTING: dict[str, Any] = {
+    "containers": [{"image": "a", "mounts": [{"volume": "data", "path": "/data"}]}],
+    "volumes": [{"name": "data", "kind": "named"}],
 }
 # Open to all, about the password itself, or tested as a stream.
 APART = {
@@ -316,6 +326,8 @@ async def test_each_role_gets_what_the_table_says_and_what_is_refused_changes_no
     longer = BODIES["$booking"] | {"duration": "2h"}
     slot = (await world.client.post("/api/timeslots", json=longer, headers=people["uma"])).json()["ids"][0]
     lab = (await world.client.post("/api/labs", json=BODIES["$lab"], headers=people["uma"])).json()["timeslot"]
+    await world.client.post("/api/volumes", json={"name": "data", "size": 1, "pool": "real"}, headers=people["uma"])
+    await world.submit(people["uma"], **MOUNTING)
     before = await world.counts()
     for refused in (True, False):
         for row in rows():

@@ -27,6 +27,7 @@ from mooring.intake.nodes import NodeAdmin
 from mooring.intake.pools import PoolAdmin
 from mooring.intake.questions import Questions
 from mooring.intake.quotas import QuotaAdmin
+from mooring.intake.volumes import VolumeAdmin
 from mooring.model.errors import Unavailable
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
@@ -214,6 +215,7 @@ async def prepare(database: Database) -> tuple[Services, FakeLogs, WatchedSignal
         nodes=NodeAdmin(database, simulation_allowed=True),
         pools=PoolAdmin(database),
         quotas=QuotaAdmin(database),
+        volumes=VolumeAdmin(database),
         logs=logs,
         ways_in=AgentHub(database, changes),
         changes=changes,

@@ -34,6 +34,7 @@ from mooring.api import (
     timeline,
     timeslots,
     users,
+    volumes,
     workloads,
 )
 from mooring.api.access import admit
@@ -50,6 +51,7 @@ _TAGS = [
     {"name": "events", "description": "What happened: page by page, or as a stream."},
     {"name": "nodes", "description": "The machines that run tasks."},
     {"name": "pools", "description": "Sets of nodes with one scheduling policy."},
+    {"name": "volumes", "description": "Folders of a project that outlive its tasks."},
     {"name": "accounting", "description": "What was used, what is left of ended work, and what would start now."},
     {"name": "timeline", "description": "What runs, is booked, planned and free in the time ahead."},
     {"name": "quotas", "description": "What tenants may use, and what of it they do."},
@@ -82,6 +84,7 @@ EVERYTHING = (
     secrets.router,
     users.router,
     keypairs.router,
+    volumes.router,
     policies.router,
     actions.router,
     *OPERATIONS,

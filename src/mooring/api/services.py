@@ -23,7 +23,9 @@ from mooring.sealing import Sealing
 from mooring.store.actions import Actor
 from mooring.store.engine import Database
 from mooring.store.node_templates import StoredTemplate
+from mooring.store.projects import Project
 from mooring.store.views.workloads import WorkloadRow
+from mooring.store.volumes import Volume
 from mooring.wire.accounting import Room
 from mooring.wire.agent import Purpose
 from mooring.wire.api import (
@@ -51,6 +53,7 @@ from mooring.wire.timeslots import (
     TimeslotRequest,
     TimeslotsAccepted,
 )
+from mooring.wire.volumes import NewVolumeRequest
 
 
 class Intake(Protocol):
@@ -155,6 +158,16 @@ class Quotas(Protocol):
     async def change(self, principal: Principal, scope: Scope, ref: str, asked: QuotaChange) -> QuotaView: ...
 
     async def revert(self, principal: Principal, scope: Scope, ref: str, version: int | None) -> QuotaView: ...
+
+
+class Volumes(Protocol):
+    async def create(self, principal: Principal, asked: NewVolumeRequest) -> Volume: ...
+
+    async def every(self, principal: Principal, project: Project | None) -> list[Volume]: ...
+
+    async def find(self, principal: Principal, project: Project | None, name: str) -> Volume: ...
+
+    async def remove(self, principal: Principal, project: Project | None, name: str) -> bool: ...
 
 
 class Logs(Protocol):
@@ -266,6 +279,7 @@ class Services:
     nodes: Nodes
     pools: Pools
     quotas: Quotas
+    volumes: Volumes
     logs: Logs
     ways_in: WaysIn
     changes: Changes

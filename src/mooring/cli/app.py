@@ -41,6 +41,7 @@ from mooring.cli.commands import (
     upkeep,
     usage,
     users,
+    volumes,
     workloads,
 )
 from mooring.cli.commands import wait as waits
@@ -79,6 +80,7 @@ for module in (
     logs,
     history,
     workloads,
+    volumes,
     nodes,
     quarantine,
     pools,
