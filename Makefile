@@ -81,7 +81,7 @@ faults: install test-deps kernels  ## a whole cluster under faults: SECONDS=600 
 kernels: install
 	@$(BIN)/python -c 'from mooring.scheduling import compilation; compilation.wait()'
 
-test-deps:  ## PostgreSQL and etcd for the tests, where they are missing
+test-deps:  ## PostgreSQL, etcd, podman and a registry for the tests, where they are missing
 	@bash scripts/test-servers.sh
 
 lock:  ## requirements.lock anew from pyproject.toml; needs uv

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# PostgreSQL and etcd for the tests: finds their binaries, and on Debian, as root, installs what is missing.
+# PostgreSQL, etcd, podman and a registry for the tests: finds their binaries, and on Debian, as root, installs what is
+# missing.
 # The tests start servers of their own from these binaries, so no system service is started here, none is left
 # enabled, and no existing database cluster is touched. A server that cannot be had is not an error: its tests skip.
 set -euo pipefail
@@ -8,8 +9,12 @@ postgres_found() {
     command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null
 }
 
-etcd_found() {
-    command -v etcd >/dev/null
+found() {
+    command -v "$1" >/dev/null
+}
+
+container_programs_found() {
+    found podman && found runc && found conmon && found busybox
 }
 
 say() {
@@ -18,7 +23,12 @@ say() {
 
 missing=()
 postgres_found || missing+=(postgresql)
-etcd_found || missing+=(etcd-server)
+found etcd || missing+=(etcd-server)
+found podman || missing+=(podman)
+found runc || missing+=(runc)
+found conmon || missing+=(conmon)
+found busybox || missing+=(busybox-static)
+found docker-registry || missing+=(docker-registry)
 if [ ${#missing[@]} -eq 0 ]; then
     exit 0
 fi
@@ -74,10 +84,13 @@ install_postgresql() {
     install_package postgresql
 }
 
-install_etcd() {
-    install_package etcd-server
+# Debian enables the services of what it installs.
+install_without() {
+    local package="$1"
+    shift
+    install_package "$package"
     if command -v systemctl >/dev/null; then
-        systemctl disable --quiet etcd 2>/dev/null || true
+        systemctl disable --quiet "$@" 2>/dev/null || true
     fi
 }
 
@@ -87,9 +100,16 @@ apt-get update --quiet=2 || say "apt-get update failed; trying with the package 
 for package in "${missing[@]}"; do
     case "$package" in
         postgresql) install_postgresql || true ;;
-        etcd-server) install_etcd || true ;;
+        etcd-server) install_without etcd-server etcd || true ;;
+        podman)
+            install_without podman podman.socket podman.service podman-auto-update.timer podman-restart.service || true
+            ;;
+        docker-registry) install_without docker-registry docker-registry || true ;;
+        *) install_package "$package" || true ;;
     esac
 done
 
 postgres_found || say "THE POSTGRESQL TESTS WILL BE SKIPPED: postgresql could not be installed."
-etcd_found || say "THE ETCD TESTS WILL BE SKIPPED: etcd-server could not be installed."
+found etcd || say "THE ETCD TESTS WILL BE SKIPPED: etcd-server could not be installed."
+container_programs_found || say "THE CONTAINER TESTS WILL BE SKIPPED: podman, runc, conmon and busybox-static could not be installed."
+found docker-registry || say "THE REGISTRY TESTS WILL BE SKIPPED: docker-registry could not be installed."

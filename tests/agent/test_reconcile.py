@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from mooring.agent.outbox import Outbox
 from mooring.agent.reconcile import Stop, reconcile
 from mooring.wire.agent import DesiredTask, LivingTask
 from tests.agent.builders import one, order, seen
@@ -180,3 +181,16 @@ def test_many_tasks_are_each_treated_by_their_own_order():
     assert {stop.task_id for stop in plan.stop} == {ending.task_id}
     assert {stray.task_id for stray in plan.strays} == {foreign.task_id}
     assert {finding.report.task_id for finding in plan.findings} == {new.task_id, running.task_id}
+
+
+def test_what_is_known_of_a_task_that_runs_is_reported_and_again_when_it_changes():
+    task, outbox = order("true"), Outbox()
+    known = {"digests": {"main": "sha256:1"}, "address": "10.0.0.2"}
+    plan = reconcile([task], one(task, seen("RUNNING", ready=False, **known)))
+    (report,) = (finding.report for finding in plan.findings)
+    assert (report.ready, report.digests, report.address) == (False, {"main": "sha256:1"}, "10.0.0.2")
+    assert outbox.offer(plan.findings) is not None
+    assert outbox.offer(plan.findings) is None
+    ready = outbox.offer(reconcile([task], one(task, seen("RUNNING", **known))).findings)
+    assert ready is not None
+    assert [told.ready for told in ready.tasks] == [True]

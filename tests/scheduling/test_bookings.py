@@ -41,6 +41,18 @@ def test_a_refused_booking_promises_nothing_and_says_what_would_fit():
     assert ask(cluster, "third", 6, 150, 160) == {"n": 6}
 
 
+def test_no_booking_rests_on_a_guess():
+    cluster = Cluster([node("n").cpu(4).used(cpu=3).node])
+    core = cluster.demand((("cpu", 1000),))
+    cluster.tell_ends(id_of("n"), {}, {id_of("task"): (50, {"cpu": 3000})})
+    assert cluster.timeline.room(cluster.rows, core, 60, 70).tolist() == [4]
+    assert ask(cluster, "lab", 2, 60, 70) == Alternatives(None, 1)
+    cluster.tell_ends(id_of("n"), {id_of("task"): (80, {"cpu": 3000})}, {id_of("task"): (50, {"cpu": 3000})})
+    assert ask(cluster, "lab", 2, 60, 70) == Alternatives(80, 1)
+    assert cluster.timeline.room(cluster.rows, core, 60, 70).tolist() == [4]
+    assert ask(cluster, "lab", 2, 80, 90) == {"n": 2}
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(

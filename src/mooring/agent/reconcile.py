@@ -128,6 +128,9 @@ def _report(task_id: UUID, seen: Observed) -> TaskReport:
         restarts=seen.restarts,
         reason=seen.reason,
         code=seen.code,
+        ready=seen.ready,
+        digests=dict(seen.digests),
+        address=seen.address,
     )
 
 

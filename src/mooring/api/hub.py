@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from uuid import UUID
@@ -36,6 +37,7 @@ from mooring.wire.agent import (
     Facts,
     Heartbeat,
     Hello,
+    Images,
     LivingTask,
     LogChunk,
     Measures,
@@ -50,6 +52,7 @@ _FOLLOW_SECONDS = 30.0
 _HELD_BACK_SECONDS = 0.05
 _BEAT_SECONDS = 1.0
 _LONGEST_PROBLEM = 500
+_LONGEST_ADDRESS = 63
 _HELLOS_AT_ONCE = 8
 """When all agents come at once, the others wait: the rest of the server needs the database as well."""
 
@@ -240,6 +243,11 @@ class AgentHub:
         session.strays = frozenset(task.task_id for task in message.tasks)
         session.wake()
 
+    async def images(self, session: AgentSession, message: Images) -> None:
+        """Take in which images are on the node, so that tasks go where theirs are."""
+        with suppress(NotFound):
+            await self._database.write(lambda each: nodes.set_images(each, session.node_id, message.images, now()))
+
     async def _quarantine(
         self, connection: Connection, session: AgentSession, told: Sequence[LivingTask]
     ) -> list[UUID]:
@@ -332,5 +340,13 @@ def _change(report: TaskReport) -> Change | None:
     # Who asked for the end has said why, and that is kept.
     reason = _reason(report) if report.reason and report.code != "stopped" else None
     return Change(
-        report.task_id, status, reason, exit_code=report.exit_code, restarts=report.restarts, freed=report.gone
+        report.task_id,
+        status,
+        reason,
+        exit_code=report.exit_code,
+        restarts=report.restarts,
+        freed=report.gone,
+        ready=report.ready,
+        digests={_clean(name): _clean(digest) for name, digest in report.digests.items()},
+        address=_clean(report.address)[:_LONGEST_ADDRESS] if report.address else None,
     )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal
+
+import msgspec
 
 from mooring.model import lifecycle
 from mooring.model.arrays import Array
@@ -12,7 +15,8 @@ from mooring.model.containers import Container, TaskTemplate
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.resources import quality_of
 from mooring.model.workloads import Kind
-from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning, Owner
+from mooring.store import templates
+from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning, Owner, VolumeSpec
 
 
 def desired_task(row: Any) -> DesiredTask:
@@ -36,23 +40,15 @@ def desired_task(row: Any) -> DesiredTask:
         ports=[port for _, port in row.ports or ()],
         devices={slot: [(index, amount) for index, amount in shares] for slot, shares in (row.devices or {}).items()},
         variables=variables_of(row.kind, row.array, row.replicas, row.task_index),
-        containers=[ContainerSpec(**container) for container in template["containers"]],
-        quality=quality_of(_demand(template)).value,
+        containers=msgspec.convert(template["containers"], list[ContainerSpec]),
+        init_containers=msgspec.convert(template.get("init_containers", []), list[ContainerSpec]),
+        volumes=msgspec.convert(template.get("volumes", []), list[VolumeSpec]),
+        quality=_quality(templates.decode(template)),
         restart=template["restart"],
         max_restarts=template["max_restarts"],
         grace_seconds=template["stop_grace_seconds"],
         warning=_warning(row),
     )
-
-
-def _demand(template: Mapping[str, Any]) -> TaskTemplate:
-    """As much of a template as its quality depends on."""
-    containers, before = (
-        tuple(Container(slots=part["slots"], limits=part.get("limits", {})) for part in template.get(parts, ()))
-        for parts in ("containers", "init_containers")
-    )
-    requests, limits = (template.get(whole, {}) for whole in ("requests", "limits"))
-    return TaskTemplate(containers, init_containers=before, requests=requests, limits=limits)
 
 
 def variables_of(kind: str, array: Mapping[str, int] | None, tasks: int, task_index: int) -> dict[str, str]:
@@ -63,6 +59,17 @@ def variables_of(kind: str, array: Mapping[str, int] | None, tasks: int, task_in
     if kind != Kind.SESSION:
         return {}
     return {"MOORING_TASK_ROLE": "sub" if task_index else "main", "MOORING_CLUSTER_SIZE": str(tasks)}
+
+
+def _quality(template: TaskTemplate) -> Literal["Guaranteed", "Burstable", "BestEffort"]:
+    """Where a container sets no limit, what it asks for is its limit."""
+
+    def held(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+        return tuple(replace(each, limits={**each.slots, **each.limits}) for each in containers)
+
+    return quality_of(
+        replace(template, containers=held(template.containers), init_containers=held(template.init_containers))
+    ).value
 
 
 def _warning(row: Any) -> EndWarning | None:

@@ -87,7 +87,8 @@ class Surroundings:
     ) -> ByProject:
         """For these requests of one principal, by the projects that they name."""
         projects = {request.project for request in requests}
-        asked = {slot for request in requests for container in request.containers for slot in container.resources}
+        containers = [container for request in requests for container in request.all_containers]
+        asked = {slot for container in containers for slot in (*container.resources, *container.limits)}
         names, ids = references(dependency for request in requests for dependency in request.dependencies)
         wanted = {request.booking for request in requests if request.booking is not None}
         return await self._of(principal, projects, asked, names, ids, wanted, make=not mere_question)

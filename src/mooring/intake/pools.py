@@ -11,6 +11,7 @@ from mooring.clock import now
 from mooring.intake.templates import template_of
 from mooring.model.access import not_there
 from mooring.model.errors import InvalidInput
+from mooring.model.paths import check_path, is_within
 from mooring.model.pools import PoolPolicy
 from mooring.scheduling.admission import BUILT_IN_VALIDATORS, discovered_validators
 from mooring.scheduling.ordering.multi_factor import MultiFactorSequencer
@@ -26,6 +27,9 @@ from mooring.wire.scaling import TemplateRequest
 _NO_LIMIT_AT_ZERO = ("max_tasks_per_node", "default_time_seconds", "max_time_seconds")
 _PAIRS = ("weights", "factors", "validators")
 """Options that travel as objects and are kept as sorted pairs."""
+
+_NEVER_MOUNTED = ("/proc", "/sys", "/dev", "/run", "/var/run")
+"""What a node is ruled through, the engine's socket included."""
 
 
 class PoolAdmin:
@@ -156,6 +160,11 @@ def check(policy: PoolPolicy) -> None:
     scaling = policy.scaling
     if scaling.most is not None and scaling.most < scaling.least:
         raise InvalidInput(f"at least {scaling.least} nodes are more than at most {scaling.most}", code="invalid-pool")
+    for path in policy.host_paths:
+        if check_path(path, what="host path") != path:
+            raise InvalidInput(f"host path {path!r}: leave out the / at its end", code="invalid-path")
+        if kept := next((kept for kept in _NEVER_MOUNTED if is_within(path, kept) or is_within(kept, path)), None):
+            raise InvalidInput(f"host path {path!r}: {kept} of a node is for no container", code="invalid-path")
     health = policy.health
     if health is not None and not health.command[0]:
         raise InvalidInput("the health program needs a name", code="invalid-pool")

@@ -46,7 +46,9 @@ _CONSTRAINTS_KEPT = 100_000
 _NODES_AT_ONCE = 250
 _WORKLOADS_AT_ONCE = 1000
 """Read in one go: meanwhile nothing else of the process is done, not even the renewal of its lease."""
-_STAYS = frozenset({TaskStatus.PREPARING, TaskStatus.RUNNING})
+_STAYS = frozenset(
+    {TaskStatus.PREPARING, TaskStatus.RUNNING, events.READY, events.UNREADY, events.RENEWED, events.RETIRING}
+)
 """A task that comes to one of these is where it was, and occupies what it did."""
 
 _ALMOST_A_SECOND = timedelta(microseconds=999_999)
@@ -274,11 +276,14 @@ class Mirror:
     async def _tell_ends(self, connection: Connection, ids: set[UUID]) -> None:
         """Tell the cluster when what runs on nodes will be gone."""
         ends: dict[UUID, dict[UUID, tuple[int, Amounts]]] = {node_id: {} for node_id in ids}
+        guessed: dict[UUID, dict[UUID, tuple[int, Amounts]]] = {node_id: {} for node_id in ids}
         endings = await expectations.on_nodes(connection, sorted(ids), now(), self._usual)
-        for node_id, task_id, ends_at, request in endings:
-            ends[node_id][task_id] = (seconds_of(ends_at + _ALMOST_A_SECOND), request)
-        for node_id, own in ends.items():
-            self.cluster.tell_ends(node_id, own)
+        for node_id, task_id, ends_at, usually_at, request in endings:
+            for found, at in ((ends, ends_at), (guessed, usually_at)):
+                if at is not None:
+                    found[node_id][task_id] = (seconds_of(at + _ALMOST_A_SECOND), request)
+        for node_id in ids:
+            self.cluster.tell_ends(node_id, ends[node_id], guessed[node_id])
 
     async def _read_workloads(self, connection: Connection, ids: set[UUID]) -> None:
         if not ids:

@@ -71,7 +71,7 @@ def quality_of(template: TaskTemplate) -> Quality:
     if template.requests or template.limits:
         parts = [(template.requests, template.limits)]
     else:
-        parts = [(c.slots, c.limits) for c in (*template.containers, *template.init_containers)]
+        parts = [(c.slots, c.limits) for c in template.all_containers]
     requests: dict[str, int] = {}
     limits: dict[str, int] = {}
     guaranteed = True
@@ -99,7 +99,7 @@ def oom_score(quality: Quality | str, memory_bytes: int, capacity_bytes: int) ->
 def check_resources(template: TaskTemplate) -> None:
     """0 <= request <= limit for every slot, request = limit for custom ones; InvalidInput names the first wrong one."""
     parts: Iterable[tuple[str, Amounts, Amounts]] = (
-        *((f"container {c.name!r}", c.slots, c.limits) for c in (*template.containers, *template.init_containers)),
+        *((f"container {c.name!r}", c.slots, c.limits) for c in template.all_containers),
         ("the task", template.requests, template.limits),
         ("the overhead", template.overhead, {}),
     )

@@ -30,12 +30,15 @@ def book(
 ) -> Booked | Alternatives:
     """Promise room for so many tasks on these rows for the whole window, or say what would fit.
 
+    What runs there counts for as long as it may run: no promise rests on a guess.
+
     The rows with the least room take them first, so that large gaps stay; of these the one with the lowest name.
     """
     timeline = cluster.timeline
-    room = timeline.room(rows, demand, start, end)
-    if int(np.minimum(room, count).sum()) < count:
-        return timeline.alternatives(rows, demand, count, start, end, horizon=horizon)
+    with timeline.without_guesses(rows):
+        room = timeline.room(rows, demand, start, end)
+        if int(np.minimum(room, count).sum()) < count:
+            return timeline.alternatives(rows, demand, count, start, end, horizon=horizon)
     order = np.lexsort((-cluster.precedence[rows], room))
     order = order[room[order] > 0]
     # One row that takes all of them comes before several that share them.

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from mooring.model.constraints import NODE_NAME_FIELD, Constraints, HostPort, Taint
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.devices import DeviceShare
+from mooring.model.images import comparable
 from mooring.model.lifecycle import NodeStatus
 from mooring.model.nodes import Node
 from mooring.model.quantity import INT64_MAX
@@ -262,11 +263,19 @@ class Cluster:
             self.placed.add(row, constraints, count, leaving=True)
         self.changes.note((row,))
 
-    def tell_ends(self, node_id: UUID, ends: Mapping[UUID, tuple[int, Amounts]]) -> None:
-        """When tasks on a node are expected to end, in seconds, and what they occupy; others have an open end."""
+    def tell_ends(
+        self,
+        node_id: UUID,
+        ends: Mapping[UUID, tuple[int, Amounts]],
+        guessed: Mapping[UUID, tuple[int, Amounts]] | None = None,
+    ) -> None:
+        """When tasks on a node end at the latest, in seconds, and what they occupy; others have an open end.
+
+        `guessed`: when they will have ended, as such tasks usually do.
+        """
         row = self._row_of.get(node_id)
         if row is not None:
-            self.timeline.tell(row, ends)
+            self.timeline.tell(row, ends, guessed or {})
 
     def label_project(self, project: str, labels: Mapping[str, str]) -> None:
         """The labels of a project, by which affinity terms may select it."""
@@ -304,11 +313,11 @@ class Cluster:
 
     def image_was_seen(self, name: str) -> bool:
         """Whether some node has, or once had, a container image."""
-        return name in self._images
+        return comparable(name) in self._images
 
     def image_sizes(self, name: str) -> Mapping[int, int]:
         """The rows that have a container image, each with its size in bytes."""
-        return self._images.get(name, {})
+        return self._images.get(comparable(name), {})
 
     def demand(self, request: Request, uncounted: tuple[int, int] = (0, 0)) -> Demand:
         """A request in the terms of these columns; a slot that no node offers gets its place here."""
@@ -447,9 +456,9 @@ class Cluster:
             column.write(row, node)
         before = self.nodes[row]
         for name in () if before is None else before.images:
-            self._images[name].pop(row, None)
+            self._images[comparable(name)].pop(row, None)
         for name, size in node.images.items():
-            self._images.setdefault(name, {})[row] = size
+            self._images.setdefault(comparable(name), {})[row] = size
 
     def _amounts(self, node: Node) -> tuple[Amount, Amount]:
         """What a node offers and what is taken of it, along the slot axis."""

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from heapq import heapify, heappop, heappush
 from itertools import count
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -44,6 +45,9 @@ def seconds_of(time: datetime) -> int:
 
 def time_of(seconds: int) -> datetime:
     return LONG_AGO + timedelta(seconds=seconds)
+
+
+_NOTHING: Mapping[UUID, tuple[int, Amounts]] = MappingProxyType({})
 
 
 class Promise(NamedTuple):
@@ -94,6 +98,8 @@ class Timeline:
         # The first step is that of all rows of which nothing is promised.
         self._length = 1
         self._unused: dict[int, list[int]] = {}
+        self._guessed: dict[Hashable, Promise | None] = {}
+        """By what is guessed to come back: when it does so at the latest, None for open."""
         self._times: Amount = np.full(64, _BEGINNING, dtype=np.int64)
         self._tree: Amount = np.zeros((128, len(cluster.allocatable)), dtype=np.int64)
         self._always: Amount = np.zeros((len(cluster.allocatable), cluster.capacity), dtype=np.int64)
@@ -128,14 +134,40 @@ class Timeline:
         """Amounts that are taken now come back at `end`."""
         self._enter(key, Promise(row, None, max(end, self.now + 1), self._by_slot(amounts)))
 
-    def tell(self, row: int, ends: Mapping[UUID, tuple[int, Amounts]]) -> None:
-        """When what is taken of a row comes back, as far as that is known; what was expected there before is void."""
+    def tell(
+        self,
+        row: int,
+        ends: Mapping[UUID, tuple[int, Amounts]],
+        guessed: Mapping[UUID, tuple[int, Amounts]] = _NOTHING,
+    ) -> None:
+        """When what is taken of a row comes back, as far as that is known; what was expected there before is void.
+
+        `guessed`: when it does so usually, in place of when it does so at the latest, which nobody may count on.
+        """
         for key in [key for key in self._of_row.get(row, ()) if self._promises[key].start is None]:
             self._take_out(key)
+            self._guessed.pop(key, None)
         if row in self._bookings:
             self._relieved.add(row)
         for key, (end, amounts) in ends.items():
             self.expect(key, row, end, amounts)
+        for key, (end, amounts) in guessed.items():
+            self._guessed[key] = self._promises.get(key)
+            self.expect(key, row, end, amounts)
+
+    @contextmanager
+    def without_guesses(self, rows: Rows) -> Iterator[None]:
+        """As it is if what runs on these rows goes on for as long as it may."""
+        guessed = self._guessed
+        asked = rows.tolist() if guessed else ()
+        guesses = [(key, promise) for row in asked for key, promise in self.on(row) if key in guessed]
+        for key, _ in guesses:
+            self.put_back(key, guessed[key])
+        try:
+            yield
+        finally:
+            for key, promise in guesses:
+                self.put_back(key, promise)
 
     def remove(self, key: Hashable) -> Promise | None:
         """Forget a promise; one that is not known is no error."""
@@ -215,6 +247,7 @@ class Timeline:
         """The row holds no node any more."""
         for key in list(self._of_row.get(row, ())):
             self.remove(key)
+            self._guessed.pop(key, None)
 
     def advance(self, now: int) -> None:
         """The time is `now`: what ended is forgotten, and what should have ended may do so any second."""

@@ -45,6 +45,12 @@ class Change(NamedTuple):
     """With TERMINATING or a bad end: a successor takes its place when it has ended."""
     details: Mapping[str, Any] | None = None
     """What the decision saw and chose, for the event."""
+    ready: bool = True
+    """With RUNNING: nobody is sent to it before it is. RUNNING again tells what has changed of it and what follows."""
+    digests: Mapping[str, str] | None = None
+    """With RUNNING, by container: what its image was."""
+    address: str | None = None
+    """With RUNNING: where its peers reach it."""
 
 
 class WorkloadChange(NamedTuple):

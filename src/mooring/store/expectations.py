@@ -24,7 +24,10 @@ class Ending(NamedTuple):
 
     node_id: UUID
     task_id: UUID
-    ends_at: datetime
+    ends_at: datetime | None
+    """At the latest; None: nobody knows."""
+    usually_at: datetime | None
+    """As such work did before, if that is sooner."""
     request: Amounts
 
 
@@ -37,8 +40,8 @@ async def on_nodes(
     """
     in_pools = [workloads.c.pool_id.in_(sorted(usual))] if usual else []
     query = _on_nodes().where(or_(_ENDS, *in_pools))
-    found = [(row, _end(row, now, usual)) for row in await connection.execute(query, {"ids": ids})]
-    return [Ending(row.node_id, row.id, end, row.requested_slots) for row, end in found if end is not None]
+    found = [_ending(row, now, usual) for row in await connection.execute(query, {"ids": ids})]
+    return [each for each in found if each.ends_at is not None or each.usually_at is not None]
 
 
 _ENDS = or_(
@@ -71,7 +74,14 @@ def _on_nodes() -> Select[Any]:
     )
 
 
-def _end(row: AnyRow, now: datetime, usual: Mapping[UUID, RunTimes]) -> datetime | None:
+def _ending(row: AnyRow, now: datetime, usual: Mapping[UUID, RunTimes]) -> Ending:
+    ends_at, usually_at = _end(row, now), _usual_end(row, now, usual)
+    if ends_at is not None and usually_at is not None and usually_at >= ends_at:
+        usually_at = None
+    return Ending(row.node_id, row.id, ends_at, usually_at, row.requested_slots)
+
+
+def _end(row: AnyRow, now: datetime) -> datetime | None:
     """Its limit is counted from its start, which may be yet to come; then it is given time to stop.
 
     What is inside a timeslot makes room for others at the end of that: what leaves sooner leaves it to the timeslot.
@@ -82,11 +92,15 @@ def _end(row: AnyRow, now: datetime, usual: Mapping[UUID, RunTimes]) -> datetime
     grace = timedelta(seconds=row.stop_grace_seconds)
     if row.status == TaskStatus.TERMINATING:
         return now + grace
-    started: datetime = row.started_at or now
-    ends: list[datetime] = []
-    if row.time_limit_seconds is not None:
-        ends.append((row.deadline_at or started + timedelta(seconds=row.time_limit_seconds)) + grace)
+    if row.time_limit_seconds is None:
+        return None
+    deadline: datetime = row.deadline_at or (row.started_at or now) + timedelta(seconds=row.time_limit_seconds)
+    return deadline + grace
+
+
+def _usual_end(row: AnyRow, now: datetime, usual: Mapping[UUID, RunTimes]) -> datetime | None:
     run_time = usual.get(row.pool_id, {}).get(Kind.of(row.user_id, row.type, row.time_limit_seconds))
-    if run_time is not None:
-        ends.append(started + run_time)
-    return min(ends, default=None)
+    if run_time is None or row.timeslot_ends_at is not None or row.status == TaskStatus.TERMINATING:
+        return None
+    started: datetime = row.started_at or now
+    return started + run_time

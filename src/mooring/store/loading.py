@@ -27,7 +27,7 @@ _living = ", ".join(f"'{status}'" for status in sorted({*lifecycle.OCCUPYING, Ta
 _TASK = """
     i.ordinal, t.id, t.status, t.node_id, t.current, t.requeue, t.version, CAST(t.requested_slots AS text),
     t.started_at IS NOT NULL, t.freed_at IS NOT NULL, t.preempted_by IS NOT NULL, CAST(t.ports AS text),
-    t.devices IS NOT NULL, t.failures, t.reason ->> 'code'
+    t.devices IS NOT NULL, t.failures, t.reason ->> 'code', t.ready, CAST(t.digests AS text), t.address
 """
 _ID = {"id": "uuid"}
 _WORKLOADS = """
@@ -145,6 +145,10 @@ class LoadedTask:
     """Of the reason that was stored last."""
     column: str | None = None
     """Where ledger and counters have what it occupies: held, reserved or used."""
+    ready: bool = False
+    digests: str | None = None
+    """As JSON."""
+    address: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +297,7 @@ async def _owners(connection: AsyncConnection, task_ids: Sequence[UUID]) -> list
 
 def _task(workload_id: UUID, row: Sequence[Any]) -> LoadedTask:
     _, task_id, status, node_id, current, requeue, version, request, started, freed, preempted, ports, *more = row
-    devices, failures, code, *_ = more
+    devices, failures, code, ready, digests, address, *_ = more
     return LoadedTask(
         as_uuid(task_id),
         workload_id,
@@ -310,6 +314,9 @@ def _task(workload_id: UUID, row: Sequence[Any]) -> LoadedTask:
         failures,
         code,
         None if node_id is None else "held" if status == TaskStatus.RESERVED else "used" if started else "reserved",
+        bool(ready),
+        digests,
+        address,
     )
 
 

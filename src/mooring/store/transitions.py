@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
+import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model import lifecycle
@@ -52,6 +53,9 @@ _WRITE_TASKS = Update(
         "exit_code": "bigint",
         "restarts": "bigint",
         "reason": "jsonb",
+        "readiness": "text",
+        "digests": "jsonb",
+        "address": "text",
     },
     always="status = i.status, version = i.version",
     changes={
@@ -81,6 +85,9 @@ _WRITE_TASKS = Update(
         "freed": "freed_at = CASE WHEN i.freed THEN {at} ELSE t.freed_at END",
         "restarts": "restarts = coalesce(i.restarts, t.restarts)",
         "reason": "reason = coalesce(i.reason, t.reason)",
+        "readiness": "ready = CASE i.readiness WHEN 'ready' THEN true WHEN 'unready' THEN false ELSE t.ready END",
+        "digests": "digests = coalesce(i.digests, t.digests)",
+        "address": "address = coalesce(i.address, t.address)",
     },
     at="timestamptz",
 )
@@ -132,15 +139,24 @@ def plan(
     lowered: set[UUID] = set()
     for change in _with_all_holds(changes, loaded):
         task = loaded.tasks.get(change.task_id)
-        if task is None or change.new not in lifecycle.TASK_EDGES[task.status]:
+        if task is None:
             continue
         old = task.status
+        learned = _learned(task, change) if old is change.new is TaskStatus.RUNNING else None
+        if learned is None and change.new not in lifecycle.TASK_EDGES[old]:
+            continue
         if lifecycle.is_end(change.new):
             change = endings.of_task(change, task, loaded.workloads[task.workload_id], lowered)
         row = written.get(task.id)
         if row is None:
             row = written[task.id] = _Written(task)
             charges.begin(task)
+        if learned is not None:
+            row.learn(change)
+            task.version += 1
+            journal.tell(events.NewEvent("task", task.id, task.version, learned, task.node_id, task.workload_id))
+            applied.tasks.append((change, old))
+            continue
         _change(row, change, old, moves)
         if change.new is TaskStatus.RUNNING and (limit := loaded.workloads[task.workload_id].time_limit_seconds):
             row.deadline = journal.now + timedelta(seconds=limit)
@@ -224,6 +240,9 @@ class _Written:
     exit_code: int | None = None
     restarts: int | None = None
     reason: dict[str, Any] | None = None
+    readiness: Literal["ready", "unready"] | None = None
+    digests: Mapping[str, str] | None = None
+    address: str | None = None
     left: UUID | None = None
     """The node that it was on until its hold was given up."""
 
@@ -237,6 +256,12 @@ class _Written:
         self.occupancy = "released"
         if self.task.ports or self.task.has_devices:
             self.named, self.ports, self.devices = True, None, None
+
+    def learn(self, change: Change) -> None:
+        """What is known of a task that runs."""
+        self.task.ready = change.ready
+        self.readiness = "ready" if change.ready else "unready"
+        self.digests, self.address, self.restarts = change.digests or None, change.address, change.restarts
 
     def values(self, copies: bool) -> tuple[Any, ...]:
         task = self.task
@@ -262,6 +287,9 @@ class _Written:
             self.exit_code,
             self.restarts,
             self.reason,
+            self.readiness,
+            self.digests,
+            self.address,
         )
 
 
@@ -281,6 +309,8 @@ def _change(row: _Written, change: Change, old: TaskStatus, moves: Moves) -> Non
         task.code = change.reason.code
     if change.restarts is not None:
         row.restarts = change.restarts
+    if task.ready:
+        task.ready, row.readiness = False, "unready"
     if new is TaskStatus.SCHEDULED or new is TaskStatus.RESERVED:
         if change.node_id is not None:
             row.place(change)
@@ -291,6 +321,7 @@ def _change(row: _Written, change: Change, old: TaskStatus, moves: Moves) -> Non
             moves.schedule(move, change, held=old is TaskStatus.RESERVED)
     elif new is TaskStatus.RUNNING:
         row.started = True
+        row.learn(change)
         moves.use(move)
     elif new is TaskStatus.TERMINATING:
         task.requeue = task.requeue or change.requeue
@@ -310,6 +341,15 @@ def _change(row: _Written, change: Change, old: TaskStatus, moves: Moves) -> Non
             row.freed = True
             row.release()
             moves.free(move, held=old is TaskStatus.RESERVED)
+
+
+def _learned(task: LoadedTask, change: Change) -> str | None:
+    """The kind of event that tells what is new about a task that runs on; None where nothing is."""
+    if task.ready is not change.ready:
+        return events.READY if change.ready else events.UNREADY
+    before = msgspec.json.decode(task.digests) if task.digests else None
+    same = (not change.digests or change.digests == before) and change.address in (None, task.address)
+    return None if same else events.RENEWED
 
 
 def _by_slot(change: Change) -> dict[str, list[tuple[int, int]]]:

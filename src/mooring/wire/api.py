@@ -10,14 +10,15 @@ from pydantic import Field, SkipValidation, StringConstraints
 
 from mooring.model.durations import LONGEST_SECONDS
 from mooring.model.events import Noun
+from mooring.wire.containers import ContainerRequest, InitContainerRequest, VolumeRequest
 from mooring.wire.fields import (
     INT32_MAX,
     MAX_BATCH,
-    MAX_COMMAND,
     MAX_CONTAINERS,
     MAX_ENVIRONMENT,
     MAX_LABELS,
     MAX_TASKS,
+    MAX_VOLUMES,
     UNSHOWN,
     Answer,
     EnvironmentName,
@@ -115,17 +116,6 @@ class UserCreated(UserView):
 # --- workloads ----------------------------------------------------------------------------------------------------
 
 
-class ContainerRequest(Request):
-    name: Name = "main"
-    image: Image | None = None
-    """None: a process on the node itself."""
-    command: Annotated[list[Text], Field(max_length=MAX_COMMAND)] = []
-    environment: Annotated[dict[EnvironmentName, Text], Field(max_length=MAX_ENVIRONMENT)] = {}
-    working_folder: ShortText | None = None
-    resources: Annotated[dict[SlotName, Quantity], Field(max_length=32)] = {}
-    """Amounts by slot: {"cpu": "500m", "memory": "2Gi", "gpu": 1}."""
-
-
 class WorkloadRequest(TermsRequest):
     name: Name | None = None
     """None: one is made up."""
@@ -137,6 +127,10 @@ class WorkloadRequest(TermsRequest):
     """A project that one is a member of; None: one's default project, or that of the keypair."""
     replicas: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1
     containers: Annotated[list[ContainerRequest], Field(min_length=1, max_length=MAX_CONTAINERS)]
+    init_containers: Annotated[list[InitContainerRequest], Field(max_length=MAX_CONTAINERS)] = []
+    """They run one after the other, each to its end, before the containers start."""
+    volumes: Annotated[list[VolumeRequest], Field(max_length=MAX_VOLUMES)] = []
+    """What the containers mount."""
     restart: Literal["never", "on-failure", "always"] | None = None
     """None: never for a session, always for a deployment."""
     max_restarts: Annotated[int, Field(ge=0, le=1000)] = 5
@@ -167,6 +161,11 @@ class WorkloadRequest(TermsRequest):
     """Work with a higher priority may take its place, where its pool allows that."""
     min_available: Annotated[int, Field(ge=0, le=MAX_TASKS)] | None = None
     """Preemption leaves so many of its tasks alone, if it can."""
+
+    @property
+    def all_containers(self) -> list[ContainerRequest]:
+        """In the order of their start."""
+        return [*self.init_containers, *self.containers]
 
 
 class WorkloadAccepted(Answer):

@@ -1,8 +1,8 @@
 """What must hold after a run, whatever went wrong in it, looked up in the records without the code that wrote them.
 
 The names of the rules are those of the invariants I1 to I15. Three of them are shown elsewhere: that equal input gives
-equal decisions (I9), by the property tests of the core; reserved starts behind a blocked workload (I10) and timeslots
-(I15), which these runs do not book, by properties with a clock of their own.
+equal decisions (I9), by the property tests of the core; reserved starts behind a blocked workload (I10), by properties
+with a clock of their own; and that timeslots never need more than there is (I15), by the audit, which comes after this.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from mooring.model.lifecycle import (
     is_legal,
     is_workload_end,
 )
-from tests.system.faults.load import BOUNDED, BOUNDED_SESSIONS, Accepted
+from mooring.model.timeslots import OVER, TIMESLOT_EDGES, TimeslotStatus
+from tests.system.faults.load import BOUNDED, BOUNDED_SESSIONS, Accepted, Booked
 from tests.system.faults.records import Records, Row
 from tests.system.faults.replay import Moment, Replay
 
@@ -38,11 +39,14 @@ class Violation(NamedTuple):
         return f"{self.rule}: {self.what}"
 
 
-def check(records: Records, accepted: Mapping[str, Accepted]) -> list[Violation]:
+def check(
+    records: Records, accepted: Mapping[str, Accepted], booked: Mapping[str, Booked] | None = None
+) -> list[Violation]:
     """Of a cluster that is whole and quiet again."""
     found = [Violation(rule, what) for rule, proof in _PROOFS for what in proof(records)]
     found += [Violation("moments", what) for what in _moments(records)]
-    return found + [Violation("accepted", what) for what in _accounted(records, accepted)]
+    found += [Violation("accepted", what) for what in _accounted(records, accepted)]
+    return found + [Violation("booked", what) for what in _all_booked(records, booked or {})]
 
 
 def check_empty(records: Records) -> list[Violation]:
@@ -93,7 +97,7 @@ def _edges(records: Records) -> Iterator[str]:
         elif old != "none" and not _legal(row["noun"], old, new):
             yield f"{row['noun']} {row['object_id']} went from {old} to {new}"
         now[key] = new
-    for noun, rows in (("task", records.tasks), ("workload", records.workloads)):
+    for noun, rows in (("task", records.tasks), ("workload", records.workloads), ("timeslot", records.timeslots)):
         for row in rows:
             if now.get((noun, row["id"])) != row["status"]:
                 yield f"{noun} {row['id']} is {row['status']}, its history ends with {now.get((noun, row['id']))}"
@@ -102,6 +106,8 @@ def _edges(records: Records) -> Iterator[str]:
 def _legal(noun: str, old: str, new: str) -> bool:
     if noun == "task":
         return is_legal(TaskStatus(old), TaskStatus(new))
+    if noun == "timeslot":
+        return TimeslotStatus(new) in TIMESLOT_EDGES[TimeslotStatus(old)]
     return WorkloadStatus(new) in WORKLOAD_EDGES[WorkloadStatus(old)]
 
 
@@ -274,6 +280,29 @@ def _kept(promise: Accepted, row: Row, tasks: list[Row]) -> Iterator[str]:
     elif status is not WorkloadStatus.SUCCEEDED:
         ends = [(task["status"], task["code"]) for task in tasks]
         yield f"is {status} ({row['code']}), and its command succeeds; tasks: {ends}"
+
+
+def _all_booked(records: Records, booked: Mapping[str, Booked]) -> Iterator[str]:
+    """Each timeslot that was taken is there once and was decided on; what was near is over, what is far is promised."""
+    rows = {row["id"]: row for row in records.timeslots}
+    names = Counter(row["name"] for row in records.timeslots)
+    for name, count in names.items():
+        if name not in booked or count > 1:
+            yield f"timeslot {name} is there {count} times, and was taken {int(name in booked)} times"
+    places = Counter(place["timeslot_id"] for place in records.places for _ in range(place["tasks"]))
+    for name, slot in booked.items():
+        row = rows.get(slot.id)
+        if row is None:
+            yield f"timeslot {name} was taken and is not there"
+            continue
+        status = TimeslotStatus(row["status"])
+        if slot.booking.far and not slot.given_back:
+            if status not in (TimeslotStatus.CONFIRMED, TimeslotStatus.REFUSED):
+                yield f"timeslot {name} is {status}, and its time has not come"
+            if status is TimeslotStatus.CONFIRMED and places[slot.id] != slot.booking.count:
+                yield f"timeslot {name} has {places[slot.id]} places of {slot.booking.count}"
+        elif status not in OVER:
+            yield f"timeslot {name} is {status}, and should be over"
 
 
 def _workload_ended(row: Row) -> bool:

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TypeVar
 from uuid import UUID
@@ -19,6 +20,7 @@ from mooring.client import Client
 from mooring.model.admission import AdmissionError
 from mooring.model.errors import Conflict, InvalidInput, MooringError, NotAllowed, NotFound
 from mooring.wire.api import WorkloadRequest, WorkloadView
+from mooring.wire.timeslots import TimeslotRequest
 from tests.system.faults.plan import AGENTS, Fault, FaultKind
 
 T = TypeVar("T")
@@ -29,6 +31,10 @@ OWNERS = ("admin", "admin", BOUNDED)
 BOUNDED_SESSIONS = 4
 """So many workloads of the bounded user may be on nodes at the same time."""
 _GAP_SECONDS = {"admin": 1.5, BOUNDED: 3.0}
+_BOOKING_GAP_SECONDS = 4.0
+_FAR_SECONDS = 3600.0
+"""So long after the run there is nobody any more who could use it: it is kept until the end of the run."""
+_MOST_FAR = 3
 _MOST_DEPLOYMENTS = 3
 """That a lane keeps for long, so that there is always room for the rest."""
 _AGAIN_SECONDS = 0.3
@@ -40,6 +46,8 @@ class Action(StrEnum):
     BATCH = "batch"
     SCALE = "scale"
     CANCEL = "cancel"
+    BOOK = "book"
+    GIVE_BACK = "give back"
     DRAIN = "drain"
     RESUME = "resume"
 
@@ -88,10 +96,38 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Booking:
+    """A timeslot that begins so long after it is asked for. Its share is small: what has no end runs beside it."""
+
+    name: str
+    after: float
+    seconds: float
+    share: float
+    count: int
+
+    @property
+    def far(self) -> bool:
+        return self.after >= _FAR_SECONDS
+
+    def request(self, cores: float) -> TimeslotRequest:
+        return TimeslotRequest.model_validate(
+            {
+                "name": self.name,
+                "start": (datetime.now(UTC) + timedelta(seconds=self.after)).isoformat(),
+                "duration": round(self.seconds),
+                "lead": 0,
+                "resources": {"cpu": f"{max(1, int(cores * 1000 * self.share))}m", "memory": "16Mi"},
+                "count": self.count,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     at: float
     action: Action
     works: tuple[Work, ...] = ()
+    booking: Booking | None = None
     target: str = ""
     """The workload or node that it is about, where that is not new."""
     replicas: int = 0
@@ -111,12 +147,43 @@ class Accepted:
     """Numbers that were asked for more than once: a first request may be carried out after all others."""
 
 
+@dataclass(slots=True)
+class Booked:
+    """A timeslot that was asked for and is to be decided on."""
+
+    booking: Booking
+    id: UUID
+    given_back: bool = False
+    """Or may have been."""
+
+
 def make_load(seed: int, seconds: float) -> list[list[Step]]:
     """The steps of each of `OWNERS`."""
     return [
         list(_steps(owner, f"w{lane}", random.Random(f"{seed}/load/{lane}"), seconds))
         for lane, owner in enumerate(OWNERS, 1)
     ]
+
+
+def make_bookings(seed: int, seconds: float) -> list[Step]:
+    """Timeslots that come and go while things fail, and a few far ones that outlast the run."""
+    chance = random.Random(f"{seed}/load/bookings")
+    steps: list[Step] = []
+    far: list[str] = []
+    at, number = 0.0, 0
+    while (at := at + chance.expovariate(1 / _BOOKING_GAP_SECONDS)) < seconds:
+        if far and (len(far) >= _MOST_FAR or chance.random() < 0.15):
+            steps.append(Step(at, Action.GIVE_BACK, target=far.pop(chance.randrange(len(far)))))
+            continue
+        number += 1
+        name, share, count = f"slot-{number}", chance.choice([0.01, 0.02, 0.04]), chance.randint(1, AGENTS)
+        if chance.random() < 0.4:
+            after, length = _FAR_SECONDS * chance.uniform(1, 2), _FAR_SECONDS * chance.uniform(0.5, 2)
+            far.append(name)
+        else:
+            after, length = chance.uniform(2, 15), chance.uniform(2, 8)
+        steps.append(Step(at, Action.BOOK, booking=Booking(name, after, length, share, count)))
+    return steps
 
 
 def steps_of(plan: Iterable[Fault]) -> list[list[Step]]:
@@ -176,6 +243,7 @@ class Load:
 
     def __init__(self, lanes: Sequence[tuple[Client, Sequence[Step]]], *, starts: str, cores: float, seed: int) -> None:
         self.accepted: dict[str, Accepted] = {}
+        self.booked: dict[str, Booked] = {}
         self.refused: list[str] = []
         """Requests that were refused, and why."""
         self.unanswered: list[str] = []
@@ -216,6 +284,12 @@ class Load:
                 if (found := self.accepted.get(step.target)) is not None:
                     found.ending = True
                     self._answer(f"cancel {step.target}", lambda: client.cancel(str(found.id)))
+            case Action.BOOK:
+                self._book(client, step)
+            case Action.GIVE_BACK:
+                if (slot := self.booked.get(step.target)) is not None:
+                    slot.given_back = True
+                    self._answer(f"give back {step.target}", lambda: client.cancel_timeslot(str(slot.id)))
             case Action.DRAIN:
                 self._answer(f"drain {step.target}", lambda: client.drain_node(step.target))
             case Action.RESUME:
@@ -236,6 +310,14 @@ class Load:
                 self.refused.append(f"{work.name} of {names}")
             else:
                 self.accepted[work.name] = Accepted(work, id, replicas=work.tasks)
+
+    def _book(self, client: Client, step: Step) -> None:
+        booking = step.booking
+        assert booking is not None
+        request, key = booking.request(self._cores), f"{self._seed}-{booking.name}"
+        answer = self._answer(f"book {booking.name}", lambda: client.book(request, key=key))
+        if answer is not None:
+            self.booked[booking.name] = Booked(booking, answer.ids[0])
 
     def _scale(self, client: Client, step: Step) -> None:
         found = self.accepted.get(step.target)

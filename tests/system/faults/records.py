@@ -32,6 +32,8 @@ _TABLES = {
     "resources": "SELECT * FROM node_resources ORDER BY node_id, slot_name",
     "ledger": "SELECT * FROM resource_allocations ORDER BY task_id, slot_name",
     "users": "SELECT id, name FROM users",
+    "timeslots": "SELECT * FROM timeslots ORDER BY created_at, id",
+    "places": "SELECT * FROM timeslot_places",
 }
 
 
@@ -47,6 +49,8 @@ class Records:
     resources: Sequence[Row] = ()
     ledger: Sequence[Row] = ()
     users: Sequence[Row] = ()
+    timeslots: Sequence[Row] = ()
+    places: Sequence[Row] = ()
     notes: Mapping[UUID, Sequence[str]] = field(default_factory=dict)
     """What each task wrote down itself: a line when it started, one when it ended."""
     exits: Mapping[str, Mapping[UUID, int | None]] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from mooring.wire.api import UserRequest
 from mooring.wire.quotas import QuotaChange
 from tests.system.faults.checker import Violation, check, check_empty
 from tests.system.faults.cluster import LEASE_SECONDS, Cluster, running_cluster
-from tests.system.faults.load import BOUNDED, BOUNDED_SESSIONS, OWNERS, Load, make_load, steps_of
+from tests.system.faults.load import BOUNDED, BOUNDED_SESSIONS, OWNERS, Load, make_bookings, make_load, steps_of
 from tests.system.faults.plan import LEADER, Fault, FaultKind, make_plan
 from tests.system.faults.records import read_records
 from tests.system.faults.watch import Watch, watching
@@ -41,6 +41,9 @@ _UNREST = """
         OR (w.kind = 'deployment' AND w.ended_at IS NULL AND t.current AND t.status <> 'RUNNING')
     UNION ALL
     SELECT 'node ' || name || ' is ' || status FROM nodes WHERE status <> 'READY'
+    UNION ALL
+    SELECT 'timeslot ' || name || ' is ' || status FROM timeslots
+    WHERE status IN ('REQUESTED', 'AT_RISK') OR (status IN ('CONFIRMED', 'ACTIVE') AND ends_at <= now())
 """
 
 Say = Callable[[str], None]
@@ -53,6 +56,8 @@ class Report:
     faults: Counter[str] = field(default_factory=Counter)
     accepted: int = 0
     tasks: int = 0
+    booked: Counter[str] = field(default_factory=Counter)
+    """Timeslots by what became of them."""
     terms: int = 0
     takeovers: list[float] = field(default_factory=list)
     """Seconds from a fault of the leader until another had taken office."""
@@ -69,6 +74,8 @@ class Report:
         yield f"faults               {self.faults.total()}"
         yield f"workloads accepted   {self.accepted}"
         yield f"tasks                {self.tasks}"
+        for status, count in sorted(self.booked.items()):
+            yield f"timeslots            {count} {status}"
         yield f"terms                {self.terms}"
         if self.takeovers:
             yield f"take-overs           {len(self.takeovers)}"
@@ -94,7 +101,7 @@ def run(seed: int, seconds: float, say: Say, logs: Path | None = None) -> Report
         admin = clients["admin"]
         cores = float(admin.nodes().nodes[0].slots["cpu"].allocatable)
         lanes = [*zip((clients[owner] for owner in OWNERS), make_load(seed, seconds), strict=True)]
-        lanes += [(admin, steps) for steps in steps_of(plan)]
+        lanes += [(admin, steps) for steps in (*steps_of(plan), make_bookings(seed, seconds))]
         load = Load(lanes, starts=str(cluster.starts), cores=cores, seed=seed)
         say(f"{len(plan)} faults within {seconds:g} seconds")
         load.start()
@@ -110,7 +117,7 @@ def run(seed: int, seconds: float, say: Say, logs: Path | None = None) -> Report
         report.violations += [Violation("answered", what) for what in load.unanswered]
         report.violations += [Violation("ended", f"{name} was asked to end and stays") for name in cluster.staying()]
         report.violations += [Violation("rest", what) for what in left]
-        report.violations += check(records, load.accepted) + _audit(admin)
+        report.violations += check(records, load.accepted, load.booked) + _audit(admin)
         for promise in load.accepted.values():
             if promise.work.seconds is None and not promise.ending:
                 admin.cancel(str(promise.id))
@@ -118,6 +125,7 @@ def run(seed: int, seconds: float, say: Say, logs: Path | None = None) -> Report
         report.violations += check_empty(read_records(cluster)) + _audit(admin)
         report.faults = Counter(fault.kind.value for fault in plan)
         report.accepted, report.tasks, report.terms = len(load.accepted), len(records.tasks), len(watch.terms)
+        report.booked = Counter(slot["status"] for slot in records.timeslots)
         report.takeovers = list(faults.takeovers())
         if logs is not None:
             logs.mkdir(parents=True, exist_ok=True)
@@ -247,7 +255,7 @@ def _ask(cluster: Cluster, question: str) -> list[str]:
 
 
 def _audit(client: Client) -> list[Violation]:
-    """I2, I5, I12: ledger, counters of nodes and tenants, and readable copies agree."""
+    """I2, I5, I12, I15: ledger, counters of nodes and tenants and readable copies agree, and timeslots fit."""
     return [
         Violation("audit", f"{each.subject}: {each.expected}, not {each.found}") for each in client.audit().findings
     ]

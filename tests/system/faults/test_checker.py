@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from tests.system.faults.checker import check, check_empty
-from tests.system.faults.load import Accepted, Work
+from tests.system.faults.load import Accepted, Booked, Booking, Work
 from tests.system.faults.records import Records
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -22,10 +23,38 @@ Tables = dict[str, Any]
 
 def test_a_true_story_has_no_violation() -> None:
     story = Story()
-    assert check(story.records(), story.accepted) == []
+    assert check(story.records(), story.accepted, story.booked) == []
 
 
 Change = Callable[["Story"], None]
+
+
+def _a_timeslot_is_lost(story: Story) -> None:
+    story.tables["timeslots"].pop()
+
+
+def _a_timeslot_is_there_twice(story: Story) -> None:
+    story.tables["timeslots"].append({**story.tables["timeslots"][0], "id": UUID(int=99)})
+
+
+def _a_timeslot_outlives_its_end(story: Story) -> None:
+    story.tables["timeslots"][0]["status"] = "ACTIVE"
+
+
+def _a_promise_is_forgotten(story: Story) -> None:
+    story.tables["timeslots"][1]["status"] = "ENDED"
+
+
+def _a_promise_has_too_little_room(story: Story) -> None:
+    story.tables["places"][-1]["tasks"] = 1
+
+
+def _a_timeslot_takes_an_edge_that_is_none(story: Story) -> None:
+    own = story.booked["soon"].id
+    story.tables["history"] = [
+        row for row in story.tables["history"] if (row["object_id"], row["new_status"]) != (own, "CONFIRMED")
+    ]
+    next(r for r in story.tables["history"] if r["new_status"] == "ACTIVE")["old_status"] = "REQUESTED"
 
 
 def _a_deposed_leader_writes(story: Story) -> None:
@@ -147,12 +176,18 @@ def _a_cancelled_deployment_runs(story: Story) -> None:
         (_a_job_fails_without_its_fault, "its command succeeds"),
         (_a_replica_is_missing, "accepted: workload replica"),
         (_a_cancelled_deployment_runs, "was told to end"),
+        (_a_timeslot_is_lost, "was taken and is not there"),
+        (_a_timeslot_is_there_twice, "timeslot soon is there 2 times"),
+        (_a_timeslot_outlives_its_end, "should be over"),
+        (_a_promise_is_forgotten, "its time has not come"),
+        (_a_promise_has_too_little_room, "has 1 places of 2"),
+        (_a_timeslot_takes_an_edge_that_is_none, "went from REQUESTED to ACTIVE"),
     ],
 )
 def test_a_false_story_is_told_by_its_rule(change: Change, rule: str) -> None:
     story = Story()
     change(story)
-    assert any(rule in str(found) for found in check(story.records(), story.accepted))
+    assert any(rule in str(found) for found in check(story.records(), story.accepted, story.booked))
 
 
 def test_what_is_left_of_ended_work_is_found() -> None:
@@ -163,14 +198,14 @@ def test_what_is_left_of_ended_work_is_found() -> None:
 
 
 class Story:
-    """A job of two tasks that starts and ends together, and a replica that still runs, on one node."""
+    """A job of two tasks that starts and ends together, and a replica that still runs, on one node; two timeslots."""
 
     def __init__(self) -> None:
-        self.tables: Tables = {
-            name: [] for name in ("events", "history", "tasks", "workloads", "resources", "ledger", "users")
-        }
+        lists = ("events", "history", "tasks", "workloads", "resources", "ledger", "users", "timeslots", "places")
+        self.tables: Tables = {name: [] for name in lists}
         self.tables |= {"notes": {}, "exits": {"agent-1": {}}, "logs": {}, "processes": frozenset()}
         self.accepted: dict[str, Accepted] = {}
+        self.booked: dict[str, Booked] = {}
         self._transaction = 0
         counters = {"held": 0, "reserved": 0, "used": 500, "leaving": 0}
         self.tables["resources"].append({"node_id": NODE, "slot_name": "cpu", "allocatable": 2500, **counters})
@@ -190,6 +225,8 @@ class Story:
         self.tables["notes"][running["id"]] = ["start 1"]
         self.tables["exits"]["agent-1"][running["id"]] = None
         self.tables["processes"] = frozenset({running["id"]})
+        self._book(Booking("soon", 5, 5, 0.1, 1), UUID(int=30), "CONFIRMED", "ACTIVE", "ENDED")
+        self._book(Booking("far", 3600, 3600, 0.1, 2), UUID(int=31), "CONFIRMED")
 
     def records(self) -> Records:
         return Records(**deepcopy(self.tables))
@@ -206,6 +243,13 @@ class Story:
         key = "kind" if table == "events" else "new_status"
         own = self.task("replica", 0)["id"]
         self.tables[table] = [r for r in self.tables[table] if (r["object_id"], r[key]) != (own, status)]
+
+    def _book(self, booking: Booking, id: UUID, *statuses: str) -> None:
+        self.booked[booking.name] = Booked(booking, id)
+        self.tables["timeslots"].append({"id": id, "name": booking.name, "status": statuses[-1]})
+        self.tables["places"].append({"timeslot_id": id, "node_id": NODE, "tasks": booking.count})
+        for old, new in pairwise(("none", "REQUESTED", *statuses)):
+            self._commit(("timeslot", id, None, old, new), term=2)
 
     def _submit(self, work: Work, id: UUID, *, cpu: int) -> None:
         self.accepted[work.name] = Accepted(work, id, replicas=work.tasks)
