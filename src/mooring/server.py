@@ -204,6 +204,7 @@ class _Server:
                     history=timedelta(days=settings.history_retention_days),
                     records=timedelta(days=settings.record_retention_days),
                     usage=timedelta(days=settings.usage_retention_days),
+                    measures=timedelta(hours=settings.measure_retention_hours),
                 ),
                 accounting_interval_seconds=settings.accounting_interval_seconds,
                 audit_interval_seconds=settings.audit_interval_seconds,
@@ -246,6 +247,7 @@ class _Server:
             volumes=VolumeAdmin(database),
             logs=server.hub,
             ways_in=server.hub,
+            measured=server.hub.measured,
             changes=server.signal,
             feed=server.feed,
             state=server.state,
@@ -293,7 +295,11 @@ class _Server:
         serving = asyncio.create_task(self.uvicorn._serve([self.listener]))
         background = [asyncio.create_task(self._attend())]
         if self.settings.role != "scheduler":
-            background += [asyncio.create_task(self.hub.follow()), asyncio.create_task(self.hub.write_heartbeats())]
+            background += [
+                asyncio.create_task(self.hub.follow()),
+                asyncio.create_task(self.hub.write_heartbeats()),
+                asyncio.create_task(self.hub.measured.keep_written(self.database)),
+            ]
         if self._etcd is not None and self.announcer is not None:
             background.append(asyncio.create_task(etcd_signals.listen(self._etcd, self.signal)))
             background.append(asyncio.create_task(self.announcer.run()))

@@ -144,6 +144,7 @@ ROUTES = """
     200   403  403  403  403   200  200  GET    /api/scaling
     200   200  200  200  200   200  200  GET    /api/usage
     200   200  200  200  200   200  200  GET    /api/usage/workloads
+    200   200  200  200  200   200  200  GET    /api/usage/tasks
     200   200  200  200  200   200  200  GET    /api/free
     200   200  200  200  200   200  200  GET    /api/timeline
     200   200  200  200  200   200  200  GET    /api/auth/me

@@ -194,6 +194,8 @@ async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent
         case wire.Report():
             await hub.report(session, message)
             await session.send(wire.Received(number=message.number))
+        case wire.Measures():
+            hub.measures(session, message)
         case wire.Strays():
             await hub.strays(session, message)
         case wire.LogChunk():

@@ -16,6 +16,7 @@ from mooring import metrics
 from mooring.api import unsealing
 from mooring.api.agent_session import AgentSession
 from mooring.api.guidance import Guidance
+from mooring.api.measured import MeasuredUse
 from mooring.api.orders import desired_task
 from mooring.api.task_channels import Channel, TaskChannels, able
 from mooring.api.task_output import TaskOutput
@@ -47,6 +48,7 @@ from mooring.wire.agent import (
     Images,
     LivingTask,
     LogChunk,
+    Measures,
     Purpose,
     Refused,
     Report,
@@ -83,6 +85,7 @@ class AgentHub:
         self._guidance = Guidance(pace or Pace())
         self._output = TaskOutput()
         self._channels = TaskChannels()
+        self.measured = MeasuredUse()
         self._beats: dict[UUID, heartbeats.Beat] = {}
         self.door = asyncio.Semaphore(_HELLOS_AT_ONCE)
         """Through which agents come in, a few at a time."""
@@ -206,6 +209,7 @@ class AgentHub:
         own.remove(session)
         if not own:
             del self._sessions[session.node_id]
+            self.measured.forget(session, pool=self._guidance.pool_names.get(session.pool_id, ""))
         metrics.agents_connected.set(len(self._sessions))
         _log.info(f"Agent of node {session.node_name} disconnected")
 
@@ -277,6 +281,9 @@ class AgentHub:
             message.disk_percent,
             _clean(message.problem) if message.problem else None,
         )
+
+    def measures(self, session: AgentSession, message: Measures) -> None:
+        self.measured.take(session, message, pool=self._guidance.pool_names.get(session.pool_id, ""))
 
     async def strays(self, session: AgentSession, message: Strays) -> None:
         """Take in which tasks live on a node that was not told to run them."""

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from mooring import clock
 from mooring.api.feed import EventFeed
+from mooring.api.measured import MeasuredUse
 from mooring.api.passwords import Passwords
 from mooring.api.pressure import Pressure
 from mooring.api.rates import Rates
@@ -299,4 +300,5 @@ class Services:
     throttle: LoginThrottle = field(default_factory=LoginThrottle)
     rates: Rates = field(default_factory=Rates)
     pressure: Pressure = field(default_factory=Pressure)
+    measured: MeasuredUse = field(default_factory=MeasuredUse)
     now: Callable[[], datetime] = clock.now

@@ -185,6 +185,7 @@ class AsyncClient:
 
     usage = _sent(accounting.usage)
     workload_records = _sent(accounting.workload_records)
+    task_use = _sent(accounting.task_use)
     free = _sent(accounting.free)
     timeline = _sent(accounting.timeline)
 

@@ -193,6 +193,7 @@ class Client:
 
     usage = _sent(accounting.usage)
     workload_records = _sent(accounting.workload_records)
+    task_use = _sent(accounting.task_use)
     free = _sent(accounting.free)
     timeline = _sent(accounting.timeline)
 
