@@ -78,6 +78,9 @@ class Node:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
         """End all tasks, then let go."""
         for task_id in await self.runtime.observe(set()):
             await self.runtime.stop(task_id, 0, "requested")

@@ -43,7 +43,7 @@ class TaskRecord(msgspec.Struct, kw_only=True):
     starved: list[str] = []
     """Containers that were ended for want of memory, since their last start."""
     images: dict[str, str] = {}
-    """By container: what the engine calls its image."""
+    """By container: the engine's own name of its image, which cannot come to mean another."""
     digests: dict[str, str] = {}
     address: str | None = None
     failed: str = ""
