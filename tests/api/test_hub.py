@@ -14,6 +14,7 @@ from mooring.api import hub as hub_module
 from mooring.api.agent_session import AgentSession
 from mooring.api.hub import AgentHub
 from mooring.api.showing import task_view
+from mooring.api.unsealing import Unsealing
 from mooring.clock import now
 from mooring.coordination.signals import Signal
 from mooring.mirror.mirror import Mirror
@@ -75,11 +76,14 @@ async def connected(
     protocol: int = wire.PROTOCOL,
     pace: Pace | None = None,
     tasks: Sequence[LivingTask] = (),
+    unsealing: Unsealing | None = None,
+    confidential: bool = True,
 ) -> AsyncIterator[Connected]:
     signal = Signal()
     harbour.database.on_commit.append(signal.send)
-    hub = AgentHub(harbour.database, signal, pace)
+    hub = AgentHub(harbour.database, signal, pace, unsealing=unsealing)
     agent = Connected(hub, harbour, await harbour.node("n1"))
+    agent.session.confidential = confidential
     await hub.enter(agent.session, Hello(protocol=protocol, facts=FACTS, tasks=list(tasks)))
     loops = [asyncio.create_task(loop) for loop in (hub.follow(), hub.keep_informed(agent.session))]
     try:

@@ -10,7 +10,7 @@ from uuid import UUID
 from sqlalchemy import Select, and_, bindparam, case, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.lifecycle import OCCUPYING, TaskStatus
+from mooring.model.lifecycle import OCCUPYING, UNSTARTED, TaskStatus
 from mooring.model.reasons import Reason
 from mooring.store.tables import nodes, projects, tasks, users, workload_revisions, workloads
 from mooring.store.types import AnyRow, json_type
@@ -86,6 +86,16 @@ async def on_nodes(connection: AsyncConnection, node_ids: list[UUID]) -> list[An
         .order_by(tasks.c.id)
     )
     return list(rows)
+
+
+async def unstarted(connection: AsyncConnection, node_id: UUID, task_ids: list[UUID]) -> list[UUID]:
+    """Which of these tasks are on the node and have not been reported as running."""
+    rows = await connection.execute(
+        select(tasks.c.id).where(
+            tasks.c.id.in_(task_ids), tasks.c.node_id == node_id, tasks.c.status.in_(list(UNSTARTED))
+        )
+    )
+    return sorted(rows.scalars())
 
 
 async def owned(connection: AsyncConnection, node_id: UUID, task_ids: list[UUID]) -> set[UUID]:
