@@ -180,7 +180,14 @@ async def compare(services: Served, principal: User, ref: str, request: Workload
     found = await services.intake.compare(principal, row, request)
     if row.user_id != principal.user_id:
         found = [each for each in found if ".environment." not in each.field]
-    return Comparison(id=row.id, kind=row.kind, status=row.status, ended=row.ended_at is not None, differences=found)
+    return Comparison(
+        id=row.id,
+        kind=row.kind,
+        status=row.status,
+        ended=row.ended_at is not None,
+        removed=row.removed_at is not None,
+        differences=found,
+    )
 
 
 @router.get("/{ref}/wait", operation_id="wait_for_workload", responses=problems(404))

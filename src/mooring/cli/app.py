@@ -16,6 +16,7 @@ from mooring.cli.commands import (
     domains,
     events,
     explain,
+    files,
     free,
     history,
     keypairs,
@@ -68,6 +69,7 @@ app = typer.Typer(
 )
 for module in (
     deploy,
+    files,
     submit,
     run,
     sessions,

@@ -172,6 +172,7 @@ class Comparison(Answer):
     kind: str
     status: str
     ended: bool
+    removed: bool
     differences: list[Difference]
 
 
