@@ -10,6 +10,9 @@ from typer.testing import CliRunner
 
 from mooring.cli.app import app
 from mooring.client import Client
+from mooring.client.applying import Result, Standing, apply, compare, delete
+from mooring.client.files import read_documents
+from mooring.wire.api import WorkloadDetail
 from tests.system.servers import PASSWORD, Server, eventually, running_server, workspace
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -55,18 +58,23 @@ def test_every_example_is_tested():
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_an_example_is_applied_once_however_often_it_is_said(mooring: Mooring, client: Client, name: str):
-    file = str(EXAMPLES / name)
-    assert mooring("diff", "-f", file, code=1).count("+ ") == len(EXPECTED[name])
-    mooring("apply", "-f", file)
-    eventually(lambda: {each: client.workload(each).status for each in EXPECTED[name]} == EXPECTED[name])
-    ids = [client.workload(each).id for each in EXPECTED[name]]
-    assert mooring("diff", "-f", file) == ""
-    assert mooring("apply", "-f", file).count(": unchanged") == len(EXPECTED[name])
-    assert [client.workload(each).id for each in EXPECTED[name]] == ids
-    assert mooring("delete", "-f", file, "--yes").count(": deleted") == len(EXPECTED[name])
-    eventually(lambda: all(client.workload(each).ended_at for each in EXPECTED[name]))
-    assert mooring("delete", "-f", file, "--yes").count(": not there") == len(EXPECTED[name])
+def test_an_example_is_applied_once_however_often_it_is_said(client: Client, name: str):
+    documents, expected = read_documents(str(EXAMPLES / name)), EXPECTED[name]
+
+    def found() -> list[WorkloadDetail]:
+        return [client.workload(each) for each in expected]
+
+    assert {compare(client, each).standing for each in documents} == {Standing.MISSING}
+    assert {apply(client, each).result for each in documents} == {Result.CREATED}
+    eventually(lambda: [each.status for each in found()] == list(expected.values()))
+    ids = [each.id for each in found()]
+    assert {compare(client, each).standing for each in documents} == {Standing.EQUAL}
+    assert {apply(client, each).result for each in documents} == {Result.UNCHANGED}
+    assert [each.id for each in found()] == ids
+    assert all(delete(client, each) for each in documents)
+    eventually(lambda: all(each.ended_at for each in found()))
+    assert not any(delete(client, each) for each in documents)
+    assert {compare(client, each).standing for each in documents} == {Standing.MISSING}
 
 
 def test_what_differs_is_shown_and_changed(mooring: Mooring, client: Client):

@@ -12,16 +12,18 @@ from mooring.wire.manifest_schema import schema
 from mooring.wire.manifests import lab_request, workload_request
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+SCHEMA = schema()
+CHECKER = validator_for(SCHEMA)
 WEB: dict[str, Any] = {"kind": "deployment", "name": "web", "containers": [{"image": "nginx"}]}
 
 
 def test_the_schema_beside_the_examples_is_current():
     committed = json.loads((EXAMPLES / "mooring.schema.json").read_text())
-    assert committed == schema(), "run `mooring schema > examples/mooring.schema.json`"
+    assert committed == SCHEMA, "run `mooring schema > examples/mooring.schema.json`"
 
 
 def test_fields_are_explained_to_editors():
-    definitions = schema()["$defs"]
+    definitions = SCHEMA["$defs"]
     assert definitions["ContainerRequest"]["properties"]["readiness"]["description"].startswith("Until it succeeds")
     assert definitions["DeploymentManifest"]["properties"]["restart"]["description"].startswith("None: never")
     assert definitions["LabManifest"]["description"].startswith("Work in a window of time")
@@ -30,7 +32,7 @@ def test_fields_are_explained_to_editors():
 @pytest.mark.parametrize("document", read_documents(str(EXAMPLES)), ids=lambda document: document.manifest.name)
 def test_an_editor_finds_nothing_wrong_with_an_example(document: Any):
     value = document.manifest.model_dump(mode="json", exclude_unset=True)
-    assert validator_for(schema()).is_valid(value)
+    assert CHECKER.is_valid(value)
 
 
 @pytest.mark.parametrize(
@@ -48,10 +50,9 @@ def test_an_editor_finds_nothing_wrong_with_an_example(document: Any):
     ],
 )
 def test_an_editor_finds_what_the_server_would_refuse(wrong: dict[str, Any]):
-    checker = validator_for(schema())
-    assert checker.is_valid(WEB)
-    assert checker.is_valid(WEB | {"containers": [{"image": "nginx", "resources": {"cpu": 0.5}}]})
-    assert not checker.is_valid(wrong)
+    assert CHECKER.is_valid(WEB)
+    assert CHECKER.is_valid(WEB | {"containers": [{"image": "nginx", "resources": {"cpu": 0.5}}]})
+    assert not CHECKER.is_valid(wrong)
 
 
 def test_a_document_asks_for_what_it_says_and_no_more():

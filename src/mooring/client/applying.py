@@ -85,14 +85,14 @@ def delete(client: Client, document: Document) -> bool:
     """Take away what a document describes; False if it is not there."""
     manifest = document.manifest
     try:
-        if client.workload(manifest.name).removed:
-            return False
+        found = client.workload(manifest.name)
     except NotFound:
         return False
-    if isinstance(manifest, LabManifest):
+    if found.removed:
+        return False
+    if isinstance(manifest, LabManifest) and found.ended_at is None:
         client.cancel_lab(manifest.name)
-    else:
-        client.remove(manifest.name)
+    client.remove(str(found.id))
     return True
 
 
