@@ -39,9 +39,11 @@ from mooring.cli.commands import (
     submit,
     timeline,
     tokens,
+    top,
     upkeep,
     usage,
     users,
+    volumes,
     workloads,
 )
 from mooring.cli.commands import wait as waits
@@ -78,9 +80,11 @@ for module in (
     waits,
     ps,
     explain,
+    top,
     logs,
     history,
     workloads,
+    volumes,
     nodes,
     quarantine,
     pools,

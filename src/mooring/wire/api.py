@@ -210,6 +210,10 @@ class TaskView(Answer):
     ended_at: datetime | None
     deadline_at: datetime | None = None
     """When its time is over; known from its start on."""
+    digests: dict[str, str] = {}
+    """By container: what its image was when it was started."""
+    address: str | None = None
+    """Where the other tasks of its session reach it."""
 
 
 class TaskList(Answer):

@@ -116,6 +116,8 @@ class TaskRow:
     started_at: datetime | None
     ended_at: datetime | None
     deadline_at: datetime | None
+    digests: Mapping[str, str] | None
+    address: str | None
 
 
 @dataclass(frozen=True, slots=True)
