@@ -45,6 +45,7 @@ from mooring.coordination.presence import attend
 from mooring.coordination.signals import Signal
 from mooring.intake.auditing import Auditor
 from mooring.intake.bookings import Bookings
+from mooring.intake.deployments import DeploymentAdmin
 from mooring.intake.intake import Intake
 from mooring.intake.nodes import SIMULATED_POOL, NodeAdmin, simulated_request
 from mooring.intake.pools import PoolAdmin
@@ -230,6 +231,7 @@ class _Server:
         services = Services(
             database=database,
             intake=Intake(database),
+            deployments=DeploymentAdmin(database),
             bookings=Bookings(database),
             questions=Questions(database),
             nodes=node_admin,

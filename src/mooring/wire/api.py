@@ -10,15 +10,13 @@ from pydantic import Field, SkipValidation, StringConstraints
 
 from mooring.model.durations import LONGEST_SECONDS
 from mooring.model.events import Noun
-from mooring.wire.containers import ContainerRequest, InitContainerRequest, VolumeRequest
+from mooring.wire.containers import TaskTemplateRequest
 from mooring.wire.fields import (
     INT32_MAX,
     MAX_BATCH,
-    MAX_CONTAINERS,
     MAX_ENVIRONMENT,
     MAX_LABELS,
     MAX_TASKS,
-    MAX_VOLUMES,
     UNSHOWN,
     Answer,
     EnvironmentName,
@@ -42,6 +40,7 @@ from mooring.wire.placement import (
     PlacementRequest,
     TaintRequest,
 )
+from mooring.wire.rollouts import RolloutView
 from mooring.wire.sessions import TermsRequest, TermsView
 
 
@@ -116,7 +115,7 @@ class UserCreated(UserView):
 # --- workloads ----------------------------------------------------------------------------------------------------
 
 
-class WorkloadRequest(TermsRequest):
+class WorkloadRequest(TaskTemplateRequest, TermsRequest):
     name: Name | None = None
     """None: one is made up."""
     kind: Literal["session", "deployment"] = "session"
@@ -126,16 +125,6 @@ class WorkloadRequest(TermsRequest):
     project: Name | None = None
     """A project that one is a member of; None: one's default project, or that of the keypair."""
     replicas: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1
-    containers: Annotated[list[ContainerRequest], Field(min_length=1, max_length=MAX_CONTAINERS)]
-    init_containers: Annotated[list[InitContainerRequest], Field(max_length=MAX_CONTAINERS)] = []
-    """They run one after the other, each to its end, before the containers start."""
-    volumes: Annotated[list[VolumeRequest], Field(max_length=MAX_VOLUMES)] = []
-    """What the containers mount."""
-    restart: Literal["never", "on-failure", "always"] | None = None
-    """None: never for a session, always for a deployment."""
-    max_restarts: Annotated[int, Field(ge=0, le=1000)] = 5
-    stop_grace_seconds: Annotated[int, Field(ge=0, le=3600)] = 10
-    architecture: ShortText | None = None
     region: Name | None = None
     priority: Annotated[int, Field(ge=0, le=100)] = 10
     labels: Annotated[dict[LabelName, ShortText], Field(max_length=MAX_LABELS)] = {}
@@ -161,11 +150,6 @@ class WorkloadRequest(TermsRequest):
     """Work with a higher priority may take its place, where its pool allows that."""
     min_available: Annotated[int, Field(ge=0, le=MAX_TASKS)] | None = None
     """Preemption leaves so many of its tasks alone, if it can."""
-
-    @property
-    def all_containers(self) -> list[ContainerRequest]:
-        """In the order of their start."""
-        return [*self.init_containers, *self.containers]
 
 
 class WorkloadAccepted(Answer):
@@ -202,6 +186,16 @@ class TaskView(Answer):
     ended_at: datetime | None
     deadline_at: datetime | None = None
     """When its time is over; known from its start on."""
+    revision: int = 1
+    """The template of its deployment that it was made from."""
+    ready: bool = False
+    """It runs, and its readiness probes say yes if it has some."""
+    retires_at: datetime | None = None
+    """Nobody is sent to it any more, and then it is stopped."""
+    digests: dict[str, str] = {}
+    """By container: what its image was when it was started."""
+    address: str | None = None
+    """Where its peers reach it."""
 
 
 class TaskList(Answer):
@@ -238,8 +232,12 @@ class WorkloadView(Answer):
     command: list[str]
     replicas: int
     running: int
+    ready: int = 0
+    """How many of those that run are ready."""
     counts: dict[str, int] = {}
     """How many of its tasks have which status."""
+    rollout: RolloutView | None = None
+    """Of a deployment."""
     resources: dict[str, str]
     region: str | None
     priority: int
