@@ -94,16 +94,16 @@ async def test_numbers_alone_make_no_revision(world: World):
     assert (view["rollout"]["phase"], view["rollout"]["revision"]) == ("done", 1)
 
 
-WRONG: dict[str, tuple[Any, int, str]] = {
-    "an image with shell characters": ({"image": "nginx; rm -rf /"}, 422, "invalid-input"),
-    "names of Mooring's own": ({"environment": {"MOORING_X": "1"}}, 400, "reserved-environment"),
-    "a container that is not there": ({"container": "x", "image": "b"}, 400, "unknown-container"),
-    "a whole and a part": ({"template": {"containers": [{"image": "b"}]}, "image": "c"}, 400, "invalid-update"),
-    "a process": ({"template": {"containers": [{"command": ["true"]}]}}, 400, "other-runtime"),
-    "what no node has": ({"resources": {"tpu": 1}}, 400, "slot-not-served"),
-    "nothing could move": ({"rollout": {"surge": 0}}, 400, "invalid-rollout"),
-    "no replica": ({"replicas": 0}, 422, "invalid-input"),
-    "an unknown word": ({"picture": "b"}, 422, "invalid-input"),
+WRONG: dict[str, tuple[Any, str]] = {
+    "an image with shell characters": ({"image": "nginx; rm -rf /"}, "invalid-input"),
+    "names of Mooring's own": ({"environment": {"MOORING_X": "1"}}, "reserved-environment"),
+    "a container that is not there": ({"container": "x", "image": "b"}, "unknown-container"),
+    "a whole and a part": ({"template": {"containers": [{"image": "b"}]}, "image": "c"}, "invalid-update"),
+    "a process": ({"template": {"containers": [{"command": ["true"]}]}}, "other-runtime"),
+    "what no node has": ({"resources": {"tpu": 1}}, "slot-not-served"),
+    "nothing could move": ({"rollout": {"surge": 0}}, "invalid-rollout"),
+    "no replica": ({"replicas": 0}, "invalid-input"),
+    "an unknown word": ({"picture": "b"}, "invalid-input"),
 }
 
 
@@ -113,9 +113,9 @@ async def test_a_wrong_update_is_refused_and_changes_nothing(world: World):
     await world.add_node("s1")
     await deploy(world, headers)
     before = await world.counts()
-    for case, (body, status, code) in WRONG.items():
-        answered = await ask(world, headers, "update", body)
-        assert (case, answered[0], answered[1]["code"]) == (case, status, code)
+    for case, (body, code) in WRONG.items():
+        status, problem = await ask(world, headers, "update", body)
+        assert (case, status, problem["code"]) == (case, 422, code)
     assert await world.counts() == before
 
 
