@@ -40,6 +40,7 @@ from mooring.wire.api import (
 )
 from mooring.wire.explanation import Explanation
 from mooring.wire.fields import INT32_MAX, Name
+from mooring.wire.rollouts import EndpointList, EndpointView
 from mooring.wire.sessions import ExtendRequest
 
 router = APIRouter(prefix="/api/workloads", tags=["workloads"], responses=problems(401, 422, 503))
@@ -147,6 +148,30 @@ async def list_tasks(
     async with services.database.read() as connection:
         rows, total = await views.page_of_tasks(connection, row.id, statuses=statuses, limit=limit, offset=offset)
     return TaskList(tasks=[task_view(task) for task in rows], total=total, limit=limit, offset=offset)
+
+
+@router.get("/{ref}/endpoints", operation_id="list_workload_endpoints", responses=problems(404))
+async def list_endpoints(services: Served, principal: User, ref: str) -> EndpointList:
+    """Where the tasks are that somebody may be sent to: they run, are ready, and are not about to leave."""
+    row = await find_workload(services, principal, ref)
+    # First the place in the feed: what happens meanwhile is told a second time rather than never.
+    cursor = await services.feed.end()
+    async with services.database.read() as connection:
+        found = await views.endpoints(connection, row.id)
+    return EndpointList(
+        endpoints=[
+            EndpointView(
+                task=each.task_id,
+                index=each.index,
+                revision=each.revision,
+                node=each.node,
+                address=each.address,
+                ports=[port for _, port in each.ports or ()],
+            )
+            for each in found
+        ],
+        cursor=str(cursor),
+    )
 
 
 @router.get("/{ref}/history", operation_id="get_workload_history", responses=problems(404))
