@@ -16,6 +16,7 @@ from mooring.cli.commands import (
     domains,
     events,
     explain,
+    files,
     free,
     history,
     keypairs,
@@ -30,6 +31,7 @@ from mooring.cli.commands import (
     ps,
     quarantine,
     quota,
+    rollouts,
     run,
     scaling,
     secrets,
@@ -70,6 +72,7 @@ app = typer.Typer(
 )
 for module in (
     deploy,
+    files,
     submit,
     run,
     sessions,
@@ -83,6 +86,7 @@ for module in (
     history,
     workloads,
     volumes,
+    rollouts,
     nodes,
     quarantine,
     pools,
