@@ -25,6 +25,7 @@ from mooring.wire.quotas import QuotaView
 from mooring.wire.scaling import ScalingView, TemplateList, TemplateRequest, TemplateView
 from mooring.wire.timeline import TimelineView
 from mooring.wire.versions import CLIENT_HEADER
+from tests.client.fake_secrets import FakeSecrets
 from tests.client.fake_timeslots import FakeTimeslots
 
 Step = Callable[["FakeWorkload"], None]
@@ -120,6 +121,7 @@ class FakeServer:
         self.quotas = QuotaView(quotas=[])
         self.quarantine = QuarantineList(tasks=[])
         self.bookings = FakeTimeslots()
+        self.confidential = FakeSecrets()
         self.term = 4
         self.servers = [server_view("first", "leader")]
         self.loops: list[LoopView] = []
@@ -297,6 +299,7 @@ class FakeServer:
             web.post("/api/leader/resign", self._resign),
             web.post("/api/leader/pass", self._pass),
             *self.bookings.routes(),
+            *self.confidential.routes(),
         ]
 
     # --- routes ---
