@@ -51,6 +51,7 @@ from mooring.intake.nodes import SIMULATED_POOL, NodeAdmin, simulated_request
 from mooring.intake.pools import PoolAdmin
 from mooring.intake.questions import Questions
 from mooring.intake.quotas import QuotaAdmin
+from mooring.intake.volumes import VolumeAdmin
 from mooring.listening import listening, url_for_others, url_of
 from mooring.model.errors import Conflict, InvalidInput
 from mooring.model.heartbeats import Pace
@@ -203,6 +204,7 @@ class _Server:
                     history=timedelta(days=settings.history_retention_days),
                     records=timedelta(days=settings.record_retention_days),
                     usage=timedelta(days=settings.usage_retention_days),
+                    measures=timedelta(hours=settings.measure_retention_hours),
                 ),
                 accounting_interval_seconds=settings.accounting_interval_seconds,
                 audit_interval_seconds=settings.audit_interval_seconds,
@@ -243,7 +245,10 @@ class _Server:
             nodes=node_admin,
             pools=PoolAdmin(database),
             quotas=QuotaAdmin(database),
+            volumes=VolumeAdmin(database),
             logs=server.hub,
+            ways_in=server.hub,
+            measured=server.hub.measured,
             changes=server.signal,
             feed=server.feed,
             state=server.state,
@@ -291,7 +296,11 @@ class _Server:
         serving = asyncio.create_task(self.uvicorn._serve([self.listener]))
         background = [asyncio.create_task(self._attend())]
         if self.settings.role != "scheduler":
-            background += [asyncio.create_task(self.hub.follow()), asyncio.create_task(self.hub.write_heartbeats())]
+            background += [
+                asyncio.create_task(self.hub.follow()),
+                asyncio.create_task(self.hub.write_heartbeats()),
+                asyncio.create_task(self.hub.measured.keep_written(self.database)),
+            ]
         if self._etcd is not None and self.announcer is not None:
             background.append(asyncio.create_task(etcd_signals.listen(self._etcd, self.signal)))
             background.append(asyncio.create_task(self.announcer.run()))
@@ -304,6 +313,7 @@ class _Server:
         _log.info("Shutting down")
         self.state.stopping = True
         self.feed.close()
+        self.hub.hang_up()
         if self.agent is not None and working is not None:
             self.agent.stop(terminate=self.settings.on_stop == "stop")
             await working

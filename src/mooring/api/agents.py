@@ -184,6 +184,8 @@ async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent
         case wire.Report():
             await hub.report(session, message)
             await session.send(wire.Received(number=message.number))
+        case wire.Measures():
+            hub.measures(session, message)
         case wire.Strays():
             await hub.strays(session, message)
         case wire.LogChunk():
@@ -191,6 +193,8 @@ async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent
         case wire.Images():
             _check_images(message.images)
             await hub.images(session, message)
+        case wire.ChannelData() | wire.ChannelWindow() | wire.ChannelEnd():
+            hub.channel(session, message)
         case wire.Hello():
             raise InvalidInput("an agent says hello once")
 

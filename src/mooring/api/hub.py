@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from functools import partial
 from uuid import UUID
@@ -16,7 +16,9 @@ from mooring import metrics
 from mooring.api import unsealing
 from mooring.api.agent_session import AgentSession
 from mooring.api.guidance import Guidance
+from mooring.api.measured import MeasuredUse
 from mooring.api.orders import desired_task
+from mooring.api.task_channels import Channel, TaskChannels, able
 from mooring.api.task_output import TaskOutput
 from mooring.api.unsealing import Unsealing
 from mooring.binding import preparing
@@ -36,6 +38,9 @@ from mooring.store.loading import lock_owners
 from mooring.store.narration import narrate
 from mooring.wire.agent import (
     WELCOMED_SINCE,
+    ChannelData,
+    ChannelEnd,
+    ChannelWindow,
     Desired,
     Facts,
     Heartbeat,
@@ -43,6 +48,8 @@ from mooring.wire.agent import (
     Images,
     LivingTask,
     LogChunk,
+    Measures,
+    Purpose,
     Refused,
     Report,
     Strays,
@@ -77,6 +84,8 @@ class AgentHub:
         """By node. A stream that is over may be found out later than its agent's next one: all of them are told."""
         self._guidance = Guidance(pace or Pace())
         self._output = TaskOutput()
+        self._channels = TaskChannels()
+        self.measured = MeasuredUse()
         self._beats: dict[UUID, heartbeats.Beat] = {}
         self.door = asyncio.Semaphore(_HELLOS_AT_ONCE)
         """Through which agents come in, a few at a time."""
@@ -193,12 +202,14 @@ class AgentHub:
     def leave(self, session: AgentSession) -> None:
         session.open = False
         self._output.end(session)
+        self._channels.end(session)
         own = self._sessions.get(session.node_id, [])
         if session not in own:
             return
         own.remove(session)
         if not own:
             del self._sessions[session.node_id]
+            self.measured.forget(session, pool=self._guidance.pool_names.get(session.pool_id, ""))
         metrics.agents_connected.set(len(self._sessions))
         _log.info(f"Agent of node {session.node_name} disconnected")
 
@@ -271,6 +282,9 @@ class AgentHub:
             _clean(message.problem) if message.problem else None,
         )
 
+    def measures(self, session: AgentSession, message: Measures) -> None:
+        self.measured.take(session, message, pool=self._guidance.pool_names.get(session.pool_id, ""))
+
     async def strays(self, session: AgentSession, message: Strays) -> None:
         """Take in which tasks live on a node that was not told to run them."""
         try:
@@ -323,6 +337,8 @@ class AgentHub:
             applied.tasks += held.tasks
             applied.workloads += held.workloads
             await attempts.record_starts(connection, applied, at)
+            progress = {task.task_id: _reason(task) for task in reports if task.status == "PREPARING" and task.reason}
+            await agents.note_progress(connection, progress)
             gone = [task.task_id for task in reports if task.gone]
             if gone:
                 await transitions.free_lost(connection, gone, at)
@@ -336,11 +352,32 @@ class AgentHub:
     # --- output of tasks ---
 
     def stream(self, task_id: UUID, node_id: UUID, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
-        newest = self._sessions.get(node_id, [None])[-1]
-        return self._output.stream(newest, task_id, tail=tail, follow=follow)
+        return self._output.stream(self._newest(node_id), task_id, tail=tail, follow=follow)
 
     def output(self, session: AgentSession, chunk: LogChunk) -> None:
         self._output.take(session, chunk)
+
+    # --- ways into tasks ---
+
+    def check(self, node_id: UUID) -> None:
+        """Unavailable where the node's agent is not connected to this very process, or too old."""
+        able(self._newest(node_id))
+
+    def open(
+        self, task_id: UUID, node_id: UUID, container: str | None, purpose: Purpose
+    ) -> AbstractAsyncContextManager[Channel]:
+        return self._channels.open(self._newest(node_id), task_id, container, purpose)
+
+    def channel(self, session: AgentSession, message: ChannelData | ChannelWindow | ChannelEnd) -> None:
+        self._channels.take(session, message)
+
+    def hang_up(self) -> None:
+        """The server stops: all ways in end with that reason."""
+        self._channels.hang_up()
+
+    def _newest(self, node_id: UUID) -> AgentSession | None:
+        own = self._sessions.get(node_id)
+        return own[-1] if own else None
 
 
 def devices_of(facts: Facts) -> dict[str, list[Device]]:

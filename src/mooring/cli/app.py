@@ -38,9 +38,11 @@ from mooring.cli.commands import (
     submit,
     timeline,
     tokens,
+    top,
     upkeep,
     usage,
     users,
+    volumes,
     workloads,
 )
 from mooring.cli.commands import wait as waits
@@ -76,9 +78,11 @@ for module in (
     waits,
     ps,
     explain,
+    top,
     logs,
     history,
     workloads,
+    volumes,
     nodes,
     quarantine,
     pools,

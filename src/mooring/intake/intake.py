@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -13,10 +13,11 @@ from uuid import UUID
 
 from mooring.clock import now
 from mooring.intake import secrets
-from mooring.intake.admission import open_gate
+from mooring.intake.admission import Gate, open_gate
 from mooring.intake.batch import hash_of, name_taken, read_batch, translate_batch
 from mooring.intake.booking_limits import check_limits
 from mooring.intake.circumstances import Surroundings, of_project, policy_for
+from mooring.intake.comparison import differences
 from mooring.intake.dependencies import left_behind, resolved
 from mooring.intake.hooks import Hooks
 from mooring.intake.labs import as_lab
@@ -33,7 +34,7 @@ from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
 from mooring.scheduling.admission import Validator
 from mooring.sealing import Sealing
-from mooring.store import actions, pools, rollouts, submissions, time_limits, timeslots, workloads
+from mooring.store import actions, mounts, pools, rollouts, submissions, time_limits, timeslots, workloads
 from mooring.store.actions import Actor, State
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database, is_taken
@@ -42,8 +43,9 @@ from mooring.store.narration import narrate
 from mooring.store.submissions import Answered, Key
 from mooring.store.types import as_uuid
 from mooring.store.views import workloads as views
+from mooring.store.views.workloads import WorkloadRow
 from mooring.store.workloads import NewWorkload
-from mooring.wire.api import BatchAccepted, WorkloadAccepted, WorkloadRequest
+from mooring.wire.api import BatchAccepted, Difference, WorkloadAccepted, WorkloadRequest
 from mooring.wire.fields import Answer
 from mooring.wire.sessions import ExtendRequest
 from mooring.wire.timeslots import LabAccepted, LabRequest
@@ -172,6 +174,12 @@ class Intake:
             self._writers.add(writer)
             writer.add_done_callback(self._writers.discard)
         return await done
+
+    async def compare(self, principal: Principal, present: WorkloadRow, request: WorkloadRequest) -> list[Difference]:
+        """Where a workload differs from what would be written for a request; refused as its submission would be."""
+        found = await self._surroundings.of(principal, [request], mere_question=True)
+        wanted, _ = translate(request, of_project(found, request.project))
+        return differences(present, request, wanted)
 
     async def scale(self, principal: Principal, workload_id: UUID, replicas: int) -> None:
         async def work(connection: Connection) -> Applied:
@@ -306,6 +314,7 @@ async def _written(
     there = set(taken.values())
     gate = await open_gate(connection, fresh, validators, at)
     untold = await secrets.refusals(connection, ((w.id, w.principal.project_id, w.template) for w in fresh), sealing)
+    living = await mounts.lock_living(connection, {mount.volume_id for new in fresh for mount in new.mounts})
     accepted: list[NewWorkload] = []
     given: list[tuple[Key, Answered]] = []
     outcomes: list[Answer | MooringError] = []
@@ -323,7 +332,7 @@ async def _written(
             elif new.id in there:
                 continue
             elif (
-                error := untold.get(new.id) or await gate.refuses(new) or await _book(connection, new, at)
+                error := untold.get(new.id) or await _refuses(new, gate, living) or await _book(connection, new, at)
             ) is not None:
                 refused[new.id] = error
         refused |= left_behind(submission.new, refused)
@@ -341,6 +350,13 @@ async def _written(
         await workloads.submit(connection, accepted, at)
     await submissions.remember(connection, given, at)
     return _Written(outcomes, [new.id for new in accepted])
+
+
+async def _refuses(new: NewWorkload, gate: Gate, living: Set[UUID]) -> MooringError | None:
+    leaving = next((mount.name for mount in new.mounts if mount.volume_id not in living), None)
+    if leaving is not None:
+        return Conflict(f"volume {leaving!r} has just been removed", code="volume-removed")
+    return await gate.refuses(new)
 
 
 async def _book(connection: Connection, new: NewWorkload, at: datetime) -> MooringError | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, and_, bindparam, case, func, or_, select
+from sqlalchemy import Select, and_, bindparam, case, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.lifecycle import OCCUPYING, UNSTARTED
+from mooring.model.lifecycle import OCCUPYING, UNSTARTED, TaskStatus
+from mooring.model.reasons import Reason
 from mooring.store.tables import nodes, projects, tasks, users, workload_revisions, workloads
 from mooring.store.types import AnyRow, json_type
 
@@ -59,6 +61,20 @@ def _desired() -> Select[Any]:
         .where(tasks.c.node_id == bindparam("node"), tasks.c.freed_at.is_(None))
         .order_by(tasks.c.created_at, tasks.c.task_index)
     )
+
+
+async def note_progress(connection: AsyncConnection, reasons: Mapping[UUID, Reason]) -> None:
+    """How far nodes are with what they prepare, for people to see: nothing depends on it, and nobody is woken."""
+    if reasons:
+        rows = [{"task": task_id, "told": reason.as_dict()} for task_id, reason in sorted(reasons.items())]
+        await connection.execute(_PROGRESS, rows)
+
+
+_PROGRESS = (
+    update(tasks)
+    .where(tasks.c.id == bindparam("task"), tasks.c.status == TaskStatus.PREPARING)
+    .values(reason=bindparam("told", type_=tasks.c.reason.type))
+)
 
 
 async def on_nodes(connection: AsyncConnection, node_ids: list[UUID]) -> list[AnyRow]:
