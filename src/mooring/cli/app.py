@@ -11,11 +11,13 @@ from mooring.cli.commands import (
     account,
     actions,
     bookings,
+    cp,
     database,
     deploy,
     domains,
     events,
     explain,
+    forward,
     free,
     history,
     keypairs,
@@ -42,6 +44,7 @@ from mooring.cli.commands import (
     users,
     workloads,
 )
+from mooring.cli.commands import exec as execute
 from mooring.cli.commands import wait as waits
 from mooring.cli.exits import EPILOG, report
 from mooring.model.errors import MooringError
@@ -76,6 +79,9 @@ for module in (
     ps,
     explain,
     logs,
+    execute,
+    cp,
+    forward,
     history,
     workloads,
     nodes,
