@@ -115,11 +115,9 @@ class UserCreated(UserView):
 # --- workloads ----------------------------------------------------------------------------------------------------
 
 
-class WorkloadRequest(TaskTemplateRequest, TermsRequest):
-    name: Name | None = None
-    """None: one is made up."""
-    kind: Literal["session", "deployment"] = "session"
-    type: Name = "batch"
+class WorkloadFields(TaskTemplateRequest, TermsRequest):
+    """What can be said of every workload, whatever its kind."""
+
     pool: Name | None = None
     """None: the pool that offers the runtime it needs."""
     project: Name | None = None
@@ -150,6 +148,32 @@ class WorkloadRequest(TaskTemplateRequest, TermsRequest):
     """Work with a higher priority may take its place, where its pool allows that."""
     min_available: Annotated[int, Field(ge=0, le=MAX_TASKS)] | None = None
     """Preemption leaves so many of its tasks alone, if it can."""
+
+
+class WorkloadRequest(WorkloadFields):
+    name: Name | None = None
+    """None: one is made up."""
+    kind: Literal["session", "deployment"] = "session"
+    type: Name = "batch"
+
+
+class Difference(Answer):
+    """A field that is other than it is wanted; None: there is no such field."""
+
+    field: str
+    """`replicas`, `containers.main.image`."""
+    present: str | None
+    wanted: str | None
+
+
+class Comparison(Answer):
+    """A workload beside a request: where they differ, and whether it lives on."""
+
+    id: UUID
+    kind: str
+    status: str
+    ended: bool
+    differences: list[Difference]
 
 
 class WorkloadAccepted(Answer):
