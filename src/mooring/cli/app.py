@@ -94,8 +94,13 @@ for module in (
     forward,
     history,
     workloads,
+<<<<<<< HEAD
     volumes,
     rollouts,
+=======
+    rollouts,
+    volumes,
+>>>>>>> roll
     nodes,
     quarantine,
     pools,
