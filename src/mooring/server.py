@@ -241,11 +241,7 @@ class _Server:
         services = Services(
             database=database,
             intake=Intake(database, sealing=server.sealing),
-<<<<<<< HEAD
-            deployments=DeploymentAdmin(database),
-=======
             deployments=DeploymentAdmin(database, sealing=server.sealing),
->>>>>>> roll
             bookings=Bookings(database),
             questions=Questions(database),
             nodes=node_admin,

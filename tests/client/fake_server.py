@@ -25,11 +25,8 @@ from mooring.wire.quotas import QuotaView
 from mooring.wire.scaling import ScalingView, TemplateList, TemplateRequest, TemplateView
 from mooring.wire.timeline import TimelineView
 from mooring.wire.versions import CLIENT_HEADER
-<<<<<<< HEAD
 from tests.client.fake_rollouts import FakeRollouts
-=======
 from tests.client.fake_secrets import FakeSecrets
->>>>>>> vault
 from tests.client.fake_timeslots import FakeTimeslots
 
 Step = Callable[["FakeWorkload"], None]
@@ -126,11 +123,8 @@ class FakeServer:
         self.quotas = QuotaView(quotas=[])
         self.quarantine = QuarantineList(tasks=[])
         self.bookings = FakeTimeslots()
-<<<<<<< HEAD
         self.rollouts = FakeRollouts(self)
-=======
         self.confidential = FakeSecrets()
->>>>>>> vault
         self.term = 4
         self.servers = [server_view("first", "leader")]
         self.loops: list[LoopView] = []
@@ -309,11 +303,8 @@ class FakeServer:
             web.post("/api/leader/resign", self._resign),
             web.post("/api/leader/pass", self._pass),
             *self.bookings.routes(),
-<<<<<<< HEAD
             *self.rollouts.routes(),
-=======
             *self.confidential.routes(),
->>>>>>> vault
         ]
 
     # --- routes ---

@@ -106,7 +106,7 @@ async def test_who_leaves_ends_the_command(harbour: Harbour, client: AsyncClient
         piece = await channel.read()
         assert piece is not None
         process = Path("/proc", str(int(piece[0])))
-        assert process.exists()
+        assert await asyncio.to_thread(process.exists)
     await asyncio.to_thread(eventually, lambda: not process.exists())
 
 

@@ -17,11 +17,8 @@ from mooring.cli.commands import (
     domains,
     events,
     explain,
-<<<<<<< HEAD
     files,
-=======
     forward,
->>>>>>> chan
     free,
     history,
     keypairs,
@@ -94,13 +91,8 @@ for module in (
     forward,
     history,
     workloads,
-<<<<<<< HEAD
-    volumes,
-    rollouts,
-=======
     rollouts,
     volumes,
->>>>>>> roll
     nodes,
     quarantine,
     pools,

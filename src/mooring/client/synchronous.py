@@ -13,11 +13,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import httpx2
 
-<<<<<<< HEAD
 from mooring.client import accounting, bookings, confidential, operations, rollouts, tenancy, ways_in
-=======
-from mooring.client import accounting, bookings, operations, tenancy, ways_in
->>>>>>> chan
 from mooring.client import scaling as growing
 from mooring.client import volumes as keeping
 from mooring.client.address import canonical_address, proxy_for, resolve_server, tls_context
