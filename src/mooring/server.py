@@ -31,6 +31,7 @@ from mooring.api.pressure import Pressure
 from mooring.api.rates import RateLimits, Rates
 from mooring.api.services import DeploymentLimits, Services
 from mooring.api.tokens import Tokens
+from mooring.api.unsealing import Unsealing
 from mooring.clock import now
 from mooring.controllers.leader import Leader
 from mooring.controllers.retention import Retention
@@ -50,6 +51,7 @@ from mooring.intake.nodes import SIMULATED_POOL, NodeAdmin, simulated_request
 from mooring.intake.pools import PoolAdmin
 from mooring.intake.questions import Questions
 from mooring.intake.quotas import QuotaAdmin
+from mooring.intake.volumes import VolumeAdmin
 from mooring.listening import listening, url_for_others, url_of
 from mooring.model.errors import Conflict, InvalidInput
 from mooring.model.heartbeats import Pace
@@ -166,9 +168,15 @@ class _Server:
         self.signal = Signal()
         database.on_commit.append(self.signal.send)
         pace = _pace(settings)
-        self.hub = AgentHub(database, self.signal, pace, timedelta(seconds=settings.quarantine_seconds))
-        self.feed = EventFeed(database, self.signal)
         self.sealing = _sealing(settings)
+        self.hub = AgentHub(
+            database,
+            self.signal,
+            pace,
+            timedelta(seconds=settings.quarantine_seconds),
+            Unsealing(self.sealing, in_plain_text=settings.secrets_in_plain_text),
+        )
+        self.feed = EventFeed(database, self.signal)
         self.announcer: Announcer | None = None
         self._etcd: EtcdClient | None = None
         if settings.etcd_host is not None:
@@ -230,13 +238,15 @@ class _Server:
         await signing.check_shared(database, keys)
         services = Services(
             database=database,
-            intake=Intake(database),
+            intake=Intake(database, sealing=server.sealing),
             bookings=Bookings(database),
             questions=Questions(database),
             nodes=node_admin,
             pools=PoolAdmin(database),
             quotas=QuotaAdmin(database),
+            volumes=VolumeAdmin(database),
             logs=server.hub,
+            ways_in=server.hub,
             measured=server.hub.measured,
             changes=server.signal,
             feed=server.feed,
@@ -302,6 +312,7 @@ class _Server:
         _log.info("Shutting down")
         self.state.stopping = True
         self.feed.close()
+        self.hub.hang_up()
         if self.agent is not None and working is not None:
             self.agent.stop(terminate=self.settings.on_stop == "stop")
             await working

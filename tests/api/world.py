@@ -15,6 +15,7 @@ from sqlalchemy import func, select
 
 from mooring import clock
 from mooring.api.feed import EventFeed
+from mooring.api.hub import AgentHub
 from mooring.api.services import Services
 from mooring.api.signing import SigningKey, SigningKeys
 from mooring.api.tokens import Claims, Tokens
@@ -26,6 +27,7 @@ from mooring.intake.nodes import NodeAdmin
 from mooring.intake.pools import PoolAdmin
 from mooring.intake.questions import Questions
 from mooring.intake.quotas import QuotaAdmin
+from mooring.intake.volumes import VolumeAdmin
 from mooring.model.errors import Unavailable
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
@@ -213,7 +215,9 @@ async def prepare(database: Database) -> tuple[Services, FakeLogs, WatchedSignal
         nodes=NodeAdmin(database, simulation_allowed=True),
         pools=PoolAdmin(database),
         quotas=QuotaAdmin(database),
+        volumes=VolumeAdmin(database),
         logs=logs,
+        ways_in=AgentHub(database, changes),
         changes=changes,
         feed=EventFeed(database, changes),
         state=state,

@@ -88,6 +88,7 @@ class Agent:
         self._runtime_of: dict[UUID, Runtime] = {}
         self._refused: dict[UUID, Observed] = {}
         self._prepared: set[UUID] = set()
+        self._preparing: dict[UUID, asyncio.Task[None]] = {}
         self._desired: list[DesiredTask] | None = None
         self._end: frozenset[UUID] = frozenset()
         """Strays that may be ended."""
@@ -178,10 +179,15 @@ class Agent:
                 )
             ]
             stack.push_async_callback(self._health.close)
+            stack.push_async_callback(self._stop_preparing)
             stack.push_async_callback(_cancel, loops)
             done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
+
+    async def _stop_preparing(self) -> None:
+        await _cancel(self._preparing.values())
+        self._preparing.clear()
 
     async def _leave(self) -> None:
         """Wait to be stopped, then end in order."""
@@ -243,12 +249,18 @@ class Agent:
         for task_id, warning in plan.warn:
             if (runtime := self._runtime_of.get(task_id)) is not None:
                 await runtime.warn(task_id, warning)
+        await _cancel(self._preparing.pop(task_id) for task_id in self._preparing.keys() - _ids(plan.prepare))
         for task in plan.prepare:
-            if await self._try(task, "prepare"):
-                self._prepared.add(task.task_id)
-                self._wake.set()
+            if task.task_id not in self._preparing:
+                self._preparing[task.task_id] = asyncio.create_task(self._prepare(task))
         for task in plan.start:
             await self._try(task, "start")
+
+    async def _prepare(self, task: DesiredTask) -> None:
+        """Beside everything else: to fetch an image may take minutes."""
+        if await self._try(task, "prepare"):
+            self._prepared.add(task.task_id)
+            self._wake.set()
 
     async def _try(self, task: DesiredTask, step: Literal["prepare", "start"]) -> bool:
         """Take a step with a task; what cannot be done is its failure, told with the reason, and not tried again."""
@@ -462,6 +474,10 @@ class Agent:
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()
         return self._stopping.is_set()
+
+
+def _ids(tasks: Iterable[DesiredTask]) -> set[UUID]:
+    return {task.task_id for task in tasks}
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:

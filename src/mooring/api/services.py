@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -14,6 +15,7 @@ from mooring.api.measured import MeasuredUse
 from mooring.api.passwords import Passwords
 from mooring.api.pressure import Pressure
 from mooring.api.rates import Rates
+from mooring.api.task_channels import Channel
 from mooring.api.throttle import LoginThrottle
 from mooring.api.tokens import Tokens
 from mooring.model.quotas import Scope
@@ -22,10 +24,15 @@ from mooring.sealing import Sealing
 from mooring.store.actions import Actor
 from mooring.store.engine import Database
 from mooring.store.node_templates import StoredTemplate
+from mooring.store.projects import Project
+from mooring.store.views.workloads import WorkloadRow
+from mooring.store.volumes import Volume
 from mooring.wire.accounting import Room
+from mooring.wire.agent import Purpose
 from mooring.wire.api import (
     AuditReport,
     BatchAccepted,
+    Difference,
     DrainRequest,
     NodeRequest,
     TaintsChange,
@@ -47,6 +54,7 @@ from mooring.wire.timeslots import (
     TimeslotRequest,
     TimeslotsAccepted,
 )
+from mooring.wire.volumes import NewVolumeRequest
 
 
 class Intake(Protocol):
@@ -66,6 +74,10 @@ class Intake(Protocol):
 
     async def submit_lab(self, principal: Principal, request: LabRequest, *, key: str | None = None) -> LabAccepted:
         """A workload with a timeslot of its own, written together."""
+        ...
+
+    async def compare(self, principal: Principal, present: WorkloadRow, request: WorkloadRequest) -> list[Difference]:
+        """Where a workload differs from what would be written for a request."""
         ...
 
     async def scale(self, principal: Principal, workload_id: UUID, replicas: int) -> None: ...
@@ -149,9 +161,30 @@ class Quotas(Protocol):
     async def revert(self, principal: Principal, scope: Scope, ref: str, version: int | None) -> QuotaView: ...
 
 
+class Volumes(Protocol):
+    async def create(self, principal: Principal, asked: NewVolumeRequest) -> Volume: ...
+
+    async def every(self, principal: Principal, project: Project | None) -> list[Volume]: ...
+
+    async def find(self, principal: Principal, project: Project | None, name: str) -> Volume: ...
+
+    async def remove(self, principal: Principal, project: Project | None, name: str) -> bool: ...
+
+
 class Logs(Protocol):
     def stream(self, task_id: UUID, node_id: UUID, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
         """The output of a task from its node; Unavailable where the node does not answer."""
+        ...
+
+
+class WaysIn(Protocol):
+    def check(self, node_id: UUID) -> None:
+        """Unavailable where the node's agent is not connected to this very process, or too old."""
+
+    def open(
+        self, task_id: UUID, node_id: UUID, container: str | None, purpose: Purpose
+    ) -> AbstractAsyncContextManager[Channel]:
+        """A channel into a task for the block; Unavailable where its node does not answer."""
         ...
 
 
@@ -247,7 +280,9 @@ class Services:
     nodes: Nodes
     pools: Pools
     quotas: Quotas
+    volumes: Volumes
     logs: Logs
+    ways_in: WaysIn
     changes: Changes
     feed: EventFeed
     state: State

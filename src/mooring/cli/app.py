@@ -42,6 +42,7 @@ from mooring.cli.commands import (
     upkeep,
     usage,
     users,
+    volumes,
     workloads,
 )
 from mooring.cli.commands import wait as waits
@@ -81,6 +82,7 @@ for module in (
     logs,
     history,
     workloads,
+    volumes,
     nodes,
     quarantine,
     pools,

@@ -15,6 +15,7 @@ from yarl import URL
 
 from mooring.client import accounting, bookings, confidential, operations, tenancy
 from mooring.client import scaling as growing
+from mooring.client import volumes as keeping
 from mooring.client.address import canonical_address, proxy_for, resolve_server, tls_context
 from mooring.client.answers import read_answer, read_error, timed_out, unreachable, untrusted
 from mooring.client.authentication import Authentication
@@ -118,6 +119,10 @@ class AsyncClient:
     registry_logins = _sent(confidential.registry_logins)
     put_registry_login = _sent(confidential.put_registry_login)
     remove_registry_login = _sent(confidential.remove_registry_login)
+    volumes = _sent(keeping.volumes)
+    volume = _sent(keeping.volume)
+    create_volume = _sent(keeping.create_volume)
+    remove_volume = _sent(keeping.remove_volume)
 
     submit = _sent(operations.submit)
     submit_batch = _sent(operations.submit_batch)
@@ -125,6 +130,7 @@ class AsyncClient:
     workloads = _sent(operations.workloads)
     workload = _sent(operations.workload)
     explanation = _sent(operations.explanation)
+    compare = _sent(operations.compare)
     history = _sent(operations.history)
     wait = _sent(operations.wait)
     tasks = _sent(operations.tasks)

@@ -9,6 +9,7 @@ from uuid import UUID
 from mooring.intake.circumstances import Circumstances
 from mooring.intake.containers import template_of
 from mooring.intake.guests import booking_of, check_fits
+from mooring.intake.mounting import check_reach, volumes_of
 from mooring.intake.placing import constraints_of
 from mooring.intake.rules import check, usual_time
 from mooring.intake.terms import terms_of
@@ -22,6 +23,7 @@ from mooring.model.images import parse_image
 from mooring.model.slots import Amounts
 from mooring.model.workloads import Kind, OnInsufficient
 from mooring.store.ids import new_id
+from mooring.store.mounts import Mounted
 from mooring.store.pools import Pool
 from mooring.store.workloads import NewWorkload
 from mooring.wire.api import WorkloadRequest
@@ -34,13 +36,16 @@ def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[N
     terms = terms_of(request)
     replicas = request.replicas if terms.array is None else terms.array.count
     template = template_of(request, kind, replicas)
+    volumes = volumes_of(template, circumstances)
     slot = booking_of(request, circumstances)
     if slot is None:
-        pool = choose_pool(request.pool, template.runtime, circumstances.pools, circumstances.may_use)
+        named = request.pool or next((volume.pool for volume in volumes), None)
+        pool = choose_pool(named, template.runtime, circumstances.pools, circumstances.may_use)
     else:
         # Who may use the timeslot may use its pool for that.
         pool = choose_pool(slot.pool, template.runtime, circumstances.pools)
         terms = replace(terms, booking=slot.id)
+    check_reach(volumes, pool)
     if kind is Kind.SESSION and terms.time_limit_seconds is None:
         terms = replace(terms, time_limit_seconds=usual_time(pool.policy, circumstances.policy))
     workload_id = new_id()
@@ -84,6 +89,7 @@ def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[N
         preemptible=request.preemptible,
         min_available=request.min_available,
         terms=terms,
+        mounts=tuple(map(Mounted.of, volumes)),
     )
     check(new, pool, circumstances)
     if slot is not None:

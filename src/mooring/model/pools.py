@@ -123,6 +123,8 @@ class PoolPolicy:
     host_paths: tuple[str, ...] = ()
     """Folders of its nodes that containers may mount, with what is in them."""
     health: HealthProgram | None = None
+    shared_volumes: str | None = None
+    """A folder that all nodes mount: volumes in it are on none of them alone."""
     paused: bool = False
     """Nothing of it is placed until it is resumed; what runs goes on."""
     paused_reason: str | None = None

@@ -35,6 +35,7 @@ from mooring.store.tables import (
     tasks,
     tenant_resources,
     timeslots,
+    volumes,
     workloads,
 )
 from mooring.store.types import as_uuid
@@ -49,6 +50,7 @@ _COUNTED: dict[str, Table] = {
     "devices": node_devices,
     "holds": holds,
     "timeslots": timeslots,
+    "volumes": volumes,
 }
 
 

@@ -19,7 +19,7 @@ from mooring.model.errors import Conflict, NotFound
 from mooring.model.lifecycle import OCCUPYING, SILENT, NodeStatus, TaskStatus
 from mooring.model.nodes import Node
 from mooring.model.slots import Amounts
-from mooring.store import devices, events, sets, taints
+from mooring.store import devices, events, sets, taints, volumes
 from mooring.store.constraints import decode_taints
 from mooring.store.heartbeats import awake
 from mooring.store.ids import new_id
@@ -268,6 +268,15 @@ async def remove(connection: AsyncConnection, node_id: UUID, *, force: bool, act
             code="node-occupied",
             details={"tasks": occupying},
         )
+    kept = await volumes.number_on(connection, node_id)
+    if kept and not force:
+        raise Conflict(
+            f"node {row.name!r} has {kept} volume{'s' if kept != 1 else ''}; remove them first, or remove the node by"
+            " force, and what is in them with it",
+            code="node-has-volumes",
+            details={"volumes": kept},
+        )
+    await volumes.leave_node(connection, node_id, now)
     await _history(connection, node_id, row.status, "REMOVED", actor, "Node removed", now)
     await connection.execute(delete(nodes).where(nodes.c.id == node_id))
     await _changed(connection, node_id, row.generation + 1, "removed", now)

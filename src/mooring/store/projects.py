@@ -20,7 +20,17 @@ from mooring.store.ids import new_id
 from mooring.store.inserts import insert_new
 from mooring.store.leftovers import forget
 from mooring.store.policies import id_of, tell
-from mooring.store.tables import domains, keypairs, memberships, policies, projects, timeslots, users, workloads
+from mooring.store.tables import (
+    domains,
+    keypairs,
+    memberships,
+    policies,
+    projects,
+    timeslots,
+    users,
+    volumes,
+    workloads,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +147,7 @@ async def remove(connection: AsyncConnection, domain: str, name: str, *, actor: 
         (users, "users have it as their own"),
         (workloads, "workloads are remembered"),
         (timeslots, "timeslots are remembered"),
+        (volumes, "volumes belong to it"),
     ):
         number = await connection.execute(select(func.count()).select_from(table).where(table.c.project_id == found.id))
         if count := number.scalar_one():

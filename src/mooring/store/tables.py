@@ -243,7 +243,9 @@ volumes = Table(
     # All nodes of the pool have it, in the folder that the pool says.
     Column("shared", Boolean, nullable=False),
     # Where its content is; null until the first task that mounts it is placed.
-    Column("node_id", Id, ForeignKey("nodes.id")),
+    Column("node_id", Id, ForeignKey("nodes.id"), index=True),
+    # It stays when the node is removed, and the content with it.
+    Column("node_name", String(63)),
     # Bytes of storage that it counts with.
     Column("size", BigInteger, nullable=False),
     Column("created_by", Id, ForeignKey("users.id"), nullable=False),
@@ -591,6 +593,13 @@ tasks = Table(
         sqlite_where=text("requeue AND current"),
         postgresql_where=text("requeue AND current"),
     ),
+)
+
+workload_volumes = Table(
+    "workload_volumes",
+    metadata,
+    Column("workload_id", Id, ForeignKey("workloads.id", ondelete="CASCADE"), primary_key=True),
+    Column("volume_id", Id, ForeignKey("volumes.id", ondelete="CASCADE"), primary_key=True, index=True),
 )
 
 workload_revisions = Table(

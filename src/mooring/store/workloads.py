@@ -23,14 +23,15 @@ from mooring.model.tenants import Principal
 from mooring.model.terms import NO_TERMS, Terms
 from mooring.model.timeslots import Timeslot
 from mooring.model.workloads import Kind, OnInsufficient, Task, Workload
-from mooring.store import dependencies, events, sets, templates, transitions
+from mooring.store import dependencies, events, mounts, sets, templates, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks
 from mooring.store.constraints import decode_constraints, encode_constraints
 from mooring.store.history import Journal
 from mooring.store.loading import lock_workloads
+from mooring.store.mounts import Mounted, followed
 from mooring.store.tables import dependencies as dependency_rows
-from mooring.store.tables import pools, resource_allocations, tasks, workloads
+from mooring.store.tables import pools, resource_allocations, tasks, workload_volumes, workloads
 from mooring.store.types import AnyRow
 
 _TYPICAL_KINDS = 100
@@ -148,6 +149,8 @@ class NewWorkload:
     terms: Terms = NO_TERMS
     timeslot: Timeslot | None = None
     """Written with it, since it is its alone."""
+    mounts: tuple[Mounted, ...] = ()
+    """The volumes of its project that its tasks mount."""
 
 
 class NewTask(NamedTuple):
@@ -178,7 +181,7 @@ async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) 
 async def submit(connection: AsyncConnection, new: Sequence[NewWorkload], now: datetime) -> None:
     """Write workloads with their tasks PENDING, their ledger rows, history and events: a statement per table."""
     writes = sets.Writes.on(connection)
-    sets.insert(writes, workloads, [_workload_row(w, now) for w in new])
+    sets.insert(writes, workloads, [row_of(w, now) for w in new])
     sets.insert(
         writes,
         dependency_rows,
@@ -188,6 +191,8 @@ async def submit(connection: AsyncConnection, new: Sequence[NewWorkload], now: d
             for other, condition in w.terms.dependencies
         ],
     )
+    mounted = [{"workload_id": w.id, "volume_id": mount.volume_id} for w in new for mount in w.mounts]
+    sets.insert(writes, workload_volumes, mounted)
     wanted = [
         NewTask(task_id, w.id, index, w.template.request) for w in new for index, task_id in enumerate(w.task_ids)
     ]
@@ -232,7 +237,7 @@ def insert_tasks(writes: sets.Writes, wanted: Sequence[NewTask], now: datetime) 
     sets.insert(writes, resource_allocations, ledger)
 
 
-def _workload_row(w: NewWorkload, now: datetime) -> dict[str, Any]:
+def row_of(w: NewWorkload, now: datetime) -> dict[str, Any]:
     return {
         "id": w.id,
         "name": w.name,
@@ -312,6 +317,7 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
             occupied[row.workload_id][row.node_id] += 1
     rows = (await connection.execute(_WAITING, {"ids": waits.keys()})).all()
     needed = await dependencies.of(connection, waits.keys())
+    mounted = await mounts.of_workloads(connection, waits.keys())
     before = await dependencies.turns(connection, [(w.id, w.user_id, w.singleton) for w in rows if w.singleton])
     return [
         as_placement_sees(
@@ -321,6 +327,7 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
             failed_on=frozenset(failed_on.get(row.id, ())),
             needs=needed.get(row.id, ()),
             behind=(before[row.id],) if row.id in before else (),
+            mounted=mounted.get(row.id, ()),
         )
         for row in rows
     ]
@@ -334,10 +341,11 @@ def as_placement_sees(
     failed_on: frozenset[UUID] = frozenset(),
     needs: tuple[Dependency, ...] = (),
     behind: tuple[UUID, ...] = (),
+    mounted: Sequence[Mounted] = (),
 ) -> Workload:
     """A workload's row, with `pool_name`, and the tasks that need a node."""
     constraints = decode_constraints(row.constraints)
-    return Workload(
+    seen = Workload(
         id=row.id,
         name=row.name,
         kind=Kind(row.kind),
@@ -377,6 +385,7 @@ def as_placement_sees(
         behind=behind,
         booking=row.timeslot_id,
     )
+    return followed(seen, mounted) if mounted else seen
 
 
 async def note_waiting(connection: AsyncConnection, reasons: Mapping[UUID, Reason], now: datetime) -> None:

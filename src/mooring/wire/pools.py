@@ -72,7 +72,10 @@ class ScalingChange(Request):
 
 
 class PoolChange(Request):
-    """Only what is given changes; {} gives weights, factors and validators their defaults back, 0 lifts a limit."""
+    """Only what is given changes.
+
+    {} gives weights, factors and validators their defaults back, 0 lifts a limit, "" takes a folder away.
+    """
 
     profile: PluginName | None = None
     weights: Weights | None = None
@@ -98,6 +101,7 @@ class PoolChange(Request):
     public: bool | None = None
     privileged: bool | None = None
     host_paths: Annotated[list[FolderPath], Field(max_length=64)] | None = None
+    shared_volumes: FolderPath | Literal[""] | None = None
     health: HealthChange | None = None
     scaling: ScalingChange | None = None
 
@@ -197,6 +201,7 @@ class PoolView(Answer):
     public: bool = True
     privileged: bool = False
     host_paths: list[str] = []
+    shared_volumes: str | None = None
     health: HealthView | None = None
     scaling: ScalingRulesView = ScalingRulesView()
     paused: bool = False

@@ -182,6 +182,10 @@ HostPath = Annotated[
         help='A folder of the nodes that containers may mount; may be repeated, and takes the place of all. "": none.',
     ),
 ]
+SharedVolumes = Annotated[
+    str | None,
+    typer.Option(metavar="FOLDER", help='A folder that all nodes mount, for volumes that they share. "": none.'),
+]
 Health = Annotated[
     str | None,
     typer.Option(
@@ -306,6 +310,7 @@ def change_pool(
     public: Public = None,
     privileged: Privileged = None,
     host_path: HostPath = None,
+    shared_volumes: SharedVolumes = None,
     health: Health = None,
     health_interval: HealthInterval = None,
     health_timeout: HealthTimeout = None,
@@ -352,6 +357,7 @@ def change_pool(
         validators=_validators(validator),
         public=public,
         privileged=privileged,
+        shared_volumes=shared_volumes,
         host_paths=None if host_path is None else [path for path in host_path if path],
         health=_health(health, health_interval, health_timeout),
         scaling=_given(

@@ -38,6 +38,7 @@ def upgrade() -> None:
         sa.Column("pool_id", Id(), nullable=False),
         sa.Column("shared", sa.Boolean(), nullable=False),
         sa.Column("node_id", Id(), nullable=True),
+        sa.Column("node_name", sa.String(length=63), nullable=True),
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("created_by", Id(), nullable=False),
         sa.Column("created_at", UtcDateTime(), nullable=False),
@@ -57,6 +58,20 @@ def upgrade() -> None:
         sqlite_where=alive,
         postgresql_where=alive,
     )
+    op.create_index(op.f("ix_volumes_node_id"), "volumes", ["node_id"])
+    op.create_table(
+        "workload_volumes",
+        sa.Column("workload_id", Id(), nullable=False),
+        sa.Column("volume_id", Id(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["workload_id"], ["workloads.id"], name=op.f("fk_workload_volumes_workload_id"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["volume_id"], ["volumes.id"], name=op.f("fk_workload_volumes_volume_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("workload_id", "volume_id", name=op.f("pk_workload_volumes")),
+    )
+    op.create_index(op.f("ix_workload_volumes_volume_id"), "workload_volumes", ["volume_id"])
     op.create_table(
         "workload_revisions",
         sa.Column("workload_id", Id(), nullable=False),
@@ -128,6 +143,7 @@ def downgrade() -> None:
         batch_op.drop_column("seconds")
     op.drop_table("measured_buckets")
     op.drop_table("workload_revisions")
+    op.drop_table("workload_volumes")
     op.drop_table("volumes")
     op.drop_table("secrets")
     op.drop_table("registry_logins")
