@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Set
@@ -13,7 +14,7 @@ from uuid import UUID
 import psutil
 import structlog
 
-from mooring.agent import folders, retention
+from mooring.agent import folders, hugepages, retention
 from mooring.agent import records as files
 from mooring.agent.containers import measuring, places, record
 from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused, addresses
@@ -205,7 +206,7 @@ class ContainerRuntime:
                 continue
             self._shared.engine = engine
             self._shared.fetcher = Images(engine.docker, self._context.changed)
-            self.enforces = enforces(engine.abilities)
+            self.enforces = {**enforces(engine.abilities), **_huge_pages()}
             log.info("container engine found", address=address, engine=engine.abilities.kind)
             return True
         return False
@@ -262,3 +263,9 @@ class ContainerRuntime:
             for keeper in self._keepers.values():
                 if keeper.running() != running & keeper.ids():
                     keeper.wake()
+
+
+def _huge_pages() -> dict[str, str]:
+    """How the node's huge pages are kept apart: only root may limit what others made."""
+    held = os.getuid() == 0 and hugepages.enforced(Path("/proc/self/mountinfo").read_text())
+    return dict.fromkeys(hugepages.capacity(), "cgroup" if held else "none")
