@@ -364,7 +364,7 @@ class Agent:
     async def _converse(self, connection: Connection) -> None:
         self._outbox.connected()
         alive = living(await self._observe())
-        await connection.send(Hello(protocol=PROTOCOL, facts=self._facts(), tasks=list(alive)))
+        await connection.send(Hello(protocol=PROTOCOL, facts=self._facts(connection.address), tasks=list(alive)))
         self._told_strays = ()
         self._connection = connection
         self._welcomed = False
@@ -452,7 +452,7 @@ class Agent:
 
     # Small things
 
-    def _facts(self) -> Facts:
+    def _facts(self, address: str | None = None) -> Facts:
         enforces: dict[str, str] = {}
         for runtime in self._runtimes.values():
             enforces = {**runtime.enforces, **enforces}
@@ -462,6 +462,7 @@ class Agent:
             enforces=enforces,
             multi_tenant=os.getuid() == 0 or self._options.trust_tenants,
             options=self._options,
+            address=address,
         )
 
     def _coming(self, task_id: UUID) -> bool:
