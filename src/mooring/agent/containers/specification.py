@@ -144,6 +144,7 @@ def _host(
 ) -> dict[str, Any]:
     return {
         "NetworkMode": place.network,
+        "ExtraHosts": _peers(task, place),
         "IpcMode": "private",
         "RestartPolicy": {"Name": "no"},
         "ReadonlyRootfs": container.read_only,
@@ -228,6 +229,13 @@ def oom_score(task: DesiredTask, node_bytes: int) -> int:
     asked = sum(container.slots.get("memory", 0) for container in task.containers)
     share = 1000 * asked // node_bytes if node_bytes else 0
     return min(max(1000 - share, 2), 999)
+
+
+def _peers(task: DesiredTask, place: Place) -> list[str]:
+    """The tasks that it works with, by name. Where it has no network of its own it has no names of its own either."""
+    if place.network == "none" or place.network.startswith("container:"):
+        return []
+    return [f"{peer.name}:{peer.address}" for peer in task.peers if peer.address and peer.index != task.index]
 
 
 def _published(task: DesiredTask, place: Place) -> dict[int, list[int]]:
