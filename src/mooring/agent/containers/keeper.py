@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 import structlog
 
+from mooring.agent import limits
 from mooring.agent.containers import record as records
 from mooring.agent.containers.course import Seen, Send, Start, decided, network_holder, next_steps, passed
 from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused
@@ -122,6 +123,10 @@ class Keeper:
     def running(self) -> set[str]:
         """The ids of its containers that run, as it knows."""
         return {found.id for found in self.seen.values() if found.status == "running"}
+
+    def pids(self) -> list[int]:
+        """The first processes of its containers that run."""
+        return [found.pid for found in self.seen.values() if found.status == "running" and found.pid]
 
     def ids(self) -> set[str]:
         return {found.id for found in self.seen.values()}
@@ -336,6 +341,7 @@ class Keeper:
             node_id=shared.node_id,
             term=shared.term(),
             memory_bytes=shared.memory_bytes,
+            spares=limits.may_spare(),
             image=self.record.images[container.name],
             folders=shared.places.make_volumes(task),
             secrets=shared.places.secrets(task.task_id, container.name) if container.secrets else None,
