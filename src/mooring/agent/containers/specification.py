@@ -112,7 +112,7 @@ def configuration(
     """The body of the engine's `create`."""
     shared = place.network.startswith("container:")
     config: dict[str, Any] = {
-        "Image": place.image,
+        "Image": place.image or container.image,
         "Env": [f"{name}={value}" for name, value in told(task, container).items()],
         "Labels": {
             NODE: str(place.node_id),
