@@ -26,6 +26,7 @@ from mooring.wire.scaling import ScalingView, TemplateList, TemplateRequest, Tem
 from mooring.wire.timeline import TimelineView
 from mooring.wire.versions import CLIENT_HEADER
 from tests.client.fake_rollouts import FakeRollouts
+from tests.client.fake_secrets import FakeSecrets
 from tests.client.fake_timeslots import FakeTimeslots
 
 Step = Callable[["FakeWorkload"], None]
@@ -123,6 +124,7 @@ class FakeServer:
         self.quarantine = QuarantineList(tasks=[])
         self.bookings = FakeTimeslots()
         self.rollouts = FakeRollouts(self)
+        self.confidential = FakeSecrets()
         self.term = 4
         self.servers = [server_view("first", "leader")]
         self.loops: list[LoopView] = []
@@ -303,6 +305,7 @@ class FakeServer:
             web.post("/api/leader/pass", self._pass),
             *self.bookings.routes(),
             *self.rollouts.routes(),
+            *self.confidential.routes(),
         ]
 
     # --- routes ---

@@ -11,12 +11,14 @@ from mooring.cli.commands import (
     account,
     actions,
     bookings,
+    cp,
     database,
     deploy,
     domains,
     events,
     explain,
     files,
+    forward,
     free,
     history,
     keypairs,
@@ -47,6 +49,7 @@ from mooring.cli.commands import (
     volumes,
     workloads,
 )
+from mooring.cli.commands import exec as execute
 from mooring.cli.commands import wait as waits
 from mooring.cli.exits import EPILOG, report
 from mooring.model.errors import MooringError
@@ -83,10 +86,13 @@ for module in (
     explain,
     top,
     logs,
+    execute,
+    cp,
+    forward,
     history,
     workloads,
-    volumes,
     rollouts,
+    volumes,
     nodes,
     quarantine,
     pools,

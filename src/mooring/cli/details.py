@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from mooring.cli.output import Cell, Column, Format, Styled, show_fields, show_json, show_line, show_table
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _PAGE = 1000
 _SHOWN_OF_ARRAY = 20
+_BRIEFLY = timedelta(minutes=2)
 
 
 def show_workload(client: Client, detail: WorkloadDetail, output: Format, *, all_tasks: bool) -> None:
@@ -88,6 +89,7 @@ def _show_fields(detail: WorkloadDetail) -> None:
             ("priority", _priority(detail)),
             ("private", "yes" if detail.private else ""),
             ("time", _time(detail)),
+            ("idle", _idle(detail)),
             ("retries", _retries(detail)),
             ("after", _dependencies(detail)),
             ("singleton", detail.singleton or ""),
@@ -183,6 +185,14 @@ def _time(detail: WorkloadDetail) -> str:
     if detail.deadline_at is not None:
         parts.append(f"over at {instant(detail.deadline_at)} (in {age(datetime.now(UTC), until=detail.deadline_at)})")
     return "; ".join(parts)
+
+
+def _idle(detail: WorkloadDetail) -> str:
+    if detail.idle_timeout_seconds is None:
+        return ""
+    if detail.idle_since is None or datetime.now(UTC) - detail.idle_since < _BRIEFLY:
+        return f"ends after {format_duration(detail.idle_timeout_seconds)} without use"
+    return f"for {age(detail.idle_since)}, ends at {instant(detail.idle_ends_at)} if that goes on"
 
 
 def _retries(detail: WorkloadDetail) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from mooring.clock import now
+from mooring.intake import secrets
 from mooring.intake.admission import open_gate
 from mooring.intake.circumstances import Surroundings
 from mooring.intake.guests import check_fits
@@ -16,12 +17,13 @@ from mooring.intake.rules import check
 from mooring.intake.translation import check_devices, images_of
 from mooring.intake.updates import cause_of, rollout_of, updated
 from mooring.mirror.validators import installed_validators
-from mooring.model.containers import TaskTemplate
+from mooring.model.containers import TaskTemplate, VolumeKind
 from mooring.model.errors import Conflict, InvalidInput, NotFound
 from mooring.model.rollouts import Phase, Rollout, bounds
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
 from mooring.scheduling.admission import Validator
+from mooring.sealing import Sealing
 from mooring.store import rollouts, templates, timeslots, workload_revisions
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database
@@ -34,10 +36,16 @@ from mooring.wire.rollouts import RolloutRequest, UpdateRequest
 
 
 class DeploymentAdmin:
-    """Without `hooks` and `validators` those that are installed are asked."""
-
-    def __init__(self, database: Database, hooks: Hooks | None = None, validators: Sequence[Validator] = ()) -> None:
+    def __init__(
+        self,
+        database: Database,
+        hooks: Hooks | None = None,
+        validators: Sequence[Validator] = (),
+        sealing: Sealing | None = None,
+    ) -> None:
+        """Without `hooks` and `validators` those that are installed are asked; with `sealing` secrets are tried."""
         self._database = database
+        self._sealing = sealing
         self._hooks = Hooks.discovered() if hooks is None else hooks
         self._validators = validators or installed_validators()
         self._surroundings = Surroundings(database)
@@ -115,6 +123,12 @@ class DeploymentAdmin:
                 f" {template.runtime} tasks; deploy another one",
                 code="other-runtime",
             )
+        if _named_volumes(template) != _named_volumes(new.template):
+            raise InvalidInput(
+                f"deployment {new.name!r} cannot come to mount other volumes of its project while it runs: deploy"
+                " another one",
+                code="other-volumes",
+            )
         constraints = replace(new.constraints, images=tuple(images_of(template)))
         check_devices(constraints.devices, template.request)
         new = replace(new, template=template, constraints=constraints)
@@ -140,6 +154,9 @@ class DeploymentAdmin:
         at = now()
         surge, unavailable = bounds(new.replicas, rollout.surge, rollout.unavailable)
         at_once = replace(new, task_ids=tuple(new_id() for _ in range(max(surge, unavailable))))
+        told = (new.id, new.principal.project_id, new.template)
+        for unknown in (await secrets.refusals(connection, [told], self._sealing)).values():
+            raise unknown
         gate = await open_gate(connection, [at_once], self._validators, at)
         if (refusal := await gate.refuses(at_once)) is not None:
             raise refusal
@@ -170,6 +187,10 @@ class DeploymentAdmin:
             await rollouts.set_phase(connection, own, phase, actor=str(principal.user_id), now=now())
 
         await self._database.write(work)
+
+
+def _named_volumes(template: TaskTemplate) -> set[str]:
+    return {volume.name for volume in template.volumes if volume.kind is VolumeKind.NAMED}
 
 
 async def _locked(connection: Connection, workload_id: UUID) -> Deployment:
