@@ -46,6 +46,7 @@ from mooring.coordination.presence import attend
 from mooring.coordination.signals import Signal
 from mooring.intake.auditing import Auditor
 from mooring.intake.bookings import Bookings
+from mooring.intake.deployments import DeploymentAdmin
 from mooring.intake.intake import Intake
 from mooring.intake.nodes import SIMULATED_POOL, NodeAdmin, simulated_request
 from mooring.intake.pools import PoolAdmin
@@ -240,6 +241,7 @@ class _Server:
         services = Services(
             database=database,
             intake=Intake(database, sealing=server.sealing),
+            deployments=DeploymentAdmin(database, sealing=server.sealing),
             bookings=Bookings(database),
             questions=Questions(database),
             nodes=node_admin,
@@ -400,6 +402,7 @@ async def _local_agent(database: Database, settings: Settings, url: str, admin: 
         options=Options(
             trust_tenants=settings.trust_tenants,
             ca_file=settings.tls_cert,
+            engine=settings.engine,
         ),
     )
 

@@ -73,7 +73,7 @@ def _quality(template: TaskTemplate) -> Literal["Guaranteed", "Burstable", "Best
 
 
 def _warning(row: Any) -> EndWarning | None:
-    if row.deadline_at is None or row.warning_signal is None:
+    if row.warning_signal is None or (row.deadline_at is None and row.idle_warned_at is None):
         return None
-    at = row.deadline_at - timedelta(seconds=row.warning_seconds or 0)
+    at = row.idle_warned_at or row.deadline_at - timedelta(seconds=row.warning_seconds or 0)
     return EndWarning(at=at.timestamp(), signal=row.warning_signal)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
@@ -13,8 +13,11 @@ from mooring.model.attempts import AttemptRecord
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.dependencies import Dependency
 from mooring.model.groups import group_of
+from mooring.model.idleness import Idleness
+from mooring.model.lifecycle import TaskStatus
 from mooring.model.slots import format_amounts, slot_type
-from mooring.store import templates
+from mooring.model.workloads import Kind
+from mooring.store import rollouts, templates
 from mooring.store.constraints import decode_constraints
 from mooring.store.users import User
 from mooring.store.views.history import HistoryEntry
@@ -34,6 +37,7 @@ from mooring.wire.api import (
     WorkloadView,
 )
 from mooring.wire.pools import PoolView
+from mooring.wire.rollouts import RolloutView
 from mooring.wire.sessions import ArrayView, DependencyView
 
 
@@ -53,6 +57,8 @@ def workload_view(row: WorkloadRow) -> WorkloadView:
         command=list(first.command),
         replicas=row.replicas,
         running=row.running,
+        ready=row.ready,
+        rollout=rollout_view(row) if row.kind == Kind.DEPLOYMENT else None,
         counts=dict(row.counts),
         resources=format_amounts(row.requested_slots),
         region=row.region,
@@ -65,6 +71,22 @@ def workload_view(row: WorkloadRow) -> WorkloadView:
         ended_at=row.ended_at,
         removed=row.removed_at is not None,
         version=row.version,
+    )
+
+
+def rollout_view(row: WorkloadRow) -> RolloutView:
+    rollout = rollouts.decode(row.rollout)
+    return RolloutView(
+        phase=rollout.phase.value,
+        revision=row.revision,
+        updated=row.updated,
+        outdated=row.outdated,
+        surge=rollout.surge,
+        unavailable=rollout.unavailable,
+        drain_seconds=rollout.drain_seconds,
+        deadline_seconds=rollout.deadline_seconds,
+        stalls_at=rollout.due_at,
+        reason=rollout.reason,
     )
 
 
@@ -101,7 +123,7 @@ def _waits_for(reason: Mapping[str, Any]) -> WaitsFor:
 def workload_detail(
     row: WorkloadRow, tasks: Sequence[TaskRow], dependencies: Sequence[Dependency], *, to_owner: bool
 ) -> WorkloadDetail:
-    environment = None
+    environment, idle = None, _idleness(row, tasks)
     if to_owner:
         environment = {c.name: dict(c.environment) for c in templates.decode(row.template).all_containers}
     return WorkloadDetail(
@@ -120,6 +142,9 @@ def workload_detail(
         private=row.private,
         starts_at=row.starts_at,
         time_limit_seconds=row.time_limit_seconds,
+        idle_timeout_seconds=row.idle_timeout_seconds,
+        idle_since=None if idle is None else idle.since,
+        idle_ends_at=None if idle is None else idle.ends_at,
         signal=None if row.warning_signal is None else f"{row.warning_signal}@{row.warning_seconds}",
         deadline_at=min((t.deadline_at for t in tasks if t.status == "RUNNING" and t.deadline_at), default=None),
         dependencies=[dependency_view(dependency) for dependency in dependencies],
@@ -132,6 +157,14 @@ def workload_detail(
         retry_on=None if row.retry_on is None else list(row.retry_on),
         admission=None if row.admission is None else dict(row.admission),
     )
+
+
+def _idleness(row: WorkloadRow, tasks: Sequence[TaskRow]) -> Idleness | None:
+    running = [task.active_at or task.started_at for task in tasks if task.status == TaskStatus.RUNNING]
+    since = max((at for at in running if at is not None), default=None)
+    if row.idle_timeout_seconds is None or since is None:
+        return None
+    return Idleness(since, timedelta(seconds=row.idle_timeout_seconds), row.idle_warned_at)
 
 
 def dependency_view(dependency: Dependency) -> DependencyView:
@@ -162,6 +195,9 @@ def task_view(row: TaskRow) -> TaskView:
         started_at=row.started_at,
         ended_at=row.ended_at,
         deadline_at=row.deadline_at,
+        revision=row.revision,
+        ready=row.ready,
+        retires_at=row.retires_at,
         digests=dict(row.digests or {}),
         address=row.address,
     )

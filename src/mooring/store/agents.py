@@ -44,6 +44,7 @@ def _desired() -> Select[Any]:
             func.coalesce(workload_revisions.c.template, workloads.c.template, type_=json_type()).label("template"),
             workloads.c.warning_signal,
             workloads.c.warning_seconds,
+            workloads.c.idle_warned_at,
             workloads.c.user_id,
             workloads.c.project_id,
             projects.c.number.label("project_number"),

@@ -493,6 +493,12 @@ workloads = Table(
         postgresql_where=text("timeslot_id IS NOT NULL"),
     ),
     Index("ix_workloads_status", "status"),
+    Index(
+        "ix_workloads_idle_timeout",
+        "id",
+        sqlite_where=text("idle_timeout_seconds IS NOT NULL AND ended_at IS NULL"),
+        postgresql_where=text("idle_timeout_seconds IS NOT NULL AND ended_at IS NULL"),
+    ),
     Index("ix_workloads_rolling", "id", sqlite_where=text("rolling"), postgresql_where=text("rolling")),
     _ended_index("workloads"),
 )
