@@ -1,9 +1,9 @@
-"""Real servers for the tests: a PostgreSQL and an etcd on loopback, in folders of their own, gone afterwards.
+"""Real servers for the tests: PostgreSQL, etcd and a registry on loopback, in folders of their own, gone afterwards.
 
 `postgres_url` is a fresh PostgreSQL database per test, `database_url` runs a test once per kind of database, and
-`etcd_endpoint` is an etcd shared by the session (use keys of your own). `running_postgres()` and `running_etcd()`
-start a server for one test that wants to kill or pause it. Where the binaries are missing a test is skipped, or
-fails if the environment variable MOORING_REQUIRE names the server (`pg`, `etcd`).
+`etcd_endpoint` is an etcd shared by the session (use keys of your own). `running_postgres()`, `running_etcd()` and
+`running_registry()` start a server for one test that wants to kill or pause it. Where the binaries are missing a test
+is skipped, or fails if the environment variable MOORING_REQUIRE names the server (`pg`, `etcd`, `registry`).
 """
 
 import asyncio
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -122,6 +123,20 @@ class EtcdServer:
         return f"http://127.0.0.1:{self.port}"
 
 
+@dataclass
+class RegistryServer:
+    """A registry of container images that asks for a password, and belongs to the tests."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    username: str = "ada"
+    password: str = "correct-horse-7"
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
 @contextmanager
 def running_postgres(options: Sequence[str] = ()) -> Iterator[PostgresServer]:
     """A PostgreSQL server with a cluster of its own; `options` are settings such as `max_connections=10`."""
@@ -172,6 +187,36 @@ def running_etcd(*options: str, also: str | None = None, port: int | None = None
             yield server
 
 
+@contextmanager
+def running_registry() -> Iterator[RegistryServer]:
+    """An empty registry, spoken to without TLS."""
+    binary = shutil.which("docker-registry")
+    if binary is None:
+        unavailable("registry", "registry tests need docker-registry: run `make test-deps` (root) or install it")
+    with private_folder("mooring-registry-") as folder:
+
+        def command(port: int) -> list[str]:
+            # The password of RegistryServer, which bcrypt alone may hide here.
+            hidden = "ada:$2b$04$5o.uJYlDAQ8jp0kcoQ0Jze3aEAHASsKfx/d7azMQlIMYn9.au/JzG\n"
+            (folder / "passwords").write_text(hidden)
+            (folder / "config.yml").write_text(
+                f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {folder}/data}}}}\n"
+                f"http: {{addr: '127.0.0.1:{port}'}}\n"
+                f"auth: {{htpasswd: {{realm: mooring, path: {folder}/passwords}}}}\n"
+            )
+            return [binary, "serve", str(folder / "config.yml")]
+
+        def ready(server: RegistryServer) -> bool:
+            try:
+                with urllib.request.urlopen(f"http://{server.address}/v2/", timeout=2):
+                    return False
+            except urllib.error.HTTPError as refused:
+                return refused.code == 401
+
+        with running(RegistryServer, command, ready, folder / "log", stop_signal=signal.SIGTERM) as server:
+            yield server
+
+
 def needed_postgres() -> Path:
     """The folder with PostgreSQL's server programs; without them the test is skipped."""
     found = postgres_binaries()
@@ -218,7 +263,7 @@ def unavailable(server: str, reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
-Server = TypeVar("Server", PostgresServer, EtcdServer)
+Server = TypeVar("Server", PostgresServer, EtcdServer, RegistryServer)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ import structlog
 import uvicorn
 import uvloop
 
-from mooring import logs, maintenance, metrics
+from mooring import logs, maintenance, metrics, sealing
 from mooring.api import agents as agent_routes
 from mooring.api import bootstrap, signing
 from mooring.api.app import EVERYTHING, OPERATIONS, create_app
@@ -31,6 +31,7 @@ from mooring.api.pressure import Pressure
 from mooring.api.rates import RateLimits, Rates
 from mooring.api.services import DeploymentLimits, Services
 from mooring.api.tokens import Tokens
+from mooring.api.unsealing import Unsealing
 from mooring.clock import now
 from mooring.controllers.leader import Leader
 from mooring.controllers.retention import Retention
@@ -50,6 +51,7 @@ from mooring.intake.nodes import SIMULATED_POOL, NodeAdmin, simulated_request
 from mooring.intake.pools import PoolAdmin
 from mooring.intake.questions import Questions
 from mooring.intake.quotas import QuotaAdmin
+from mooring.intake.volumes import VolumeAdmin
 from mooring.listening import listening, url_for_others, url_of
 from mooring.model.errors import Conflict, InvalidInput
 from mooring.model.heartbeats import Pace
@@ -57,6 +59,7 @@ from mooring.model.nodes import REGIONS
 from mooring.model.suspicion import Suspicion
 from mooring.model.tenants import Principal
 from mooring.resource_controller import ResourceController
+from mooring.sealing import Sealing
 from mooring.settings import Settings
 from mooring.store import join_tokens, nodes, pools, schema, slot_types, tenants, users
 from mooring.store.engine import Connection, Database
@@ -165,7 +168,14 @@ class _Server:
         self.signal = Signal()
         database.on_commit.append(self.signal.send)
         pace = _pace(settings)
-        self.hub = AgentHub(database, self.signal, pace, timedelta(seconds=settings.quarantine_seconds))
+        self.sealing = _sealing(settings)
+        self.hub = AgentHub(
+            database,
+            self.signal,
+            pace,
+            timedelta(seconds=settings.quarantine_seconds),
+            Unsealing(self.sealing, in_plain_text=settings.secrets_in_plain_text),
+        )
         self.feed = EventFeed(database, self.signal)
         self.announcer: Announcer | None = None
         self._etcd: EtcdClient | None = None
@@ -194,6 +204,7 @@ class _Server:
                     history=timedelta(days=settings.history_retention_days),
                     records=timedelta(days=settings.record_retention_days),
                     usage=timedelta(days=settings.usage_retention_days),
+                    measures=timedelta(hours=settings.measure_retention_hours),
                 ),
                 accounting_interval_seconds=settings.accounting_interval_seconds,
                 audit_interval_seconds=settings.audit_interval_seconds,
@@ -227,14 +238,16 @@ class _Server:
         await signing.check_shared(database, keys)
         services = Services(
             database=database,
-            intake=Intake(database),
+            intake=Intake(database, sealing=server.sealing),
             bookings=Bookings(database),
             questions=Questions(database),
             nodes=node_admin,
             pools=PoolAdmin(database),
             quotas=QuotaAdmin(database),
+            volumes=VolumeAdmin(database),
             logs=server.hub,
             ways_in=server.hub,
+            measured=server.hub.measured,
             changes=server.signal,
             feed=server.feed,
             state=server.state,
@@ -244,6 +257,7 @@ class _Server:
             metrics_text=metrics.text,
             version=version("mooring"),
             public_url=settings.public_url or server.url,
+            sealing=server.sealing,
             limits=_limits(settings),
             passwords=passwords,
             rates=Rates(_rates(settings)),
@@ -281,7 +295,11 @@ class _Server:
         serving = asyncio.create_task(self.uvicorn._serve([self.listener]))
         background = [asyncio.create_task(self._attend())]
         if self.settings.role != "scheduler":
-            background += [asyncio.create_task(self.hub.follow()), asyncio.create_task(self.hub.write_heartbeats())]
+            background += [
+                asyncio.create_task(self.hub.follow()),
+                asyncio.create_task(self.hub.write_heartbeats()),
+                asyncio.create_task(self.hub.measured.keep_written(self.database)),
+            ]
         if self._etcd is not None and self.announcer is not None:
             background.append(asyncio.create_task(etcd_signals.listen(self._etcd, self.signal)))
             background.append(asyncio.create_task(self.announcer.run()))
@@ -381,6 +399,7 @@ async def _local_agent(database: Database, settings: Settings, url: str, admin: 
         options=Options(
             trust_tenants=settings.trust_tenants,
             ca_file=settings.tls_cert,
+            engine=settings.engine,
         ),
     )
 
@@ -434,6 +453,16 @@ def _election(settings: Settings, database: Database, name: str) -> Election:
     if database.dialect == "postgresql":
         return LeaseElection(database, name, settings.leader_lease_ttl)
     return Alone()
+
+
+def _sealing(settings: Settings) -> Sealing:
+    """The keys that seal secrets: on one machine its own, made at the first start."""
+    if settings.sealing_keys is not None and settings.sealing_keys_file is None:
+        sealing.ensure(settings.sealing_keys)
+    found = Sealing(settings.sealing_keys)
+    # Read once now: a file that is no good is told before anybody needs it.
+    _log.debug(f"Sealing keys: {', '.join(found.key_ids) or 'none'}")
+    return found
 
 
 def _resource_controller(settings: Settings) -> ResourceController | None:

@@ -67,12 +67,21 @@ class Settings(BaseModel):
 
     admin_password: SecretStr | None = Field(None, description="first password of the user admin")
     signing_key: SecretStr | None = Field(None, description="key that signs tokens; otherwise kept in the data folder")
+    sealing_keys_file: Path | None = Field(
+        None, description="keys that seal secrets (lines id:base64key); with SQLite one is made in the data folder"
+    )
+    secrets_in_plain_text: bool = Field(
+        False, description="send secrets also to agents on other machines whose connection has no TLS"
+    )
     token_seconds: int = Field(3600, ge=60, le=86400, description="life of a token")
 
     simulate: int = Field(0, ge=0, le=10000, description="simulated nodes to add at the first start")
     demo: bool = Field(False, description="allow simulated nodes on PostgreSQL or beyond loopback")
     agent: bool = Field(True, description="run an agent for this machine inside the server")
     node_name: str | None = Field(None, description="name of this machine's node; its host name if not given")
+    engine: str | None = Field(
+        None, description="address of the container engine, or none; else DOCKER_HOST, else the usual sockets"
+    )
     trust_tenants: bool = Field(False, description="an agent without root runs the processes of every tenant")
     on_stop: Literal["leave", "stop"] = Field("leave", description="running work when the server stops")
     heartbeat_seconds: float = Field(5.0, gt=0, le=300, description="shortest pause between two heartbeats of an agent")
@@ -120,6 +129,9 @@ class Settings(BaseModel):
     history_retention_days: float = Field(365.0, gt=0, description="how long the history of living things is kept")
     record_retention_days: float = Field(730.0, gt=0, description="how long the records of ended workloads are kept")
     usage_retention_days: float = Field(730.0, gt=0, description="how long daily usage is kept")
+    measure_retention_hours: float = Field(
+        48.0, gt=0, description="how long it is kept what each task used minute by minute; its days stay as usage"
+    )
     accounting_interval_seconds: float = Field(300.0, gt=0, description="pause between two counts of what was used")
 
     requests_at_once: int = Field(
@@ -146,6 +158,13 @@ class Settings(BaseModel):
     @property
     def database_url(self) -> str:
         return self.database or f"sqlite+aiosqlite:///{self.data / 'mooring.db'}"
+
+    @property
+    def sealing_keys(self) -> Path | None:
+        """Where the keys are that seal secrets; None: they must be given, since several servers share the database."""
+        if self.sealing_keys_file is not None or not self.database_url.startswith("sqlite"):
+            return self.sealing_keys_file
+        return self.data / "sealing-keys"
 
     @property
     def loopback(self) -> bool:

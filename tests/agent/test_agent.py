@@ -18,6 +18,7 @@ import pytest
 
 from mooring.agent.agent import Agent
 from mooring.agent.options import Options
+from mooring.agent.process_runtime import ProcessRuntime
 from mooring.agent.runtime import Observed
 from mooring.agent.stream import AgentRefused
 from mooring.model.errors import Conflict
@@ -30,6 +31,7 @@ from mooring.wire.agent import (
     Hello,
     LivingTask,
     LogCancel,
+    Measures,
     Refused,
     Strays,
     Welcome,
@@ -158,6 +160,26 @@ async def test_agents_that_are_told_another_pause_do_not_all_speak_at_once(serve
         await server.want(task := order("true"))
         await eventually(server.ended(task))
         assert len(server.of(Heartbeat)) == 1
+
+
+async def test_an_agent_tells_of_its_tasks_as_often_as_the_server_wants(server: FakeServer, node_folder: Path):
+    server.welcome = msgspec.structs.replace(server.welcome, measure_seconds=0.02)
+    task = order("sleep", "60")
+    async with running(make(server, node_folder)):
+        await server.want(task)
+        await eventually(lambda: any(task.task_id == m.task_id for told in server.of(Measures) for m in told.tasks))
+        count = len(server.of(Measures))
+        await eventually(lambda: len(server.of(Measures)) > count, "the same again although nothing changed")
+
+
+async def test_a_server_that_does_not_want_measures_is_sent_none(server: FakeServer, node_folder: Path):
+    task = order("sleep", "60")
+    async with running(make(server, node_folder)):
+        await server.want(task)
+        await eventually(lambda: server.statuses(task)[-1:] == ["RUNNING"])
+        before = len(server.of(Heartbeat))
+        await eventually(lambda: len(server.of(Heartbeat)) > before + 1)
+        assert server.of(Measures) == []
 
 
 async def test_the_verdict_of_the_health_program_is_told_at_once(server: FakeServer, node_folder: Path, tmp_path: Path):
@@ -520,3 +542,30 @@ async def test_a_runtime_of_another_package_is_found_and_used(server: FakeServer
         request = await server.log(task)
         await eventually(whole(server, request))
         assert text(server, request) == "from a box"
+
+
+async def test_what_takes_long_to_prepare_holds_up_nothing_else(
+    server: FakeServer, node_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    fetched, begun, given_up = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slowly(_runtime: ProcessRuntime, _task: DesiredTask) -> None:
+        begun.set()
+        try:
+            await fetched.wait()
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
+
+    monkeypatch.setattr(ProcessRuntime, "prepare", slowly)
+    slow, quick = order("true", action="prepare"), order("true")
+    async with running(make(server, node_folder)):
+        await server.want(slow, quick)
+        await eventually(server.ended(quick))
+        assert begun.is_set()
+        assert server.statuses(slow) == []
+        await server.want()
+        await eventually(given_up.is_set)
+        fetched.set()
+        await server.want(slow)
+        await eventually(lambda: server.statuses(slow) == ["PREPARED"])

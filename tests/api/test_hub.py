@@ -4,6 +4,7 @@ it changes."""
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -12,8 +13,12 @@ from sqlalchemy import select, update
 from mooring.api import hub as hub_module
 from mooring.api.agent_session import AgentSession
 from mooring.api.hub import AgentHub
+from mooring.api.showing import task_view
+from mooring.api.unsealing import Unsealing
 from mooring.clock import now
 from mooring.coordination.signals import Signal
+from mooring.mirror.mirror import Mirror
+from mooring.model.constraints import Constraints
 from mooring.model.heartbeats import Pace
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.pools import HealthProgram, PoolPolicy
@@ -21,6 +26,8 @@ from mooring.store import nodes, pools, quarantine
 from mooring.store.changes import Change
 from mooring.store.ids import new_id
 from mooring.store.tables import nodes as node_rows
+from mooring.store.types import AnyRow
+from mooring.store.views.workloads import tasks_of
 from mooring.wire import agent as wire
 from mooring.wire.agent import (
     Desired,
@@ -28,6 +35,7 @@ from mooring.wire.agent import (
     FromServer,
     Heartbeat,
     Hello,
+    Images,
     LivingTask,
     Refused,
     Report,
@@ -68,11 +76,14 @@ async def connected(
     protocol: int = wire.PROTOCOL,
     pace: Pace | None = None,
     tasks: Sequence[LivingTask] = (),
+    unsealing: Unsealing | None = None,
+    confidential: bool = True,
 ) -> AsyncIterator[Connected]:
     signal = Signal()
     harbour.database.on_commit.append(signal.send)
-    hub = AgentHub(harbour.database, signal, pace)
+    hub = AgentHub(harbour.database, signal, pace, unsealing=unsealing)
     agent = Connected(hub, harbour, await harbour.node("n1"))
+    agent.session.confidential = confidential
     await hub.enter(agent.session, Hello(protocol=protocol, facts=FACTS, tasks=list(tasks)))
     loops = [asyncio.create_task(loop) for loop in (hub.follow(), hub.keep_informed(agent.session))]
     try:
@@ -307,3 +318,57 @@ async def test_the_name_of_a_stray_has_no_signs_that_a_database_refuses_or_a_ter
         async with harbour.database.read() as connection:
             (kept,) = await quarantine.all_tasks(connection)
         assert kept.workload_name == "web[2J"
+
+
+async def test_a_task_goes_where_its_image_is_as_the_agents_told(harbour: Harbour):
+    hub, mirror = AgentHub(harbour.database, Signal()), Mirror(harbour.database)
+    agents = {name: Connected(hub, harbour, await harbour.node(name)) for name in ("a", "b", "c")}
+    await mirror.load()
+    generation = (await harbour.node_row(agents["c"].session.node_id)).generation
+    for name, image in (("b", "docker.io/library/nginx:latest"), ("c", "ghcr.io/org/tool:2")):
+        for _ in range(2):
+            await hub.images(agents[name].session, Images(images={image: 50_000_000}))
+        told = await harbour.feed(agents[name].session.node_id)
+        assert [event.kind for event in told].count("images") == 1
+    # What was decided for the node meanwhile stays good.
+    assert (await harbour.node_row(agents["c"].session.node_id)).generation == generation
+    await mirror.follow()
+    assert mirror.cluster.image_sizes("ghcr.io/org/tool:2") == {
+        mirror.cluster.row_of(agents["c"].session.node_id): 50_000_000
+    }
+
+    for image, node in (("nginx", "b"), ("ghcr.io/org/tool:2", "c")):
+        workload = await harbour.submit(
+            image.rpartition("/")[2].partition(":")[0], constraints=Constraints(images=(image,))
+        )
+        await harbour.place()
+        assert [task.node_name for task in await harbour.tasks(workload)] == [node]
+
+
+async def test_images_of_a_node_that_was_removed_are_no_error(harbour: Harbour):
+    hub = AgentHub(harbour.database, Signal())
+    await hub.images(Connected(hub, harbour, uuid4()).session, Images(images={"localhost/a:1": 1}))
+
+
+async def test_how_far_a_node_is_with_an_image_is_seen_until_the_task_runs(harbour: Harbour):
+    async with connected(harbour) as agent:
+        workload = await harbour.submit("web", memory=0)
+        await harbour.place()
+        (task,) = await harbour.tasks(workload)
+
+        async def told(**report: Any) -> AnyRow:
+            await agent.hub.report(agent.session, Report(number=1, tasks=[TaskReport(task_id=task.id, **report)]))
+            return await harbour.task(task.id)
+
+        assert (await told(status="PREPARING")).reason is None
+        for words in ("pulling nginx:1.27", "pulling nginx:1.27: 34 of 80 MB"):
+            assert (await told(status="PREPARING", reason=words)).reason["message"] == words
+        kinds = [event.kind for event in await harbour.feed(task.id)]
+        running = await told(status="RUNNING", digests={"main": "sha256:1"}, address="10.0.0.7")
+        assert running.reason is None
+        assert kinds.count("PREPARING") == 1
+        late = await told(status="PREPARING", reason="pulling nginx:1.27: 79 of 80 MB")
+        assert (late.status, late.reason) == ("RUNNING", None)
+        async with harbour.database.read() as connection:
+            (shown,) = [task_view(row) for row in await tasks_of(connection, workload)]
+        assert (shown.digests, shown.address) == ({"main": "sha256:1"}, "10.0.0.7")

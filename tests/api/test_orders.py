@@ -1,9 +1,16 @@
-"""What a task is told about its place in its workload."""
+"""What an agent is told about a task: what it is made from, and its place in its workload."""
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
 
 import pytest
 
-from mooring.api.orders import variables_of
+from mooring.api.orders import desired_task, variables_of
+from mooring.model.containers import Container, Mount, Probe, TaskTemplate, Volume
 from mooring.model.workloads import Kind
+from mooring.store import templates
+from mooring.wire.agent import ContainerSpec, DesiredTask, MountSpec, ProbeSpec, VolumeSpec
 
 
 @pytest.mark.parametrize(
@@ -25,3 +32,65 @@ def test_a_task_is_told_its_index_or_its_role(
     kind: Kind, array: dict[str, int] | None, tasks: int, index: int, told: dict[str, str]
 ):
     assert variables_of(kind, array, tasks, index) == told
+
+
+def ordered(template: TaskTemplate) -> DesiredTask:
+    row: dict[str, Any] = {
+        "id": UUID(int=1),
+        "workload_id": UUID(int=2),
+        "name": "web",
+        "task_index": 0,
+        "attempt": 1,
+        "status": "SCHEDULED",
+        "user_id": UUID(int=3),
+        "project_id": UUID(int=4),
+        "project_number": 1,
+        "os_user": None,
+        "ports": None,
+        "devices": None,
+        "kind": Kind.DEPLOYMENT,
+        "array": None,
+        "replicas": 1,
+        "deadline_at": None,
+        "warning_signal": None,
+        "template": templates.encode(template),
+    }
+    return desired_task(SimpleNamespace(**row))
+
+
+def test_an_agent_is_told_all_that_was_said_of_the_containers():
+    fetch = Container("fetch", image="busybox", mounts=(Mount("data", "/data"),))
+    log = Container("log", image="log", sidecar=True)
+    main = Container(
+        image="nginx", ports=(80,), mounts=(Mount("data", "/www", read_only=True),), readiness=Probe(port=80)
+    )
+    order = ordered(TaskTemplate((main,), init_containers=(fetch, log), volumes=(Volume("data"),)))
+    assert order.init_containers == [
+        ContainerSpec(name="fetch", image="busybox", mounts=[MountSpec(volume="data", path="/data")]),
+        ContainerSpec(name="log", image="log", sidecar=True),
+    ]
+    assert order.containers == [
+        ContainerSpec(
+            name="main",
+            image="nginx",
+            ports=[80],
+            mounts=[MountSpec(volume="data", path="/www", read_only=True)],
+            readiness=ProbeSpec(port=80),
+        )
+    ]
+    assert order.volumes == [VolumeSpec(name="data")]
+
+
+@pytest.mark.parametrize(
+    ("slots", "limits", "quality"),
+    [
+        ({}, {}, "BestEffort"),
+        ({"cpu": 1000}, {}, "Burstable"),
+        ({"cpu": 1000, "memory": 1 << 30}, {}, "Guaranteed"),
+        ({"cpu": 1000, "memory": 1 << 30}, {"cpu": 2000}, "Burstable"),
+    ],
+)
+def test_a_task_that_is_held_to_what_it_asks_for_is_hurt_last(
+    slots: dict[str, int], limits: dict[str, int], quality: str
+):
+    assert ordered(TaskTemplate((Container(image="nginx", slots=slots, limits=limits),))).quality == quality

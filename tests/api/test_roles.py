@@ -63,6 +63,13 @@ ROUTES = """
     200   200  200  403  404   200  200  GET    /api/projects/vision/members?domain=default
     200   200  200  403  404   403  403  POST   /api/projects/vision/members?domain=default {"username":"vic"}
     404   404  404  403  404   403  403  DELETE /api/projects/vision/members/sam?domain=default
+    200   200  200  200  404   200  200  GET    /api/projects/vision/secrets?domain=default
+    404   404  404  404  404   404  404  GET    /api/projects/vision/secrets/nothing?domain=default
+    200   200  200  403  404   403  403  PUT    /api/projects/vision/secrets/db?domain=default {"value":"aGVsbG8="}
+    404   404  404  403  404   403  403  DELETE /api/projects/vision/secrets/nothing?domain=default
+    200   200  200  200  404   200  200  GET    /api/projects/vision/registries?domain=default
+    200   200  200  403  404   403  403  PUT    /api/projects/vision/registries/ghcr.io?domain=default $login
+    404   404  404  403  404   403  403  DELETE /api/projects/vision/registries/nowhere.org?domain=default
     200   200  403  403  200   200  200  GET    /api/users
     201   201  403  403  404   403  403  POST   /api/users {"username":"u-{who}","domain":"default"}
     201   403  403  403  403   403  403  POST   /api/users {"username":"a-{who}","role":"admin"}
@@ -82,6 +89,12 @@ ROUTES = """
     200   200  404  200  404   403  403  PATCH  /api/keypairs/{key} {"active":true}
     200   403  404  403  404   403  403  PATCH  /api/keypairs/{key} {"policy":""}
     409   409  404  409  404   403  403  DELETE /api/keypairs/{key}
+    200   200  200  200  200   200  200  GET    /api/volumes
+    200   200  200  200  404   200  200  GET    /api/volumes?project=vision&domain=default
+    201   201  201  201  201   403  201  POST   /api/volumes {"name":"v-{who}","size":"1Gi"}
+    200   200  200  200  404   200  200  GET    /api/volumes/data?project=vision&domain=default
+    404   404  404  404  404   404  404  GET    /api/volumes/nothing
+    409   409  409  409  404   403  403  DELETE /api/volumes/data?project=vision&domain=default
     200   403  403  403  403   200  200  GET    /api/policies
     201   403  403  403  403   403  403  POST   /api/policies {"name":"rules-{who}"}
     200   403  403  403  403   200  200  GET    /api/policies/small
@@ -131,6 +144,7 @@ ROUTES = """
     200   403  403  403  403   200  200  GET    /api/scaling
     200   200  200  200  200   200  200  GET    /api/usage
     200   200  200  200  200   200  200  GET    /api/usage/workloads
+    200   200  200  200  200   200  200  GET    /api/usage/tasks
     200   200  200  200  200   200  200  GET    /api/free
     200   200  200  200  200   200  200  GET    /api/timeline
     200   200  200  200  200   200  200  GET    /api/auth/me
@@ -146,6 +160,7 @@ ROUTES = """
     200   200  200  200  404   200  200  GET    /api/workloads/{web}/tasks
     200   200  200  200  404   200  200  GET    /api/workloads/{web}/history
     200   200  200  200  404   200  200  GET    /api/workloads/{web}/explanation
+    200   200  200  200  404   200  200  POST   /api/workloads/{web}/comparison $work
     200   200  200  200  404   200  200  GET    /api/workloads/{web}/wait?timeout=0
     200   200  200  200  404   200  200  GET    /api/workloads/{web}/logs
     202   202  202  202  404   403  403  POST   /api/workloads/{web}/scale {"replicas":2}
@@ -187,7 +202,12 @@ BODIES: dict[str, dict[str, Any]] = {
         "workload": {"containers": [{"image": "a", "resources": {"cpu": 1}}]},
     },
     "$maintenance": {"nodes": ["n1"], "start": TOMORROW, "duration": 60, "reason": "a new disk"},
+    "$login": {"username": "robot", "password": "hunter2"},
     "$deployment": {"name": "web-{who}", "container_image": "a", "resources": {"cpu": 1, "memory": 512}},
+}
+MOUNTING: dict[str, Any] = {
+    "containers": [{"image": "a", "mounts": [{"volume": "data", "path": "/data"}]}],
+    "volumes": [{"name": "data", "kind": "named"}],
 }
 # Open to all, about the password itself, or tested as a stream.
 APART = {
@@ -307,6 +327,8 @@ async def test_each_role_gets_what_the_table_says_and_what_is_refused_changes_no
     longer = BODIES["$booking"] | {"duration": "2h"}
     slot = (await world.client.post("/api/timeslots", json=longer, headers=people["uma"])).json()["ids"][0]
     lab = (await world.client.post("/api/labs", json=BODIES["$lab"], headers=people["uma"])).json()["timeslot"]
+    await world.client.post("/api/volumes", json={"name": "data", "size": 1, "pool": "real"}, headers=people["uma"])
+    await world.submit(people["uma"], **MOUNTING)
     before = await world.counts()
     for refused in (True, False):
         for row in rows():

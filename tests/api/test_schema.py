@@ -87,6 +87,8 @@ EXISTING = {
     "task_id": "00000000-0000-0000-0000-000000000000",
     "deployment_id": "web",
     "name": "default",
+    "project": "default",
+    "registry": "ghcr.io",
     "username": "bob",
     "scope": "user",
     "tenant": "bob",

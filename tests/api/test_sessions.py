@@ -6,7 +6,8 @@ import pytest
 
 from mooring.api.sessions import as_workload
 from mooring.model.lifecycle import TaskStatus as T
-from mooring.wire.api import ContainerRequest, WorkloadRequest
+from mooring.wire.api import WorkloadRequest
+from mooring.wire.containers import ContainerRequest
 from mooring.wire.placement import PlacementRequest
 from mooring.wire.sessions import SessionRequest
 from tests.api.world import World

@@ -27,6 +27,7 @@ from mooring.intake.nodes import NodeAdmin
 from mooring.intake.pools import PoolAdmin
 from mooring.intake.questions import Questions
 from mooring.intake.quotas import QuotaAdmin
+from mooring.intake.volumes import VolumeAdmin
 from mooring.model.errors import Unavailable
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
@@ -36,6 +37,7 @@ from mooring.store.changes import Change
 from mooring.store.engine import Connection, Database
 from mooring.store.tables import metadata, nodes
 from mooring.store.views import workloads as views
+from tests.sealing import some_keys
 
 ADMIN_PASSWORD = "admin123"
 PASSWORD = "correct horse"
@@ -216,6 +218,7 @@ async def prepare(database: Database) -> tuple[Services, FakeLogs, WatchedSignal
         nodes=NodeAdmin(database, simulation_allowed=True),
         pools=PoolAdmin(database),
         quotas=QuotaAdmin(database),
+        volumes=VolumeAdmin(database),
         logs=logs,
         ways_in=AgentHub(database, changes),
         changes=changes,
@@ -226,6 +229,7 @@ async def prepare(database: Database) -> tuple[Services, FakeLogs, WatchedSignal
         metrics_text=lambda: b"mooring_passes_total 3\n",
         version="1.2.3",
         public_url="http://mooring.test",
+        sealing=some_keys(),
     )
     return services, logs, changes, state
 

@@ -141,7 +141,8 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
         "--on-insufficient", "fail", "--pending-timeout", "70",
         "--type", "batch", "--type", "interactive", "--max-tasks-per-node", "4", "--default-time", "80", "--max-time",
         "90", "--deprioritise", "10", "--validator", "concurrency=enqueue,scheduling", "--validator", "dependencies=",
-        "--no-public", "--health", "check-gpus -q 'two words'", "--health-interval", "30", "--health-timeout", "20",
+        "--no-public", "--privileged", "--host-path", "/data", "--host-path", "/srv/models",
+        "--health", "check-gpus -q 'two words'", "--health-interval", "30", "--health-timeout", "20",
         "--scale-goal", "fewest", "--least-nodes", "1", "--most-nodes", "8", "--scale-cooldown", "30", "--idle-time",
         "900", "--shrink-cooldown", "600", "--shrink", "drain",
     )  # fmt: skip
@@ -170,6 +171,8 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
         "deprioritise": 10,
         "validators": {"concurrency": ["enqueue", "scheduling"], "dependencies": []},
         "public": False,
+        "privileged": True,
+        "host_paths": ["/data", "/srv/models"],
         "health": {"command": ["check-gpus", "-q", "two words"], "interval_seconds": 30, "timeout_seconds": 20},
         "scaling": {
             "goal": "fewest",

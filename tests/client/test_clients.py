@@ -29,10 +29,11 @@ from mooring.model.errors import (
     Unavailable,
 )
 from mooring.wire import api, versions
+from mooring.wire.containers import ContainerRequest
 from mooring.wire.sessions import SessionRequest
 from tests.client.fake_server import FakeServer, Refusal, failed, running, succeeded
 
-PROCESS = api.WorkloadRequest(name="hello", containers=[api.ContainerRequest(command=["echo", "hello"])])
+PROCESS = api.WorkloadRequest(name="hello", containers=[ContainerRequest(command=["echo", "hello"])])
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ import pytest
 from mooring.client import AsyncClient, Client, event_stream
 from mooring.model.errors import EventsPurged, MooringError, TooManyAttempts, Unavailable
 from mooring.wire import api
+from mooring.wire.containers import ContainerRequest
 from tests.client.fake_server import FakeServer, Refusal, event_view
 
-REQUEST = api.WorkloadRequest(name="hello", containers=[api.ContainerRequest(command=["echo", "hello"])])
+REQUEST = api.WorkloadRequest(name="hello", containers=[ContainerRequest(command=["echo", "hello"])])
 
 
 @pytest.fixture(autouse=True)

@@ -64,6 +64,8 @@ EVERYTHING: dict[str, Any] = {
     "deprioritise": 15,
     "validators": {"concurrency": ["enqueue"], "dependencies": []},
     "public": False,
+    "privileged": True,
+    "host_paths": ["/data", "/srv/models"],
     "health": {"command": ["true"], "interval_seconds": 17, "timeout_seconds": 16},
     "scaling": {"goal": "fewest", "least": 18, "most": 19, "idle_seconds": 20, "shrink": "drain"},
 }
@@ -111,6 +113,8 @@ async def test_every_option_is_kept_and_the_others_stay(harbour: Harbour):
         15,
         (("concurrency", (Moment.ENQUEUE,)), ("dependencies", ())),
         False,
+        privileged=True,
+        host_paths=("/data", "/srv/models"),
         health=HealthProgram(("true",), 17, 16),
         bookings=BookingRules(20, 21, 22),
         backfill=Backfill(3, BackfillOrder.SHORTEST, 60, Expectation.HISTORY),
@@ -134,6 +138,10 @@ async def test_every_option_is_kept_and_the_others_stay(harbour: Harbour):
         ({"profile": "nonsense"}, "known are balanced"),
         ({"default_time_seconds": 9, "max_time_seconds": 8}, "above the longest"),
         ({"scaling": {"least": 3, "most": 2}}, "more than at most 2"),
+        ({"host_paths": ["/data/../etc"]}, "must begin with /"),
+        ({"host_paths": ["/data/"]}, "leave out the / at its end"),
+        ({"host_paths": ["/"]}, "/proc of a node is for no container"),
+        ({"host_paths": ["/run/podman"]}, "/run of a node is for no container"),
     ],
 )
 async def test_what_cannot_be_meant_is_refused_with_what_can_and_changes_nothing(

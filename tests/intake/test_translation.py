@@ -53,6 +53,8 @@ def translated(pools: list[Pool] = POOLS, **request: Any) -> NewWorkload:
             {"containers": [{"command": ["true"]}, {"command": ["true"]}]}, "doubled-name", id="two of one name"
         ),
         pytest.param({"containers": [{}]}, "nothing-to-run", id="no image and no command"),
+        pytest.param({"containers": [{"image": "a/../b"}]}, "invalid-image", id="an image outside of its registry"),
+        pytest.param({"containers": [{"image": "Nginx"}]}, "invalid-image", id="an image in upper case"),
         pytest.param(
             {"containers": [{"command": ["x"], "environment": {"MOORING_TASK_ID": "1"}}]},
             "reserved-environment",
@@ -219,7 +221,8 @@ def test_a_group_becomes_constraints_that_know_its_owner():
     ("container", "stem"),
     [
         ({"image": "registry.example/team/nginx:1.2"}, "nginx"),
-        ({"image": "NGINX"}, "nginx"),
+        ({"image": "nginx"}, "nginx"),
+        ({"command": ["NGINX"]}, "nginx"),
         ({"command": ["/usr/bin/python3.11"]}, "python311"),
         ({"command": ["/usr/bin/___"]}, "task"),
         ({"command": ["x" * 99]}, "x" * 20),
@@ -228,3 +231,9 @@ def test_a_group_becomes_constraints_that_know_its_owner():
 def test_a_made_up_name_says_what_runs(container: dict[str, Any], stem: str):
     name = translated(containers=[container]).name
     assert re.fullmatch(f"{stem}-[0-9a-f]{{8}}", name)
+
+
+def test_placement_knows_the_images_of_a_task_by_their_whole_names() -> None:
+    new = translated(containers=[{"image": "nginx"}, {"name": "log", "image": "ghcr.io/org/log:2"}])
+    assert new.constraints.images == ("docker.io/library/nginx:latest", "ghcr.io/org/log:2")
+    assert new.template.containers[0].image == "nginx"

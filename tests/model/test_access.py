@@ -55,6 +55,7 @@ TABLE = """
     BOOK             opdf   o             o              o
     SEE_BOOKING      opdf   opd           op             o
     CHANGE_BOOKING   opdf   opd           op             o
+    CHANGE_VOLUMES   opdf   opd           op             o
     MAINTAIN         opdf   -             -              -
     SEE_USER         opdf   opd           o              o
     CHANGE_USER      opdf   opd           -              -
@@ -64,9 +65,12 @@ TABLE = """
     SEE_QUOTA        opdf   opd           op             o
     CHANGE_QUOTA     opdf   opd           -              -
     SEE_PROJECT      opdf   opd           op             op
+    SEE_VOLUMES      opdf   opd           op             op
     CHANGE_PROJECT   opdf   opd           -              -
     SEE_MEMBERS      opdf   opd           op             -
     CHANGE_MEMBERS   opdf   opd           op             -
+    SEE_SECRETS      opdf   opd           op             op
+    CHANGE_SECRETS   opdf   opd           op             -
     SEE_DOMAIN       opdf   opd           opd            opd
     CHANGE_DOMAIN    opdf   -             -              -
     SEE_CLUSTER      opdf   opdf          opdf           opdf
@@ -85,7 +89,9 @@ TABLE = """
 """
 ROWS = [line.split() for line in TABLE.strip().splitlines()[1:]]
 _PROJECTS = {Action.SEE_PROJECT, Action.CHANGE_PROJECT, Action.SEE_MEMBERS, Action.CHANGE_MEMBERS}
+_PROJECTS |= {Action.SEE_SECRETS, Action.CHANGE_SECRETS, Action.SEE_VOLUMES}
 _WORKING = {Action.SUBMIT, Action.CHANGE_WORK, Action.ENTER_WORK, Action.BOOK, Action.CHANGE_BOOKING}
+_WORKING |= {Action.CHANGE_VOLUMES}
 _DOMAINS = {Action.SEE_DOMAIN, Action.CHANGE_DOMAIN}
 
 

@@ -205,7 +205,7 @@ def test_wishes_move_the_choice_and_forbid_nothing():
     assert where(decide(Cluster([soft, machine("b")]), Constraints(tolerations=(Toleration("old"),)))) == ["a"]
     away = Constraints(spread=(Spread(ZONE, 1, equal_to({"app": "web"}), hard=False),))
     assert where(decide(in_zones(a=2, b=1), away)) == ["b"]
-    present = machine("b", images={"tool:latest": 1})
+    present = machine("b", images={"docker.io/library/tool:latest": 1})
     assert where(decide(Cluster([machine("a"), present]), Constraints(images=("tool",)))) == ["b"]
 
 

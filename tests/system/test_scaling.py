@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from mooring.wire.api import ContainerRequest, NodeRequest, WorkloadRequest
+from mooring.wire.api import NodeRequest, WorkloadRequest
+from mooring.wire.containers import ContainerRequest
 from mooring.wire.pools import PoolChange, ScalingChange
 from mooring.wire.scaling import TemplateRequest
 from tests.system.conftest import Servers

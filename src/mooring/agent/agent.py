@@ -18,14 +18,17 @@ import structlog
 from mooring.agent import facts, folders
 from mooring.agent.backoff import delays
 from mooring.agent.channels import Channels
+from mooring.agent.containers.runtime import ContainerRuntime
 from mooring.agent.credential import load_credential, load_term, store_credential, store_term
 from mooring.agent.health import Health
+from mooring.agent.image_reports import ImageReports
 from mooring.agent.log_streams import LogStreams
+from mooring.agent.measuring import Measurer
 from mooring.agent.options import Options
 from mooring.agent.outbox import Outbox
 from mooring.agent.process_runtime import ProcessRuntime
 from mooring.agent.reconcile import Finding, Plan, living, reconcile
-from mooring.agent.runtime import Observed, Runtime, RuntimeContext, discover, runtime_of
+from mooring.agent.runtime import Conditional, Observed, Runtime, RuntimeContext, discover, runtime_of
 from mooring.agent.stream import AgentRefused, Connection, Server
 from mooring.model.errors import Conflict, MooringError, Unavailable
 from mooring.wire.agent import (
@@ -86,6 +89,7 @@ class Agent:
         self._runtime_of: dict[UUID, Runtime] = {}
         self._refused: dict[UUID, Observed] = {}
         self._prepared: set[UUID] = set()
+        self._preparing: dict[UUID, asyncio.Task[None]] = {}
         self._desired: list[DesiredTask] | None = None
         self._end: frozenset[UUID] = frozenset()
         """Strays that may be ended."""
@@ -95,9 +99,12 @@ class Agent:
         self._acknowledged: set[UUID] = set()
         self._connection: Connection | None = None
         self._welcomed = False
+        self._told_runtimes: dict[str, Mapping[str, str]] = {}
         self._heartbeat_seconds = _UNTOLD_HEARTBEAT_SECONDS
         self._beat_now = asyncio.Event()
         self._health = Health(self._beat_now.set)
+        self._measurer = Measurer()
+        self._image_reports = ImageReports()
         self._log_streams = LogStreams(self._coming)
         self._channels = Channels()
         self._wake = asyncio.Event()
@@ -157,9 +164,13 @@ class Agent:
         self.node_id = credential.node_id
         self._term = load_term(self._root, credential.node_id)
         self._desired = None
-        context = RuntimeContext(self._root, credential.node_id, self._options, self._wake.set)
-        # The built-in one is always there; another package may put its own in its place.
-        self._runtimes = {"process": ProcessRuntime(context), **discover(context)}
+        context = RuntimeContext(self._root, credential.node_id, self._options, self._wake.set, lambda: self._term)
+        # The built-in ones are always there; another package may put its own in their place.
+        self._runtimes = {
+            "process": ProcessRuntime(context),
+            "container": ContainerRuntime(context),
+            **discover(context),
+        }
         async with contextlib.AsyncExitStack() as stack:
             for runtime in self._runtimes.values():
                 await runtime.open()
@@ -174,10 +185,15 @@ class Agent:
                 )
             ]
             stack.push_async_callback(self._health.close)
+            stack.push_async_callback(self._stop_preparing)
             stack.push_async_callback(_cancel, loops)
             done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
+
+    async def _stop_preparing(self) -> None:
+        await _cancel(self._preparing.values())
+        self._preparing.clear()
 
     async def _leave(self) -> None:
         """Wait to be stopped, then end in order."""
@@ -205,6 +221,10 @@ class Agent:
                     await self._wake.wait()
 
     async def _reconcile_once(self) -> None:
+        if self._connection is not None and self._offered() != self._told_runtimes:
+            # What a node has is said at the beginning of a stream: begin another.
+            log.info("other runtimes than before", runtimes=sorted(self._offered()))
+            await self._connection.close()
         await self._pass_on_acknowledged()
         observed = await self._observe()
         if self._desired is None and not self._terminating:
@@ -228,6 +248,7 @@ class Agent:
             found.update(seen)
             owners.update(dict.fromkeys(seen, runtime))
         self._runtime_of = owners
+        self._image_reports.used(frozenset(digest for seen in found.values() for digest in seen.digests.values()))
         return found
 
     async def _act(self, plan: Plan) -> None:
@@ -238,12 +259,18 @@ class Agent:
         for task_id, warning in plan.warn:
             if (runtime := self._runtime_of.get(task_id)) is not None:
                 await runtime.warn(task_id, warning)
+        await _cancel(self._preparing.pop(task_id) for task_id in self._preparing.keys() - _ids(plan.prepare))
         for task in plan.prepare:
-            if await self._try(task, "prepare"):
-                self._prepared.add(task.task_id)
-                self._wake.set()
+            if task.task_id not in self._preparing:
+                self._preparing[task.task_id] = asyncio.create_task(self._prepare(task))
         for task in plan.start:
             await self._try(task, "start")
+
+    async def _prepare(self, task: DesiredTask) -> None:
+        """Beside everything else: to fetch an image may take minutes."""
+        if await self._try(task, "prepare"):
+            self._prepared.add(task.task_id)
+            self._wake.set()
 
     async def _try(self, task: DesiredTask, step: Literal["prepare", "start"]) -> bool:
         """Take a step with a task; what cannot be done is its failure, told with the reason, and not tried again."""
@@ -347,17 +374,23 @@ class Agent:
     async def _converse(self, connection: Connection) -> None:
         self._outbox.connected()
         alive = living(await self._observe())
+        self._told_runtimes = self._offered()
         await connection.send(Hello(protocol=PROTOCOL, facts=self._facts(), tasks=list(alive)))
         self._told_strays = ()
         self._connection = connection
         self._welcomed = False
         self._beat_now.clear()
-        beating = asyncio.create_task(self._keep_beating(connection))
+        self._measurer.be_guided(None)
+        beside = [
+            asyncio.create_task(self._keep_beating(connection)),
+            asyncio.create_task(self._measurer.run(connection, self._runtimes.values())),
+            asyncio.create_task(self._image_reports.run(connection, self._runtimes.values())),
+        ]
         try:
             async for message in connection.messages():
                 await self._take(message, connection)
         finally:
-            await _cancel([beating])
+            await _cancel(beside)
             await self._log_streams.close()
             await self._channels.close()
 
@@ -406,6 +439,7 @@ class Agent:
     async def _be_guided(self, message: Welcome) -> None:
         first, self._welcomed = not self._welcomed, True
         pause, self._heartbeat_seconds = self._heartbeat_seconds, message.heartbeat_seconds
+        self._measurer.be_guided(message.measure_seconds)
         problem = self._health.problem
         await self._health.use(message.health)
         if first or self._health.problem != problem:
@@ -430,16 +464,20 @@ class Agent:
     # Small things
 
     def _facts(self) -> Facts:
-        enforces: dict[str, str] = {}
-        for runtime in self._runtimes.values():
-            enforces = {**runtime.enforces, **enforces}
         return facts.machine_facts(
             self._root,
-            runtimes=self._runtimes or ["process"],
-            enforces=enforces,
+            runtimes=self._offered() or {"process": {}},
             multi_tenant=os.getuid() == 0 or self._options.trust_tenants,
             options=self._options,
         )
+
+    def _offered(self) -> dict[str, Mapping[str, str]]:
+        """The runtimes that can start tasks, and how each keeps limits."""
+        return {
+            name: runtime.enforces
+            for name, runtime in self._runtimes.items()
+            if not isinstance(runtime, Conditional) or runtime.available
+        }
 
     def _coming(self, task_id: UUID) -> bool:
         """Whether the task is to run here and has only not been started yet."""
@@ -451,6 +489,10 @@ class Agent:
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()
         return self._stopping.is_set()
+
+
+def _ids(tasks: Iterable[DesiredTask]) -> set[UUID]:
+    return {task.task_id for task in tasks}
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:

@@ -19,7 +19,8 @@ log = structlog.get_logger(__name__)
 
 _PERIOD_MICROSECONDS = 100_000
 _SHORTEST_QUOTA_MICROSECONDS = 1_000  # the kernel takes no less
-_WANTED = ("cpu", "memory", "pids")
+_WANTED = ("cpu", "io", "memory", "pids")
+"""Of the second nothing is limited: it counts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,12 @@ from uuid import UUID
 
 from mooring.agent import folders, limits
 from mooring.agent.logs import read_log
+from mooring.agent.measuring import Meter
 from mooring.agent.process_reaching import Inside
 from mooring.agent.processes import Processes
 from mooring.agent.runtime import Observed, Reached, RuntimeContext, StopCause
 from mooring.model.errors import NotFound
-from mooring.wire.agent import DesiredTask, EndWarning, Purpose
+from mooring.wire.agent import DesiredTask, EndWarning, Purpose, TaskMeasure
 
 Result = TypeVar("Result")
 
@@ -45,6 +46,7 @@ class ProcessRuntime:
         self._over: set[UUID] = set()
         self._watched: dict[UUID, int] = {}
         self._notify: int | None = None
+        self._meter = Meter()
 
     async def open(self) -> None:
         path = self._folders.notify
@@ -109,6 +111,11 @@ class ProcessRuntime:
         path, count = found
         async for data in read_log(path, count, tail=tail, follow=follow, ended=lambda: self._ended(task_id)):
             yield data
+
+    async def measures(self) -> list[TaskMeasure]:
+        # Beside everything else, which does not wait for it.
+        uses = await asyncio.to_thread(self._processes.uses)
+        return self._meter.measures(uses, time.monotonic())
 
     async def reach(self, task_id: UUID, container: str | None, purpose: Purpose) -> Reached:
         known = self._processes.find(task_id)

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+import psutil
 import structlog
 
 from mooring.agent import folders as layout
-from mooring.agent import launch, limits, records, remains, retention
+from mooring.agent import launch, limits, records, remains, retention, use
 from mooring.agent.folders import Folders
 from mooring.agent.identity import Identity, environment, identity_for
 from mooring.agent.options import Options
@@ -24,6 +25,7 @@ from mooring.agent.records import ExitRecord, SpecRecord, StateRecord, StopRecor
 from mooring.agent.runtime import Observed, StopCause
 from mooring.agent.supervisor import record
 from mooring.model.errors import InvalidInput
+from mooring.model.resources import oom_score
 from mooring.wire.agent import DesiredTask, EndWarning
 
 if TYPE_CHECKING:
@@ -180,6 +182,21 @@ class Processes:
                 return Path(entry.log), known.spec.log_files
         return None
 
+    def uses(self) -> dict[UUID, use.Use]:
+        """What each task that runs uses: by its cgroups, and by its processes where those do not tell."""
+        machine: use.Processes | None = None
+        found: dict[UUID, use.Use] = {}
+        for task_id, known in list(self.known.items()):
+            if known.observed.status != "RUNNING" or known.spec is None:
+                continue
+            groups = [entry.cgroup for entry in known.spec.containers]
+            own = use.total(use.of_cgroup({use.UNIFIED: Path(group)} if group else {}) for group in groups)
+            if not own.complete:
+                machine = machine or use.Processes()
+                own = own.or_else(machine.below(known.pid))
+            found[task_id] = own
+        return found
+
     def close(self) -> None:
         for known in (*self.known.values(), *self.kept.values()):
             _release(known)
@@ -309,6 +326,7 @@ class Processes:
                     "cgroup": str(group) if group is not None else None,
                     "memory_bytes": memory if enforced["memory"] == "rlimit" else None,
                     "processes": self.options.max_processes if enforced["pids"] == "rlimit" else None,
+                    "oom_score": oom_score(task.quality, memory or 0, psutil.virtual_memory().total),
                 }
             )
         return {

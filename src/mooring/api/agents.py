@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
+from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +21,7 @@ from mooring.api.hub import AgentHub, devices_of
 from mooring.clock import now
 from mooring.model.devices import MOST_DEVICES
 from mooring.model.errors import Conflict, InvalidInput, NotAuthenticated, Unavailable
+from mooring.model.images import MOST_REPORTED, parse_image
 from mooring.model.lifecycle import NodeStatus
 from mooring.model.names import check_name
 from mooring.store import join_tokens, nodes
@@ -143,7 +146,9 @@ async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
         async with sending:
             await websocket.send_text(wire.encode(message))
 
-    session = AgentSession(node.id, node.name, node.pool_id, node.credential_hash, send)
+    session = AgentSession(
+        node.id, node.name, node.pool_id, node.credential_hash, send, confidential=_confidential(websocket)
+    )
     sender: asyncio.Task[None] | None = None
     try:
         async with asyncio.timeout(_HELLO_SECONDS):
@@ -172,6 +177,16 @@ async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
         hub.leave(session)
 
 
+def _confidential(websocket: WebSocket) -> bool:
+    """Whether nobody on the way can read: what a proxy on this machine says of its own client is believed."""
+    if websocket.url.scheme == "wss":
+        return True
+    try:
+        return websocket.client is not None and ip_address(websocket.client.host).is_loopback
+    except ValueError:
+        return False
+
+
 async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent) -> None:
     match message:
         case wire.Heartbeat():
@@ -179,10 +194,15 @@ async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent
         case wire.Report():
             await hub.report(session, message)
             await session.send(wire.Received(number=message.number))
+        case wire.Measures():
+            hub.measures(session, message)
         case wire.Strays():
             await hub.strays(session, message)
         case wire.LogChunk():
             hub.output(session, message)
+        case wire.Images():
+            _check_images(message.images)
+            await hub.images(session, message)
         case wire.ChannelData() | wire.ChannelWindow() | wire.ChannelEnd():
             hub.channel(session, message)
         case wire.Hello():
@@ -200,6 +220,15 @@ def _check_facts(facts: wire.Facts) -> None:
     for value, most in (*((each, 63) for each in (*short, facts.licence)), (facts.machine_image, 255)):
         if value is not None and (len(value) > most or "\x00" in value):
             raise InvalidInput(f"a fact of the machine is longer than {most} characters, or no text")
+
+
+def _check_images(images: Mapping[str, int]) -> None:
+    if len(images) > MOST_REPORTED:
+        raise InvalidInput(f"an agent names at most {MOST_REPORTED} images")
+    if any(not 0 <= size <= _AMOUNT_MAX for size in images.values()):
+        raise InvalidInput("the bytes of an image are a whole number that is not negative and fits 64 bits")
+    for name in images:
+        parse_image(name)
 
 
 def _check_devices(slot: str, named: list[wire.DeviceFact], capacity: int) -> None:

@@ -18,12 +18,12 @@ from mooring.model.errors import Conflict
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.names import shown
 from mooring.model.workloads import Kind
+from mooring.store import templates
 from mooring.store.views import history as history_views
 from mooring.store.views import workloads as views
 from mooring.store.views.history import HistoryEntry
 from mooring.store.views.workloads import Order, Selection, TaskRow, WorkloadRow
 from mooring.wire.api import (
-    ContainerRequest,
     DeploymentAccepted,
     DeploymentHistoryRow,
     DeploymentList,
@@ -35,6 +35,7 @@ from mooring.wire.api import (
     ScaleRequest,
     WorkloadRequest,
 )
+from mooring.wire.containers import ContainerRequest
 from mooring.wire.fields import INT32_MAX
 from mooring.wire.problems import invalid
 
@@ -237,8 +238,7 @@ def _health(row: WorkloadRow) -> Literal["healthy", "degraded", "unhealthy"]:
 
 
 def _image(row: WorkloadRow) -> str | None:
-    image: str | None = row.template["containers"][0]["image"]
-    return image
+    return templates.decode(row.template).containers[0].image
 
 
 def _replica(task: TaskRow, simulated: bool) -> ReplicaView:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
+import msgspec
 import structlog
 
 from mooring import metrics
+from mooring.api import unsealing
 from mooring.api.agent_session import AgentSession
 from mooring.api.guidance import Guidance
+from mooring.api.measured import MeasuredUse
 from mooring.api.orders import desired_task
 from mooring.api.task_channels import Channel, TaskChannels, able
 from mooring.api.task_output import TaskOutput
+from mooring.api.unsealing import Unsealing
 from mooring.binding import preparing
 from mooring.clock import now
 from mooring.coordination.signals import Signal
@@ -26,6 +30,7 @@ from mooring.model.errors import NotFound
 from mooring.model.heartbeats import Pace
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
+from mooring.sealing import Sealing
 from mooring.store import agents, attempts, events, heartbeats, leadership, nodes, quarantine, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
@@ -40,8 +45,10 @@ from mooring.wire.agent import (
     Facts,
     Heartbeat,
     Hello,
+    Images,
     LivingTask,
     LogChunk,
+    Measures,
     Purpose,
     Refused,
     Report,
@@ -66,15 +73,19 @@ class AgentHub:
         signal: Signal,
         pace: Pace | None = None,
         quarantine_grace: timedelta = timedelta(hours=1),
+        unsealing: Unsealing | None = None,
     ) -> None:
+        """Without `unsealing` no task is told anything secret."""
         self._database = database
         self._signal = signal
         self._quarantine_grace = quarantine_grace
+        self._unsealing = unsealing or Unsealing(Sealing(None))
         self._sessions: dict[UUID, list[AgentSession]] = {}
         """By node. A stream that is over may be found out later than its agent's next one: all of them are told."""
         self._guidance = Guidance(pace or Pace())
         self._output = TaskOutput()
         self._channels = TaskChannels()
+        self.measured = MeasuredUse()
         self._beats: dict[UUID, heartbeats.Beat] = {}
         self.door = asyncio.Semaphore(_HELLOS_AT_ONCE)
         """Through which agents come in, a few at a time."""
@@ -99,6 +110,7 @@ class AgentHub:
                     else:
                         news, position = await events.since(connection, position)
                         self._wake(event.node_id for event in news if event.node_id is not None)
+                        self._wake_waiting_for(event.object_id for event in news if event.kind == events.SECRETS)
                         if news:
                             # What becomes of a stray happens elsewhere.
                             strays = (node_id for node_id, own in self._sessions.items() if any(s.strays for s in own))
@@ -142,6 +154,13 @@ class AgentHub:
         for node_id in node_ids:
             for session in self._sessions.get(node_id, ()):
                 session.wake(orders=orders)
+
+    def _wake_waiting_for(self, projects: Iterable[UUID]) -> None:
+        """Tasks of these projects that have not started are told what is secret as it is now."""
+        changed = set(projects)
+        for session in (session for own in self._sessions.values() for session in own if changed):
+            if any(each.project_id in changed for each in session.last_confidences.values()):
+                session.wake()
 
     # --- one agent's stream ---
 
@@ -190,6 +209,7 @@ class AgentHub:
         own.remove(session)
         if not own:
             del self._sessions[session.node_id]
+            self.measured.forget(session, pool=self._guidance.pool_names.get(session.pool_id, ""))
         metrics.agents_connected.set(len(self._sessions))
         _log.info(f"Agent of node {session.node_name} disconnected")
 
@@ -216,10 +236,41 @@ class AgentHub:
             term = await leadership.current_term(connection)
             rows = await agents.desired(connection, session.node_id)
             end = await quarantine.to_end(connection, session.node_id, session.strays)
-        desired = Desired(term=term, tasks=[desired_task(row) for row in rows], end=end)
-        if desired != session.last_desired:
-            await session.send(desired)
-            session.last_desired = desired
+            tasks = [desired_task(row) for row in rows]
+            confidences = await unsealing.read(connection, tasks)
+        desired = Desired(term=term, tasks=tasks, end=end)
+        if (desired, confidences) == (session.last_desired, session.last_confidences):
+            return
+        whole, refused = self._unsealing.whole(session, tasks, confidences)
+        if refused:
+            await self._refuse(session, refused)
+        await session.send(msgspec.structs.replace(desired, tasks=whole))
+        session.last_desired, session.last_confidences = desired, confidences
+
+    async def _refuse(self, session: AgentSession, refused: Mapping[UUID, Reason]) -> None:
+        """Tasks that cannot be told what they need end before they start; their node says when nothing is left."""
+
+        async def work(connection: Connection) -> Applied:
+            at, actor = now(), "secrets"
+            await lock_owners(connection, list(refused))
+            reasons = {
+                task_id: refused[task_id]
+                for task_id in await agents.unstarted(connection, session.node_id, list(refused))
+            }
+            applied = await preparing.take_reports(connection, [], reasons, actor=actor, now=at)
+            settled = {change.task_id for change, _ in applied.tasks}
+            changes = [
+                Change(task_id, TaskStatus.FAILED, reason, freed=False)
+                for task_id, reason in reasons.items()
+                if task_id not in settled
+            ]
+            ended = await transitions.apply(connection, changes, actor=actor, now=at)
+            await attempts.record_starts(connection, ended, at)
+            applied.tasks += ended.tasks
+            applied.workloads += ended.workloads
+            return applied
+
+        narrate(await self._database.write(work))
 
     def beat(self, session: AgentSession, message: Heartbeat) -> None:
         self._beats[session.node_id] = heartbeats.Beat(
@@ -231,6 +282,9 @@ class AgentHub:
             _clean(message.problem) if message.problem else None,
         )
 
+    def measures(self, session: AgentSession, message: Measures) -> None:
+        self.measured.take(session, message, pool=self._guidance.pool_names.get(session.pool_id, ""))
+
     async def strays(self, session: AgentSession, message: Strays) -> None:
         """Take in which tasks live on a node that was not told to run them."""
         try:
@@ -241,6 +295,11 @@ class AgentHub:
         _tell_of(new, session)
         session.strays = frozenset(task.task_id for task in message.tasks)
         session.wake()
+
+    async def images(self, session: AgentSession, message: Images) -> None:
+        """Take in which images are on the node, so that tasks go where theirs are."""
+        with suppress(NotFound):
+            await self._database.write(lambda each: nodes.set_images(each, session.node_id, message.images, now()))
 
     async def _quarantine(
         self, connection: Connection, session: AgentSession, told: Sequence[LivingTask]
@@ -278,6 +337,8 @@ class AgentHub:
             applied.tasks += held.tasks
             applied.workloads += held.workloads
             await attempts.record_starts(connection, applied, at)
+            progress = {task.task_id: _reason(task) for task in reports if task.status == "PREPARING" and task.reason}
+            await agents.note_progress(connection, progress)
             gone = [task.task_id for task in reports if task.gone]
             if gone:
                 await transitions.free_lost(connection, gone, at)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal
 
+import msgspec
+
 from mooring.model import lifecycle
 from mooring.model.arrays import Array
+from mooring.model.containers import Container, TaskTemplate
 from mooring.model.lifecycle import TaskStatus
+from mooring.model.resources import quality_of
 from mooring.model.workloads import Kind
-from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning, Owner
+from mooring.store import templates
+from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning, Owner, VolumeSpec
 
 
 def desired_task(row: Any) -> DesiredTask:
@@ -34,7 +40,10 @@ def desired_task(row: Any) -> DesiredTask:
         ports=[port for _, port in row.ports or ()],
         devices={slot: [(index, amount) for index, amount in shares] for slot, shares in (row.devices or {}).items()},
         variables=variables_of(row.kind, row.array, row.replicas, row.task_index),
-        containers=[ContainerSpec(**container) for container in template["containers"]],
+        containers=msgspec.convert(template["containers"], list[ContainerSpec]),
+        init_containers=msgspec.convert(template.get("init_containers", []), list[ContainerSpec]),
+        volumes=msgspec.convert(template.get("volumes", []), list[VolumeSpec]),
+        quality=_quality(templates.decode(template)),
         restart=template["restart"],
         max_restarts=template["max_restarts"],
         grace_seconds=template["stop_grace_seconds"],
@@ -50,6 +59,17 @@ def variables_of(kind: str, array: Mapping[str, int] | None, tasks: int, task_in
     if kind != Kind.SESSION:
         return {}
     return {"MOORING_TASK_ROLE": "sub" if task_index else "main", "MOORING_CLUSTER_SIZE": str(tasks)}
+
+
+def _quality(template: TaskTemplate) -> Literal["Guaranteed", "Burstable", "BestEffort"]:
+    """Where a container sets no limit, what it asks for is its limit."""
+
+    def held(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+        return tuple(replace(each, limits={**each.slots, **each.limits}) for each in containers)
+
+    return quality_of(
+        replace(template, containers=held(template.containers), init_containers=held(template.init_containers))
+    ).value
 
 
 def _warning(row: Any) -> EndWarning | None:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from mooring import clock
 from mooring.api.feed import EventFeed
+from mooring.api.measured import MeasuredUse
 from mooring.api.passwords import Passwords
 from mooring.api.pressure import Pressure
 from mooring.api.rates import Rates
@@ -19,14 +20,19 @@ from mooring.api.throttle import LoginThrottle
 from mooring.api.tokens import Tokens
 from mooring.model.quotas import Scope
 from mooring.model.tenants import Principal
+from mooring.sealing import Sealing
 from mooring.store.actions import Actor
 from mooring.store.engine import Database
 from mooring.store.node_templates import StoredTemplate
+from mooring.store.projects import Project
+from mooring.store.views.workloads import WorkloadRow
+from mooring.store.volumes import Volume
 from mooring.wire.accounting import Room
 from mooring.wire.agent import Purpose
 from mooring.wire.api import (
     AuditReport,
     BatchAccepted,
+    Difference,
     DrainRequest,
     NodeRequest,
     TaintsChange,
@@ -48,6 +54,7 @@ from mooring.wire.timeslots import (
     TimeslotRequest,
     TimeslotsAccepted,
 )
+from mooring.wire.volumes import NewVolumeRequest
 
 
 class Intake(Protocol):
@@ -67,6 +74,10 @@ class Intake(Protocol):
 
     async def submit_lab(self, principal: Principal, request: LabRequest, *, key: str | None = None) -> LabAccepted:
         """A workload with a timeslot of its own, written together."""
+        ...
+
+    async def compare(self, principal: Principal, present: WorkloadRow, request: WorkloadRequest) -> list[Difference]:
+        """Where a workload differs from what would be written for a request."""
         ...
 
     async def scale(self, principal: Principal, workload_id: UUID, replicas: int) -> None: ...
@@ -148,6 +159,16 @@ class Quotas(Protocol):
     async def change(self, principal: Principal, scope: Scope, ref: str, asked: QuotaChange) -> QuotaView: ...
 
     async def revert(self, principal: Principal, scope: Scope, ref: str, version: int | None) -> QuotaView: ...
+
+
+class Volumes(Protocol):
+    async def create(self, principal: Principal, asked: NewVolumeRequest) -> Volume: ...
+
+    async def every(self, principal: Principal, project: Project | None) -> list[Volume]: ...
+
+    async def find(self, principal: Principal, project: Project | None, name: str) -> Volume: ...
+
+    async def remove(self, principal: Principal, project: Project | None, name: str) -> bool: ...
 
 
 class Logs(Protocol):
@@ -261,6 +282,7 @@ class Services:
     nodes: Nodes
     pools: Pools
     quotas: Quotas
+    volumes: Volumes
     logs: Logs
     ways_in: WaysIn
     changes: Changes
@@ -272,6 +294,7 @@ class Services:
     version: str
     public_url: str
     """What this API is reached by from outside; the `Location` of accepted work begins with it."""
+    sealing: Sealing
     leader: Leadership | None = None
     """None where this process never leads."""
     limits: DeploymentLimits = field(default_factory=DeploymentLimits)
@@ -279,4 +302,5 @@ class Services:
     throttle: LoginThrottle = field(default_factory=LoginThrottle)
     rates: Rates = field(default_factory=Rates)
     pressure: Pressure = field(default_factory=Pressure)
+    measured: MeasuredUse = field(default_factory=MeasuredUse)
     now: Callable[[], datetime] = clock.now

@@ -14,13 +14,13 @@ from mooring.model.access import Action
 from mooring.model.workloads import Kind
 from mooring.store.views.workloads import Order, Selection
 from mooring.wire.api import (
-    ContainerRequest,
     WorkloadAccepted,
     WorkloadDetail,
     WorkloadList,
     WorkloadRequest,
     WorkloadView,
 )
+from mooring.wire.containers import ContainerRequest
 from mooring.wire.placement import PlacementRequest
 from mooring.wire.sessions import SessionRequest, SessionType, TermsRequest
 

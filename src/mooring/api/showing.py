@@ -14,6 +14,7 @@ from mooring.model.decisions import SCORE_ONE
 from mooring.model.dependencies import Dependency
 from mooring.model.groups import group_of
 from mooring.model.slots import format_amounts, slot_type
+from mooring.store import templates
 from mooring.store.constraints import decode_constraints
 from mooring.store.users import User
 from mooring.store.views.history import HistoryEntry
@@ -37,7 +38,7 @@ from mooring.wire.sessions import ArrayView, DependencyView
 
 
 def workload_view(row: WorkloadRow) -> WorkloadView:
-    first = row.template["containers"][0]
+    first = templates.decode(row.template).containers[0]
     return WorkloadView(
         id=row.id,
         name=row.name,
@@ -48,8 +49,8 @@ def workload_view(row: WorkloadRow) -> WorkloadView:
         pool=row.pool,
         project=row.project,
         user=row.user,
-        image=first["image"],
-        command=first["command"],
+        image=first.image,
+        command=list(first.command),
         replicas=row.replicas,
         running=row.running,
         counts=dict(row.counts),
@@ -102,7 +103,7 @@ def workload_detail(
 ) -> WorkloadDetail:
     environment = None
     if to_owner:
-        environment = {container["name"]: container["environment"] for container in row.template["containers"]}
+        environment = {c.name: dict(c.environment) for c in templates.decode(row.template).all_containers}
     return WorkloadDetail(
         **dict(workload_view(row)),
         tasks=[task_view(task) for task in tasks],
@@ -161,6 +162,8 @@ def task_view(row: TaskRow) -> TaskView:
         started_at=row.started_at,
         ended_at=row.ended_at,
         deadline_at=row.deadline_at,
+        digests=dict(row.digests or {}),
+        address=row.address,
     )
 
 

@@ -13,8 +13,9 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import httpx2
 
-from mooring.client import accounting, bookings, operations, tenancy, ways_in
+from mooring.client import accounting, bookings, confidential, operations, tenancy, ways_in
 from mooring.client import scaling as growing
+from mooring.client import volumes as keeping
 from mooring.client.address import canonical_address, proxy_for, resolve_server, tls_context
 from mooring.client.answers import read_answer, read_error, timed_out, unreachable, untrusted
 from mooring.client.authentication import Authentication
@@ -119,12 +120,25 @@ class Client:
     revoke_pool_access = _sent(tenancy.revoke_pool_access)
     actions = _sent(tenancy.actions)
 
+    secrets = _sent(confidential.secrets)
+    secret = _sent(confidential.secret)
+    put_secret = _sent(confidential.put_secret)
+    remove_secret = _sent(confidential.remove_secret)
+    registry_logins = _sent(confidential.registry_logins)
+    put_registry_login = _sent(confidential.put_registry_login)
+    remove_registry_login = _sent(confidential.remove_registry_login)
+    volumes = _sent(keeping.volumes)
+    volume = _sent(keeping.volume)
+    create_volume = _sent(keeping.create_volume)
+    remove_volume = _sent(keeping.remove_volume)
+
     submit = _sent(operations.submit)
     submit_batch = _sent(operations.submit_batch)
     dry_run = _sent(operations.dry_run)
     workloads = _sent(operations.workloads)
     workload = _sent(operations.workload)
     explanation = _sent(operations.explanation)
+    compare = _sent(operations.compare)
     history = _sent(operations.history)
     wait = _sent(operations.wait)
     tasks = _sent(operations.tasks)
@@ -179,6 +193,7 @@ class Client:
 
     usage = _sent(accounting.usage)
     workload_records = _sent(accounting.workload_records)
+    task_use = _sent(accounting.task_use)
     free = _sent(accounting.free)
     timeline = _sent(accounting.timeline)
 

@@ -13,11 +13,12 @@ from mooring.model.errors import MooringError
 from mooring.model.policies import NO_POLICY, Policy
 from mooring.model.tenants import Principal
 from mooring.model.timeslots import Timeslot
-from mooring.store import dependencies, node_templates, nodes, policies, pool_access, pools
+from mooring.store import dependencies, node_templates, nodes, policies, pool_access, pools, volumes
 from mooring.store.engine import Connection, Database
 from mooring.store.pool_access import Grants
 from mooring.store.pools import Pool
 from mooring.store.views.timeslots import usable
+from mooring.store.volumes import Volume
 from mooring.wire.api import WorkloadRequest
 
 _GOOD_SECONDS = 1.0
@@ -38,6 +39,8 @@ class Circumstances:
     """Who may use pools that are not public."""
     bookings: Mapping[str, Timeslot] = field(default_factory=dict)
     """What the names and ids of timeslots mean that it is to run in."""
+    volumes: Mapping[str, Volume] = field(default_factory=dict)
+    """The volumes of its project that it names."""
 
     def may_use(self, pool: Pool) -> bool:
         return pool_access.may_use(pool, self.principal, self.grants)
@@ -87,10 +90,12 @@ class Surroundings:
     ) -> ByProject:
         """For these requests of one principal, by the projects that they name."""
         projects = {request.project for request in requests}
-        asked = {slot for request in requests for container in request.containers for slot in container.resources}
+        containers = [container for request in requests for container in request.all_containers]
+        asked = {slot for container in containers for slot in (*container.resources, *container.limits)}
         names, ids = references(dependency for request in requests for dependency in request.dependencies)
         wanted = {request.booking for request in requests if request.booking is not None}
-        return await self._of(principal, projects, asked, names, ids, wanted, make=not mere_question)
+        mounted = {volume.name for request in requests for volume in request.volumes if volume.kind == "named"}
+        return await self._of(principal, projects, asked, names, ids, wanted, mounted, make=not mere_question)
 
     async def of_booking(self, principal: Principal, project: str | None, asked: Collection[str]) -> Circumstances:
         """For one who asks for these slots in a project."""
@@ -104,6 +109,7 @@ class Surroundings:
         names: Collection[str] = (),
         ids: Collection[UUID] = (),
         wanted: Collection[str] = (),
+        mounted: Collection[str] = (),
         *,
         make: bool = True,
     ) -> ByProject:
@@ -112,14 +118,17 @@ class Surroundings:
         old = asyncio.get_running_loop().time() - self._read_at > _GOOD_SECONDS or not self._serves(asked)
         bookings: Mapping[str, Timeslot] = {}
         known: Mapping[str, UUID] = {}
+        kept: Sequence[Volume] = ()
         # Another call may read everything anew meanwhile.
         policies_of = self._policies
-        if old or names or ids or wanted or not keys <= policies_of.keys():
+        if old or names or ids or wanted or mounted or not keys <= policies_of.keys():
             async with self._database.read() as connection:
                 if old:
                     policies_of = await self._read(connection)
                 known = await dependencies.named(connection, principal.user_id, names, ids, anybodys=principal.is_admin)
                 bookings = await usable(connection, principal, wanted)
+                acting_in = {one.project_id for one in who.values() if not isinstance(one, MooringError)}
+                kept = await volumes.named(connection, acting_in, mounted)
                 new = keys - policies_of.keys()
                 found = await policies.policies_of(connection, new)
                 policies_of |= {key: found[key].innermost if key in found else NO_POLICY for key in new}
@@ -127,7 +136,14 @@ class Surroundings:
             project: one
             if isinstance(one, MooringError)
             else Circumstances(
-                one, self._pools, policies_of[one.access_key], self._served, known, self._grants, bookings
+                one,
+                self._pools,
+                policies_of[one.access_key],
+                self._served,
+                known,
+                self._grants,
+                bookings,
+                {volume.name: volume for volume in kept if volume.project_id == one.project_id},
             )
             for project, one in who.items()
         }

@@ -86,7 +86,7 @@ def facts_of(new: NewWorkload) -> dict[str, Any]:
         "pool_id": str(new.pool_id),
         "tasks": new.replicas,
         "request": dict(new.template.request),
-        "images": [container.image for container in new.template.containers if container.image is not None],
+        "images": new.template.images,
         "priority": new.priority,
         "private": new.terms.private,
         "starts_at": None if new.terms.starts_at is None else new.terms.starts_at.isoformat(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -12,10 +12,12 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from mooring.clock import now
-from mooring.intake.admission import open_gate
+from mooring.intake import secrets
+from mooring.intake.admission import Gate, open_gate
 from mooring.intake.batch import hash_of, name_taken, read_batch, translate_batch
 from mooring.intake.booking_limits import check_limits
 from mooring.intake.circumstances import Surroundings, of_project, policy_for
+from mooring.intake.comparison import differences
 from mooring.intake.dependencies import left_behind, resolved
 from mooring.intake.hooks import Hooks
 from mooring.intake.labs import as_lab
@@ -31,7 +33,8 @@ from mooring.model.reasons import Reason
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
 from mooring.scheduling.admission import Validator
-from mooring.store import actions, pools, submissions, time_limits, timeslots, workloads
+from mooring.sealing import Sealing
+from mooring.store import actions, mounts, pools, rollouts, submissions, time_limits, timeslots, workloads
 from mooring.store.actions import Actor, State
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database, is_taken
@@ -40,8 +43,9 @@ from mooring.store.narration import narrate
 from mooring.store.submissions import Answered, Key
 from mooring.store.types import as_uuid
 from mooring.store.views import workloads as views
+from mooring.store.views.workloads import WorkloadRow
 from mooring.store.workloads import NewWorkload
-from mooring.wire.api import BatchAccepted, WorkloadAccepted, WorkloadRequest
+from mooring.wire.api import BatchAccepted, Difference, WorkloadAccepted, WorkloadRequest
 from mooring.wire.fields import Answer
 from mooring.wire.sessions import ExtendRequest
 from mooring.wire.timeslots import LabAccepted, LabRequest
@@ -79,11 +83,18 @@ class _Written:
 class Intake:
     """The one way in. `submit` returns when the workload is durable."""
 
-    def __init__(self, database: Database, hooks: Hooks | None = None, validators: Sequence[Validator] = ()) -> None:
-        """Without `hooks` and `validators` those that are installed are asked."""
+    def __init__(
+        self,
+        database: Database,
+        hooks: Hooks | None = None,
+        validators: Sequence[Validator] = (),
+        sealing: Sealing | None = None,
+    ) -> None:
+        """Without `hooks` and `validators` those that are installed are asked; with `sealing` secrets are tried."""
         self._database = database
         self._hooks = Hooks.discovered() if hooks is None else hooks
         self._validators = validators or installed_validators()
+        self._sealing = sealing
         self._queue: list[_Submission[Any]] = []
         self._writing = False
         self._surroundings = Surroundings(database)
@@ -164,6 +175,12 @@ class Intake:
             writer.add_done_callback(self._writers.discard)
         return await done
 
+    async def compare(self, principal: Principal, present: WorkloadRow, request: WorkloadRequest) -> list[Difference]:
+        """Where a workload differs from what would be written for a request; refused as its submission would be."""
+        found = await self._surroundings.of(principal, [request], mere_question=True)
+        wanted, _ = translate(request, of_project(found, request.project))
+        return differences(present, request, wanted)
+
     async def scale(self, principal: Principal, workload_id: UUID, replicas: int) -> None:
         async def work(connection: Connection) -> Applied:
             workload = (await lock_workloads(connection, [workload_id]))[workload_id]
@@ -177,7 +194,7 @@ class Intake:
             await _record(
                 connection, principal, workload, "scale", {"replicas": workload.replicas}, {"replicas": replicas}
             )
-            return await workloads.scale(connection, workload_id, replicas, actor=str(principal.user_id), now=now())
+            return await rollouts.scale(connection, workload_id, replicas, actor=str(principal.user_id), now=now())
 
         narrate(await self._database.write(work))
 
@@ -261,7 +278,7 @@ class Intake:
     async def _write(self, group: Sequence[_Submission[Any]]) -> None:
         for left in reversed(range(_TRIES)):
             try:
-                written = await self._database.write(partial(_written, group, self._validators))
+                written = await self._database.write(partial(_written, group, self._validators, self._sealing))
                 break
             except Exception as error:
                 if not is_taken(error) or left == 0:
@@ -283,7 +300,10 @@ async def _record(
 
 
 async def _written(
-    group: Sequence[_Submission[Any]], validators: Sequence[Validator], connection: Connection
+    group: Sequence[_Submission[Any]],
+    validators: Sequence[Validator],
+    sealing: Sealing | None,
+    connection: Connection,
 ) -> _Written:
     """Write what is new of a group, with the answers that can be asked for again."""
     at = now()
@@ -293,6 +313,8 @@ async def _written(
     # Where the answer to an earlier try's commit was lost, its rows are there already.
     there = set(taken.values())
     gate = await open_gate(connection, fresh, validators, at)
+    untold = await secrets.refusals(connection, ((w.id, w.principal.project_id, w.template) for w in fresh), sealing)
+    living = await mounts.lock_living(connection, {mount.volume_id for new in fresh for mount in new.mounts})
     accepted: list[NewWorkload] = []
     given: list[tuple[Key, Answered]] = []
     outcomes: list[Answer | MooringError] = []
@@ -309,7 +331,9 @@ async def _written(
                 refused[new.id] = name_taken(new)
             elif new.id in there:
                 continue
-            elif (error := await gate.refuses(new) or await _book(connection, new, at)) is not None:
+            elif (
+                error := untold.get(new.id) or await _refuses(new, gate, living) or await _book(connection, new, at)
+            ) is not None:
                 refused[new.id] = error
         refused |= left_behind(submission.new, refused)
         accepted += [new for new in submission.new if new.id not in refused and new.id not in there]
@@ -326,6 +350,13 @@ async def _written(
         await workloads.submit(connection, accepted, at)
     await submissions.remember(connection, given, at)
     return _Written(outcomes, [new.id for new in accepted])
+
+
+async def _refuses(new: NewWorkload, gate: Gate, living: Set[UUID]) -> MooringError | None:
+    leaving = next((mount.name for mount in new.mounts if mount.volume_id not in living), None)
+    if leaving is not None:
+        return Conflict(f"volume {leaving!r} has just been removed", code="volume-removed")
+    return await gate.refuses(new)
 
 
 async def _book(connection: Connection, new: NewWorkload, at: datetime) -> MooringError | None:

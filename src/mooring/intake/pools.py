@@ -11,11 +11,12 @@ from mooring.clock import now
 from mooring.intake.templates import template_of
 from mooring.model.access import not_there
 from mooring.model.errors import InvalidInput
+from mooring.model.paths import check_path, is_within
 from mooring.model.pools import PoolPolicy
 from mooring.scheduling.admission import BUILT_IN_VALIDATORS, discovered_validators
 from mooring.scheduling.ordering.multi_factor import MultiFactorSequencer
 from mooring.scheduling.profiles import DEFAULT_PROFILE, Registry
-from mooring.store import actions, node_templates, pools
+from mooring.store import actions, node_templates, pools, volumes
 from mooring.store.actions import SERVER, Actor
 from mooring.store.engine import Connection, Database
 from mooring.store.node_templates import StoredTemplate
@@ -23,9 +24,12 @@ from mooring.store.policies import earlier
 from mooring.wire.pools import PoolChange, PoolRequest, PreemptionChange
 from mooring.wire.scaling import TemplateRequest
 
-_NO_LIMIT_AT_ZERO = ("max_tasks_per_node", "default_time_seconds", "max_time_seconds")
+_NONE_WHERE_EMPTY = ("max_tasks_per_node", "default_time_seconds", "max_time_seconds", "shared_volumes")
 _PAIRS = ("weights", "factors", "validators")
 """Options that travel as objects and are kept as sorted pairs."""
+
+_NEVER_MOUNTED = ("/proc", "/sys", "/dev", "/run", "/var/run")
+"""What a node is ruled through, the engine's socket included."""
 
 
 class PoolAdmin:
@@ -122,6 +126,8 @@ async def _found(connection: Connection, name: str) -> pools.Pool:
 
 async def _set(connection: Connection, pool: pools.Pool, policy: PoolPolicy, actor: Actor, action: str) -> None:
     check(policy)
+    if policy.shared_volumes != pool.policy.shared_volumes:
+        await volumes.check_none_shared(connection, pool.id, pool.name)
     at = now()
     version = await pools.set_policy(connection, pool.name, policy, at)
     before, after = _state(pool.policy), _state(policy)
@@ -156,6 +162,10 @@ def check(policy: PoolPolicy) -> None:
     scaling = policy.scaling
     if scaling.most is not None and scaling.most < scaling.least:
         raise InvalidInput(f"at least {scaling.least} nodes are more than at most {scaling.most}", code="invalid-pool")
+    for path in policy.host_paths:
+        _check_folder(path, "host path")
+    if policy.shared_volumes is not None:
+        _check_folder(policy.shared_volumes, "folder for shared volumes")
     health = policy.health
     if health is not None and not health.command[0]:
         raise InvalidInput("the health program needs a name", code="invalid-pool")
@@ -165,6 +175,14 @@ def check(policy: PoolPolicy) -> None:
             "it cannot take longer than that",
             code="invalid-pool",
         )
+
+
+def _check_folder(path: str, what: str) -> None:
+    """Of the nodes, for containers."""
+    if check_path(path, what=what) != path:
+        raise InvalidInput(f"{what} {path!r}: leave out the / at its end", code="invalid-path")
+    if kept := next((kept for kept in _NEVER_MOUNTED if is_within(path, kept) or is_within(kept, path)), None):
+        raise InvalidInput(f"{what} {path!r}: {kept} of a node is for no container", code="invalid-path")
 
 
 def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:
@@ -192,7 +210,7 @@ def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:
         elif name == "scaling":
             state[name] |= value.model_dump(exclude_none=True)
             state[name]["most"] = state[name]["most"] or None
-        elif name in _NO_LIMIT_AT_ZERO:
+        elif name in _NONE_WHERE_EMPTY:
             state[name] = value or None
         else:
             state[name] = value

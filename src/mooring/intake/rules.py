@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from mooring.intake.circumstances import Circumstances
 from mooring.model.durations import format_duration
 from mooring.model.errors import InvalidInput, MooringError, NotAllowed
+from mooring.model.paths import is_within
 from mooring.model.policies import Policy, Right
 from mooring.model.pools import PoolPolicy
 from mooring.model.workloads import Kind
@@ -106,6 +107,31 @@ def served_slots(new: NewWorkload, pool: Pool, circumstances: Circumstances) -> 
     )
 
 
+def privileged(new: NewWorkload, pool: Pool, circumstances: Circumstances) -> MooringError | None:
+    asking = next((container.name for container in new.template.all_containers if container.privileged), None)
+    if asking is None or pool.policy.privileged:
+        return None
+    return NotAllowed(
+        f"container {asking!r} asks to be privileged, which pool {pool.name!r} does not allow",
+        code="privileged-not-allowed",
+        details={"pool": pool.name, "container": asking},
+    )
+
+
+def host_paths(new: NewWorkload, pool: Pool, circumstances: Circumstances) -> MooringError | None:
+    allowed = pool.policy.host_paths
+    for volume in new.template.volumes:
+        path = volume.path
+        if path is not None and not any(is_within(path, folder) for folder in allowed):
+            return NotAllowed(
+                f"volume {volume.name!r} is {path} of the node, and pool {pool.name!r} allows"
+                f" {', '.join(allowed) or 'no folders of its nodes'}",
+                code="host-path-not-allowed",
+                details={"pool": pool.name, "path": path, "allowed": list(allowed)},
+            )
+    return None
+
+
 RULES: Sequence[Rule] = (
     priority,
     private,
@@ -116,6 +142,8 @@ RULES: Sequence[Rule] = (
     time_limit,
     notice,
     served_slots,
+    privileged,
+    host_paths,
 )
 
 

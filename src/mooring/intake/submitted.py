@@ -5,13 +5,14 @@ from __future__ import annotations
 from mooring.clock import now
 from mooring.model.dependencies import Dependency
 from mooring.model.workloads import Task, Workload
+from mooring.store.mounts import followed
 from mooring.store.pools import Pool
 from mooring.store.workloads import NewWorkload
 
 
 def as_workload(new: NewWorkload, pool: Pool, needs: tuple[Dependency, ...] = ()) -> Workload:
     """A submission as placement would see it once it is written."""
-    return Workload(
+    seen = Workload(
         id=new.id,
         name=new.name,
         kind=new.kind,
@@ -44,3 +45,4 @@ def as_workload(new: NewWorkload, pool: Pool, needs: tuple[Dependency, ...] = ()
         dependencies=needs,
         booking=new.terms.booking,
     )
+    return followed(seen, new.mounts)

@@ -7,24 +7,26 @@ from dataclasses import replace
 from uuid import UUID
 
 from mooring.intake.circumstances import Circumstances
+from mooring.intake.containers import template_of
 from mooring.intake.guests import booking_of, check_fits
+from mooring.intake.mounting import check_reach, volumes_of
 from mooring.intake.placing import constraints_of
 from mooring.intake.rules import check, usual_time
 from mooring.intake.terms import terms_of
 from mooring.intake.together import check_together, group_of_request
 from mooring.model.constraints import check_constraints
-from mooring.model.containers import Container, Restart, TaskTemplate
+from mooring.model.containers import TaskTemplate
 from mooring.model.devices import DeviceDemand
 from mooring.model.errors import InvalidInput, NotAllowed
 from mooring.model.groups import Direction, grouped
-from mooring.model.slots import Amounts, parse_amounts
+from mooring.model.images import parse_image
+from mooring.model.slots import Amounts
 from mooring.model.workloads import Kind, OnInsufficient
 from mooring.store.ids import new_id
+from mooring.store.mounts import Mounted
 from mooring.store.pools import Pool
 from mooring.store.workloads import NewWorkload
 from mooring.wire.api import WorkloadRequest
-
-_RESERVED_PREFIX = "MOORING_"
 
 
 def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[NewWorkload, Pool]:
@@ -33,14 +35,17 @@ def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[N
     kind = Kind(request.kind)
     terms = terms_of(request)
     replicas = request.replicas if terms.array is None else terms.array.count
-    template = _template(request, kind, replicas)
+    template = template_of(request, kind, replicas)
+    volumes = volumes_of(template, circumstances)
     slot = booking_of(request, circumstances)
     if slot is None:
-        pool = choose_pool(request.pool, template.runtime, circumstances.pools, circumstances.may_use)
+        named = request.pool or next((volume.pool for volume in volumes), None)
+        pool = choose_pool(named, template.runtime, circumstances.pools, circumstances.may_use)
     else:
         # Who may use the timeslot may use its pool for that.
         pool = choose_pool(slot.pool, template.runtime, circumstances.pools)
         terms = replace(terms, booking=slot.id)
+    check_reach(volumes, pool)
     if kind is Kind.SESSION and terms.time_limit_seconds is None:
         terms = replace(terms, time_limit_seconds=usual_time(pool.policy, circumstances.policy))
     workload_id = new_id()
@@ -50,7 +55,7 @@ def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[N
         name=name,
         labels=request.labels,
         project=str(principal.project_id),
-        images=[container.image for container in template.containers if container.image is not None],
+        images=_images(template),
     )
     check_constraints(constraints)
     _check_devices(constraints.devices, template.request)
@@ -84,6 +89,7 @@ def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[N
         preemptible=request.preemptible,
         min_available=request.min_available,
         terms=terms,
+        mounts=tuple(map(Mounted.of, volumes)),
     )
     check(new, pool, circumstances)
     if slot is not None:
@@ -135,46 +141,9 @@ def choose_pool(
     return usable[0]
 
 
-def _template(request: WorkloadRequest, kind: Kind, replicas: int) -> TaskTemplate:
-    images = {container.image is not None for container in request.containers}
-    if len(images) > 1:
-        raise InvalidInput("the containers of a task all have an image, or none has", code="mixed-runtimes")
-    names = [container.name for container in request.containers]
-    if len(set(names)) != len(names):
-        raise InvalidInput("two containers of a task have the same name", code="doubled-name")
-    for container in request.containers:
-        if container.image is None and not container.command:
-            raise InvalidInput(
-                f"container {container.name!r} has neither an image nor a command", code="nothing-to-run"
-            )
-        taken = sorted(name for name in container.environment if name.startswith(_RESERVED_PREFIX))
-        if taken:
-            raise InvalidInput(
-                f"environment names that begin with {_RESERVED_PREFIX} are Mooring's own: {', '.join(taken)}",
-                code="reserved-environment",
-            )
-    default = Restart.ALWAYS if kind is Kind.DEPLOYMENT else Restart.NEVER
-    template = TaskTemplate(
-        containers=tuple(
-            Container(
-                name=c.name,
-                image=c.image,
-                command=tuple(c.command),
-                environment=c.environment,
-                working_folder=c.working_folder,
-                slots=parse_amounts(c.resources),
-            )
-            for c in request.containers
-        ),
-        restart=Restart(request.restart) if request.restart else default,
-        max_restarts=request.max_restarts,
-        stop_grace_seconds=request.stop_grace_seconds,
-        architecture=request.architecture,
-    )
-    for slot, amount in template.request.items():
-        if amount * replicas > 2**63 - 1:
-            raise InvalidInput(f"{slot}: {replicas} tasks of this size are too much", code="quantity-too-large")
-    return template
+def _images(template: TaskTemplate) -> list[str]:
+    """The whole names of all images that a node fetches for a task; InvalidInput where one is no name."""
+    return [str(parse_image(image)) for image in template.images]
 
 
 def _check_devices(demands: Sequence[DeviceDemand], request: Amounts) -> None:

@@ -27,6 +27,10 @@ class Action(StrEnum):
     CHANGE_PROJECT = "change projects"
     SEE_MEMBERS = "see the members of a project"
     CHANGE_MEMBERS = "change the members of a project"
+    SEE_SECRETS = "see which secrets and registry logins a project has"
+    CHANGE_SECRETS = "change the secrets and registry logins of a project"
+    SEE_VOLUMES = "see volumes"
+    CHANGE_VOLUMES = "make and remove volumes"
     SEE_USER = "see users"
     CHANGE_USER = "change users"
     MAP_ACCOUNT = "choose the account that a user's processes run as"
@@ -77,6 +81,10 @@ _GRANTED: dict[Action, frozenset[_Standing]] = {
     Action.CHANGE_PROJECT: frozenset({_Standing.DOMAIN_ADMIN}),
     Action.SEE_MEMBERS: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN}),
     Action.CHANGE_MEMBERS: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN}),
+    Action.SEE_SECRETS: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN, _Standing.MEMBER}),
+    Action.CHANGE_SECRETS: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN}),
+    Action.SEE_VOLUMES: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN, _Standing.MEMBER}),
+    Action.CHANGE_VOLUMES: _WORK,
     Action.SEE_USER: frozenset({_Standing.DOMAIN_ADMIN, _Standing.OWNER}),
     Action.CHANGE_USER: frozenset({_Standing.DOMAIN_ADMIN}),
     # Accounts are those of the machines, which belong to no domain.
@@ -108,12 +116,23 @@ _SEEING = {
     Action.CHANGE_PROJECT: Action.SEE_PROJECT,
     Action.SEE_MEMBERS: Action.SEE_PROJECT,
     Action.CHANGE_MEMBERS: Action.SEE_PROJECT,
+    Action.SEE_SECRETS: Action.SEE_PROJECT,
+    Action.CHANGE_SECRETS: Action.SEE_PROJECT,
     Action.CHANGE_USER: Action.SEE_USER,
     Action.CHANGE_KEYPAIR: Action.SEE_KEYPAIR,
     Action.CHANGE_QUOTA: Action.SEE_QUOTA,
 }
 _READING = frozenset(action for action in Action if action.name.startswith("SEE_"))
-_WORKING = frozenset({Action.SUBMIT, Action.CHANGE_WORK, Action.ENTER_WORK, Action.BOOK, Action.CHANGE_BOOKING})
+_WORKING = frozenset(
+    {
+        Action.SUBMIT,
+        Action.CHANGE_WORK,
+        Action.ENTER_WORK,
+        Action.BOOK,
+        Action.CHANGE_BOOKING,
+        Action.CHANGE_VOLUMES,
+    }
+)
 """What a keypair for work is good for, as far as it is its user's own."""
 _IMPERSONATING = frozenset({Action.CHANGE_USER, Action.CHANGE_KEYPAIR})
 

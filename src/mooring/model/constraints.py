@@ -136,6 +136,16 @@ class MachineImage:
 
 
 @dataclass(frozen=True, slots=True)
+class MountedVolume:
+    """A volume that is on one node alone. Without a node it will be where the first task that mounts it goes."""
+
+    name: str
+    node_id: UUID | None = None
+    node: str | None = None
+    """Its name; with no id beside it the node was removed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Constraints:
     """`node_terms`: any of them must hold; None demands nothing, an empty tuple matches no node."""
 
@@ -159,6 +169,9 @@ class Constraints:
     licence: str | None = None
     volume_zones: tuple[tuple[str, frozenset[str]], ...] = ()
     """Per label key the values that its volumes allow."""
+    volumes: tuple[MountedVolume, ...] = ()
+    volume_bytes: int = 0
+    """Storage that each task brings with it, beside what it asks for: volumes that come to their node with it."""
     devices: tuple[DeviceDemand, ...] = ()
     """What it asks of the devices of its slots."""
     designated: frozenset[str] = frozenset()

@@ -5,9 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 from mooring.model.resources import requests_of
 from mooring.model.slots import Amounts
+
+Capability = Literal[
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "MKNOD",
+    "NET_BIND_SERVICE",
+    "NET_RAW",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYS_CHROOT",
+]
+"""What a container may keep of root's powers: those that Docker gives to all."""
 
 
 class Restart(StrEnum):
@@ -123,6 +142,15 @@ class TaskTemplate:
     """Of the task as a whole: processor, memory and hugepages in place of what the containers add up to."""
 
     volumes: tuple[Volume, ...] = ()
+
+    @property
+    def all_containers(self) -> tuple[Container, ...]:
+        """In the order of their start."""
+        return (*self.init_containers, *self.containers)
+
+    @property
+    def images(self) -> list[str]:
+        return [container.image for container in self.all_containers if container.image is not None]
 
     @property
     def runtime(self) -> str:

@@ -118,7 +118,13 @@ class PoolPolicy:
     """Where a validator is asked at other moments than its own."""
     public: bool = True
     """Every tenant may use it; otherwise those who were given access."""
+    privileged: bool = False
+    """Its containers may have all of root's powers over their node."""
+    host_paths: tuple[str, ...] = ()
+    """Folders of its nodes that containers may mount, with what is in them."""
     health: HealthProgram | None = None
+    shared_volumes: str | None = None
+    """A folder that all nodes mount: volumes in it are on none of them alone."""
     paused: bool = False
     """Nothing of it is placed until it is resumed; what runs goes on."""
     paused_reason: str | None = None

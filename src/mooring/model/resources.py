@@ -71,7 +71,7 @@ def quality_of(template: TaskTemplate) -> Quality:
     if template.requests or template.limits:
         parts = [(template.requests, template.limits)]
     else:
-        parts = [(c.slots, c.limits) for c in (*template.containers, *template.init_containers)]
+        parts = [(c.slots, c.limits) for c in template.all_containers]
     requests: dict[str, int] = {}
     limits: dict[str, int] = {}
     guaranteed = True
@@ -84,10 +84,22 @@ def quality_of(template: TaskTemplate) -> Quality:
     return Quality.GUARANTEED if guaranteed and requests == limits else Quality.BURSTABLE
 
 
+def oom_score(quality: Quality | str, memory_bytes: int, capacity_bytes: int) -> int:
+    """How readily the kernel ends a container when the node has no memory left, from -1000 (never) to 1000.
+
+    The more of the node's memory a burstable one asked for, the later, yet always between the two others.
+    """
+    if quality == Quality.GUARANTEED:
+        return -997
+    if quality == Quality.BEST_EFFORT:
+        return 1000
+    return min(max(2, 1000 - 1000 * memory_bytes // max(capacity_bytes, 1)), 999)
+
+
 def check_resources(template: TaskTemplate) -> None:
     """0 <= request <= limit for every slot, request = limit for custom ones; InvalidInput names the first wrong one."""
     parts: Iterable[tuple[str, Amounts, Amounts]] = (
-        *((f"container {c.name!r}", c.slots, c.limits) for c in (*template.containers, *template.init_containers)),
+        *((f"container {c.name!r}", c.slots, c.limits) for c in template.all_containers),
         ("the task", template.requests, template.limits),
         ("the overhead", template.overhead, {}),
     )

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from mooring.model.constraints import NODE_NAME_FIELD, Constraints, HostPort, Taint
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.devices import DeviceShare
+from mooring.model.images import comparable
 from mooring.model.lifecycle import NodeStatus
 from mooring.model.nodes import Node
 from mooring.model.quantity import INT64_MAX
@@ -312,11 +313,11 @@ class Cluster:
 
     def image_was_seen(self, name: str) -> bool:
         """Whether some node has, or once had, a container image."""
-        return name in self._images
+        return comparable(name) in self._images
 
     def image_sizes(self, name: str) -> Mapping[int, int]:
         """The rows that have a container image, each with its size in bytes."""
-        return self._images.get(name, {})
+        return self._images.get(comparable(name), {})
 
     def demand(self, request: Request, uncounted: tuple[int, int] = (0, 0)) -> Demand:
         """A request in the terms of these columns; a slot that no node offers gets its place here."""
@@ -455,9 +456,9 @@ class Cluster:
             column.write(row, node)
         before = self.nodes[row]
         for name in () if before is None else before.images:
-            self._images[name].pop(row, None)
+            self._images[comparable(name)].pop(row, None)
         for name, size in node.images.items():
-            self._images.setdefault(name, {})[row] = size
+            self._images.setdefault(comparable(name), {})[row] = size
 
     def _amounts(self, node: Node) -> tuple[Amount, Amount]:
         """What a node offers and what is taken of it, along the slot axis."""

@@ -221,6 +221,7 @@ class LoweredProfile:
             constraints.images,
             constraints.machine_image,
             constraints.volume_zones,
+            constraints.volumes,
             constraints.devices,
             amount,
             constraints.designated,

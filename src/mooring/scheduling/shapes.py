@@ -8,6 +8,7 @@ from uuid import UUID
 from mooring.model.constraints import Constraints
 from mooring.model.quantity import INT64_MAX
 from mooring.model.resources import UNASKED
+from mooring.model.volumes import STORAGE
 from mooring.model.workloads import NO_CONSTRAINTS, Workload
 from mooring.scheduling.columns import Cluster, Request
 
@@ -31,7 +32,7 @@ class Shape:
 def shape_of(workload: Workload, cluster: Cluster) -> Shape:
     return Shape(
         pool=workload.pool,
-        request=tuple(sorted(workload.request.items())),
+        request=_request(workload),
         runtime=workload.runtime,
         architecture=workload.architecture,
         region=workload.region,
@@ -39,6 +40,13 @@ def shape_of(workload: Workload, cluster: Cluster) -> Shape:
         constraints=workload.constraints,
         uncounted=_uncounted(workload),
     )
+
+
+def _request(workload: Workload) -> Request:
+    brought = workload.constraints.volume_bytes
+    if not brought:
+        return tuple(sorted(workload.request.items()))
+    return tuple(sorted({**workload.request, STORAGE: workload.request.get(STORAGE, 0) + brought}.items()))
 
 
 def of_all(shape: Shape, count: int) -> Shape:

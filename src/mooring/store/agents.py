@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, and_, bindparam, case, or_, select
+from sqlalchemy import Select, and_, bindparam, case, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.lifecycle import OCCUPYING
-from mooring.store.tables import nodes, projects, tasks, users, workloads
-from mooring.store.types import AnyRow
+from mooring.model.lifecycle import OCCUPYING, UNSTARTED, TaskStatus
+from mooring.model.reasons import Reason
+from mooring.store.tables import nodes, projects, tasks, users, workload_revisions, workloads
+from mooring.store.types import AnyRow, json_type
 
 
 async def desired(connection: AsyncConnection, node_id: UUID) -> list[AnyRow]:
@@ -39,7 +41,7 @@ def _desired() -> Select[Any]:
             workloads.c.kind,
             workloads.c.replicas,
             workloads.c.array,
-            workloads.c.template,
+            func.coalesce(workload_revisions.c.template, workloads.c.template, type_=json_type()).label("template"),
             workloads.c.warning_signal,
             workloads.c.warning_seconds,
             workloads.c.user_id,
@@ -51,9 +53,28 @@ def _desired() -> Select[Any]:
         .join(projects, projects.c.id == workloads.c.project_id)
         .join(users, users.c.id == workloads.c.user_id)
         .join(nodes, nodes.c.id == tasks.c.node_id)
+        # A task runs what it was made from, whatever its deployment has become since.
+        .outerjoin(
+            workload_revisions,
+            and_(workload_revisions.c.workload_id == workloads.c.id, workload_revisions.c.number == tasks.c.revision),
+        )
         .where(tasks.c.node_id == bindparam("node"), tasks.c.freed_at.is_(None))
         .order_by(tasks.c.created_at, tasks.c.task_index)
     )
+
+
+async def note_progress(connection: AsyncConnection, reasons: Mapping[UUID, Reason]) -> None:
+    """How far nodes are with what they prepare, for people to see: nothing depends on it, and nobody is woken."""
+    if reasons:
+        rows = [{"task": task_id, "told": reason.as_dict()} for task_id, reason in sorted(reasons.items())]
+        await connection.execute(_PROGRESS, rows)
+
+
+_PROGRESS = (
+    update(tasks)
+    .where(tasks.c.id == bindparam("task"), tasks.c.status == TaskStatus.PREPARING)
+    .values(reason=bindparam("told", type_=tasks.c.reason.type))
+)
 
 
 async def on_nodes(connection: AsyncConnection, node_ids: list[UUID]) -> list[AnyRow]:
@@ -65,6 +86,16 @@ async def on_nodes(connection: AsyncConnection, node_ids: list[UUID]) -> list[An
         .order_by(tasks.c.id)
     )
     return list(rows)
+
+
+async def unstarted(connection: AsyncConnection, node_id: UUID, task_ids: list[UUID]) -> list[UUID]:
+    """Which of these tasks are on the node and have not been reported as running."""
+    rows = await connection.execute(
+        select(tasks.c.id).where(
+            tasks.c.id.in_(task_ids), tasks.c.node_id == node_id, tasks.c.status.in_(list(UNSTARTED))
+        )
+    )
+    return sorted(rows.scalars())
 
 
 async def owned(connection: AsyncConnection, node_id: UUID, task_ids: list[UUID]) -> set[UUID]:

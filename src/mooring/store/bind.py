@@ -29,6 +29,7 @@ from mooring.store.changes import Applied, Change, NewHold
 from mooring.store.guard import Guard, ports_of
 from mooring.store.history import Journal
 from mooring.store.loading import Loaded, glance, load
+from mooring.store.mounts import VolumeGuard, brings_volumes
 from mooring.store.quota_guard import QuotaGuard, any_limits, tenants_charged
 from mooring.store.sets import NotAsExpected, Statement, Writes
 from mooring.store.types import as_uuid
@@ -132,7 +133,7 @@ async def draft(
     named = [placement.task_id for decision in decisions for placement in decision.placements]
     fresh = [decision.workload for decision in decisions if _is_placed_whole(decision)]
     loaded = await glance(connection, [decision.workload for decision in decisions], fresh=fresh, naming=named)
-    guard = await Guard.glance(connection, decisions, loaded)
+    guard = None if any(map(brings_volumes, decisions)) else await Guard.glance(connection, decisions, loaded)
     tenants = tenants_charged([*loaded.workloads.values(), *loaded.unread])
     if guard is None or any_limits(await quotas.limits_of(connection, tenants, now)):
         return None
@@ -209,20 +210,28 @@ async def _commit(connection: AsyncConnection, decisions: Sequence[Decision], te
     unchanged, result.dropped = _unchanged(decisions, loaded)
     pools = await revisions.lock(connection, {decision.workload.pool for decision in unchanged})
     guard = await Guard.read(connection, unchanged, loaded)
+    volumes = await VolumeGuard.read(connection, unchanged)
     quotas = await QuotaGuard.read(connection, unchanged, loaded, terms.now)
     changes: list[Change] = []
     for decision in unchanged:
-        conflict = _outdated(decision, terms, pools) or quotas.conflict(decision) or guard.take(decision)
+        conflict = (
+            _outdated(decision, terms, pools)
+            or quotas.conflict(decision)
+            or volumes.conflict(decision)
+            or guard.take(decision, volumes.brought(decision))
+        )
         if conflict is not None:
             result.conflicts.append((decision, conflict))
             continue
         quotas.take(decision)
+        volumes.take(decision)
         result.bound.append(decision)
         changes.extend(_placed(decision, terms))
         changes.extend(_displaced(decision, victim, loaded, terms) for victim in decision.victims)
     loaded.locked_nodes.update(guard.nodes)
     writes = Writes.on(connection)
     journal = Journal("scheduler", terms.now, terms.term)
+    await volumes.write(connection, writes, journal)
     result.applied = transitions.plan(writes, changes, loaded, journal, looks=_looks(result.bound))
     placed_in = {decision.workload.pool for decision in result.bound}
     increased = [pool for name, pool in pools.items() if name in placed_in]

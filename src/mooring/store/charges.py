@@ -7,7 +7,7 @@ once it ran, `reserved` before. A lost task is charged to its node alone. Privat
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
@@ -114,6 +114,12 @@ def _counters_of(owner: Owner) -> tuple[tuple[str, str, str], ...]:
     )
 
 
+def counters_of_project(project_id: UUID, domain_id: UUID, pool: str) -> tuple[tuple[str, str, str], ...]:
+    """Where what a project has in a pool counts that is no single user's."""
+    project, domain = (Scope.PROJECT.value, str(project_id)), (Scope.DOMAIN.value, str(domain_id))
+    return (*project, ALL_POOLS), (*project, pool), (*domain, ALL_POOLS)
+
+
 def sessions_slot(workload: LoadedWorkload) -> str:
     return PRIVATE_SESSIONS if workload.private else SESSIONS
 
@@ -123,7 +129,11 @@ async def lock(connection: AsyncConnection, charged: Iterable[tuple[Owner, str]]
 
     Whoever reads counters to decide on a charge locks all that the charge will move: nodes come before, nothing after.
     """
-    rows = {(*counter, slot) for owner, slot in charged for counter in _counters_of(owner)}
+    return await lock_rows(connection, {(*counter, slot) for owner, slot in charged for counter in _counters_of(owner)})
+
+
+async def lock_rows(connection: AsyncConnection, rows: Collection[Row]) -> dict[Row, tuple[int, int]]:
+    """As `lock`, by the keys of the counters."""
     if not rows:
         return {}
     found = await _LOCK_OR_MAKE.read(connection, sorted(rows))
@@ -153,7 +163,7 @@ class Charges:
                         delta[1] += used
         rows = sorted((*key, *delta) for key, delta in deltas.items() if any(delta))
         if rows:
-            _write(writes, rows)
+            write_rows(writes, rows)
             self._tell(journal, by_owner)
 
     def _by_owner(self, loaded: Loaded) -> dict[Owner, dict[str, list[int]]]:
@@ -205,7 +215,8 @@ def _sessions(occupying: Mapping[UUID, int], loaded: Loaded) -> Counter[tuple[tu
     return found
 
 
-def _write(writes: Writes, rows: Sequence[tuple[Any, ...]]) -> None:
+def write_rows(writes: Writes, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Add to counters: their keys, and what comes to `reserved` and `used`; sorted."""
     # No row may be inserted with less than nothing; one that shrinks is there already.
     shrinking = [row for row in rows if row[4] < 0 or row[5] < 0]
     growing = [row for row in rows if row[4] >= 0 and row[5] >= 0]

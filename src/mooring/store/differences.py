@@ -1,4 +1,4 @@
-"""What is kept twice and does not agree: the ledger against counters and readable copies, each in one statement.
+"""What is kept twice and does not agree: ledger and volumes against counters and copies, each in one statement.
 
 The database compares and answers with the differences alone, so that a million rows cost no memory here.
 """
@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING
 from mooring.model.quotas import PRIVATE_SESSIONS, SESSIONS
+from mooring.model.volumes import STORAGE
 from mooring.store.types import as_uuid
 
 OCCUPYING_LIST = ", ".join(f"'{status}'" for status in sorted(OCCUPYING))
@@ -186,6 +187,9 @@ _NODES = f"""
         FROM resource_allocations a JOIN tasks t ON t.id = a.task_id
         WHERE {_IS_LIVE} GROUP BY t.node_id, a.slot_name
         UNION ALL
+        SELECT v.node_id, '{STORAGE}', NULL, 0, 0, sum(v.size), 0, 0, 0, 0, 0
+        FROM volumes v WHERE v.node_id IS NOT NULL GROUP BY v.node_id
+        UNION ALL
         SELECT r.node_id, r.slot_name, n.name, 0, 0, 0, 0, r.held, r.reserved, r.used, r.leaving
         FROM node_resources r JOIN nodes n ON n.id = r.node_id
     ) AS c
@@ -215,13 +219,22 @@ _TENANTS = f"""
         WHERE w.id IN (SELECT t.workload_id FROM tasks t WHERE t.status IN ({OCCUPYING_LIST}))
         GROUP BY w.access_key, w.user_id, w.project_id, w.domain_id, p.name, w.private
     ),
+    kept AS (
+        SELECT v.project_id, o.domain_id, p.name AS pool, '{STORAGE}' AS slot_name, 0 AS reserved, sum(v.size) AS used
+        FROM volumes v JOIN projects o ON o.id = v.project_id JOIN pools p ON p.id = v.pool_id
+        GROUP BY v.project_id, o.domain_id, p.name
+    ),
+    of_projects AS (
+        SELECT project_id, domain_id, pool, slot_name, reserved, used FROM charged
+        UNION ALL SELECT project_id, domain_id, pool, slot_name, reserved, used FROM kept
+    ),
     expected AS (
         SELECT 'keypair' AS scope, access_key AS tenant_id, '' AS pool, slot_name, reserved, used FROM charged
         UNION ALL SELECT 'user', {{user_text}}, '', slot_name, reserved, used FROM charged
         UNION ALL SELECT 'user', {{user_text}}, pool, slot_name, reserved, used FROM charged
-        UNION ALL SELECT 'project', {{project_text}}, '', slot_name, reserved, used FROM charged
-        UNION ALL SELECT 'project', {{project_text}}, pool, slot_name, reserved, used FROM charged
-        UNION ALL SELECT 'domain', {{domain_text}}, '', slot_name, reserved, used FROM charged
+        UNION ALL SELECT 'project', {{project_text}}, '', slot_name, reserved, used FROM of_projects
+        UNION ALL SELECT 'project', {{project_text}}, pool, slot_name, reserved, used FROM of_projects
+        UNION ALL SELECT 'domain', {{domain_text}}, '', slot_name, reserved, used FROM of_projects
     )
     SELECT c.scope, c.tenant_id, c.pool, c.slot_name,
         sum(c.reserved), sum(c.used), sum(c.counted_reserved), sum(c.counted_used)

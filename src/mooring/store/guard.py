@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 from uuid import UUID
@@ -11,7 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.decisions import Decision, Outcome, Placement
 from mooring.model.lifecycle import OCCUPYING, NodeStatus, TaskStatus
-from mooring.model.slots import fits
+from mooring.model.slots import Amounts, fits
+from mooring.model.volumes import STORAGE
 from mooring.store.loading import Loaded, LoadedWorkload
 from mooring.store.pools import MOST_TASKS
 from mooring.store.sets import Statement
@@ -171,8 +172,11 @@ class Guard:
             if leaves:
                 _add(self._leaving_devices, device, amount)
 
-    def take(self, decision: Decision) -> str | None:
-        """Count the decision in, wholly or not at all; what stands in the way, if anything does."""
+    def take(self, decision: Decision, brought: int = 0) -> str | None:
+        """Count the decision in, wholly or not at all; what stands in the way, if anything does.
+
+        `brought`: bytes of volumes that come to the node of its tasks with them.
+        """
         workload = self._loaded.workloads[decision.workload.id]
         if self._counters is None and not workload.counts_tasks:
             for placement in decision.placements:
@@ -186,6 +190,8 @@ class Guard:
             conflict = self._place(decision, placement, workload, share)
             if conflict is not None:
                 break
+        if brought and conflict is None:
+            conflict = self._fit(decision, decision.placements[0], {STORAGE: brought}, share)
         conflict = conflict or self._together(workload, share)
         if conflict is None:
             self._count_in(workload, share)
@@ -237,7 +243,7 @@ class Guard:
             leaving = self._leaving_devices.get(device, 0) + share.leaving_devices.get(device, 0) if waits else 0
             if taken + _add(share.devices, device, amount) - leaving > capacity:
                 return f"device {index} of node {node.name} has too little {slot} left"
-        return None if self._counters is None else self._fit(self._counters, decision, placement, share)
+        return self._fit(decision, placement, decision.workload.request, share)
 
     def _changed(self, placement: Placement) -> str | None:
         node = self.nodes.get(placement.node_id)
@@ -247,12 +253,12 @@ class Guard:
             return f"node {node.name} changed"
         return None
 
-    def _fit(
-        self, counters: Mapping[Slot, _Counter], decision: Decision, placement: Placement, share: _Share
-    ) -> str | None:
-        for slot, request in decision.workload.request.items():
+    def _fit(self, decision: Decision, placement: Placement, asked: Amounts, share: _Share) -> str | None:
+        if self._counters is None:
+            return None
+        for slot, request in asked.items():
             key = (placement.node_id, slot)
-            counter = counters.get(key)
+            counter = self._counters.get(key)
             if counter is None:
                 if request:
                     return f"node {placement.node_name} has no {slot}"

@@ -35,6 +35,7 @@ from mooring.store.tables import (
     tasks,
     tenant_resources,
     timeslots,
+    volumes,
     workloads,
 )
 from mooring.store.types import as_uuid
@@ -49,6 +50,7 @@ _COUNTED: dict[str, Table] = {
     "devices": node_devices,
     "holds": holds,
     "timeslots": timeslots,
+    "volumes": volumes,
 }
 
 
@@ -243,6 +245,8 @@ async def _check_workloads(connection: AsyncConnection) -> list[Finding]:
         select(own.id, own.status, own.replicas, number)
         .outerjoin(tasks, current)
         .group_by(own.id, own.status, own.replicas)
+        # While tasks are replaced there may be some more, or fewer.
+        .where(own.rolling.is_(False))
         .having(number != own.replicas)
     )
     doubled = await connection.execute(

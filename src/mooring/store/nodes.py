@@ -19,7 +19,7 @@ from mooring.model.errors import Conflict, NotFound
 from mooring.model.lifecycle import OCCUPYING, SILENT, NodeStatus, TaskStatus
 from mooring.model.nodes import Node
 from mooring.model.slots import Amounts
-from mooring.store import devices, events, sets, taints
+from mooring.store import devices, events, sets, taints, volumes
 from mooring.store.constraints import decode_taints
 from mooring.store.heartbeats import awake
 from mooring.store.ids import new_id
@@ -175,6 +175,19 @@ async def connected(
     await connection.execute(update(nodes).where(nodes.c.id == node_id).values(values))
 
 
+async def set_images(connection: AsyncConnection, node_id: UUID, images: Mapping[str, int], now: datetime) -> bool:
+    """The container images that are on the node; True if others were before.
+
+    What fits there does not depend on them, so decisions that were made meanwhile stand: the generation stays.
+    """
+    row = await _locked(connection, node_id)
+    if (row.images or {}) == images:
+        return False
+    await connection.execute(update(nodes).where(nodes.c.id == node_id).values(images=dict(images)))
+    await _changed(connection, node_id, row.generation, "images", now)
+    return True
+
+
 async def close(connection: AsyncConnection, node_id: UUID, reason: str, *, now: datetime) -> None:
     """Nothing new comes to the node; heartbeats open it again when there is no reason left."""
     row = await _locked(connection, node_id)
@@ -255,6 +268,15 @@ async def remove(connection: AsyncConnection, node_id: UUID, *, force: bool, act
             code="node-occupied",
             details={"tasks": occupying},
         )
+    kept = await volumes.number_on(connection, node_id)
+    if kept and not force:
+        raise Conflict(
+            f"node {row.name!r} has {kept} volume{'s' if kept != 1 else ''}; remove them first, or remove the node by"
+            " force, and what is in them with it",
+            code="node-has-volumes",
+            details={"volumes": kept},
+        )
+    await volumes.leave_node(connection, node_id, now)
     await _history(connection, node_id, row.status, "REMOVED", actor, "Node removed", now)
     await connection.execute(delete(nodes).where(nodes.c.id == node_id))
     await _changed(connection, node_id, row.generation + 1, "removed", now)
@@ -301,6 +323,7 @@ async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -
             tasks=occupied.get(row.id, 0),
             cpu_percent=row.cpu_percent,
             memory_percent=row.memory_percent,
+            images=row.images or {},
         )
         for row in await connection.execute(query, those)
     ]

@@ -17,7 +17,16 @@ from mooring.model.pools import PoolPolicy
 from mooring.store import events
 from mooring.store.ids import new_id
 from mooring.store.inserts import insert_new
-from mooring.store.tables import join_tokens, nodes, pools, scale_requests, tenant_resources, timeslots, workloads
+from mooring.store.tables import (
+    join_tokens,
+    nodes,
+    pools,
+    scale_requests,
+    tenant_resources,
+    timeslots,
+    volumes,
+    workloads,
+)
 from mooring.store.types import AnyRow
 
 
@@ -114,12 +123,18 @@ async def _insert(
 
 
 async def remove(connection: AsyncConnection, pool: Pool, now: datetime) -> None:
-    """Refused while nodes or workloads belong to it, ended ones included as long as they are kept.
+    """Refused while nodes, workloads or volumes belong to it, ended ones included as long as they are kept.
 
     Tokens to join it are good for nothing then and go with it, as does what projects were guaranteed there.
     """
     await lock(connection, pool.name)
-    owned = {"nodes": nodes, "workloads": workloads, "timeslots": timeslots, "scale requests": scale_requests}
+    owned = {
+        "nodes": nodes,
+        "workloads": workloads,
+        "timeslots": timeslots,
+        "scale requests": scale_requests,
+        "volumes": volumes,
+    }
     for what, table in owned.items():
         found = await connection.scalar(select(table.c.id).where(table.c.pool_id == pool.id).limit(1))
         if found is not None:

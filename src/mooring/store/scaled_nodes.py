@@ -14,7 +14,7 @@ from mooring.model.lifecycle import SILENT, NodeStatus
 from mooring.model.timeslots import PROMISED, TimeslotKind
 from mooring.store import events
 from mooring.store.sets import among
-from mooring.store.tables import nodes, pools, tasks, timeslot_places, timeslots
+from mooring.store.tables import nodes, pools, tasks, timeslot_places, timeslots, volumes
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class ScaledNode:
     drain_reason: str | None
     drained_at: datetime | None
     idle_since: datetime | None
-    """None while it has tasks, or is silent."""
+    """None while it has tasks or volumes, or is silent."""
     booked: bool
     """A timeslot that is not over has a place on it."""
 
@@ -104,13 +104,16 @@ async def note_joined(
 
 
 async def is_spare(connection: AsyncConnection, node_id: UUID) -> bool:
-    """Whether nothing runs there and nobody has booked it."""
+    """Whether nothing runs or is kept there and nobody has booked it."""
     return not await _occupied(connection, [node_id]) and not await _booked(connection, [node_id])
 
 
 async def _occupied(connection: AsyncConnection, ids: Sequence[UUID]) -> set[UUID]:
+    """By tasks, or by volumes, which go nowhere else."""
     rows = await connection.execute(
-        select(tasks.c.node_id).where(among(tasks.c.node_id, ids), tasks.c.freed_at.is_(None)).distinct()
+        select(tasks.c.node_id)
+        .where(among(tasks.c.node_id, ids), tasks.c.freed_at.is_(None))
+        .union(select(volumes.c.node_id).where(among(volumes.c.node_id, ids)))
     )
     return set(rows.scalars())
 

@@ -205,7 +205,7 @@ signing_keys = Table(
 
 # --- pools and nodes ------------------------------------------------------------------------------------------------
 
-# Sealed with the key of that id, which is not in the database.
+# What is sealed is so with the key of that id, which is not in the database.
 registry_logins = Table(
     "registry_logins",
     metadata,
@@ -215,7 +215,6 @@ registry_logins = Table(
     Column("username", String(255), nullable=False),
     Column("sealed", LargeBinary, nullable=False),
     Column("key_id", String(63), nullable=False),
-    Column("created_by", Id, ForeignKey("users.id"), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
     UniqueConstraint("project_id", "registry"),
@@ -229,7 +228,6 @@ secrets = Table(
     Column("name", String(63), nullable=False),
     Column("sealed", LargeBinary, nullable=False),
     Column("key_id", String(63), nullable=False),
-    Column("created_by", Id, ForeignKey("users.id"), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
     UniqueConstraint("project_id", "name"),
@@ -245,7 +243,9 @@ volumes = Table(
     # All nodes of the pool have it, in the folder that the pool says.
     Column("shared", Boolean, nullable=False),
     # Where its content is; null until the first task that mounts it is placed.
-    Column("node_id", Id, ForeignKey("nodes.id")),
+    Column("node_id", Id, ForeignKey("nodes.id"), index=True),
+    # It stays when the node is removed, and the content with it.
+    Column("node_name", String(63)),
     # Bytes of storage that it counts with.
     Column("size", BigInteger, nullable=False),
     Column("created_by", Id, ForeignKey("users.id"), nullable=False),
@@ -432,10 +432,14 @@ workloads = Table(
     Column("template", json_type(), nullable=False),
     # Of a deployment: counts the templates that it had; the present one is the last of them.
     Column("revision", Integer, nullable=False, server_default=text("1")),
-    # Of a deployment: how many more and fewer there may be while tasks are replaced, and whether that rests.
+    # Of a deployment: how its tasks are replaced, and how far that is: a `model.rollouts.Rollout`.
     Column("rollout", json_type()),
+    # Its tasks are being replaced, or that rests.
+    Column("rolling", Boolean, nullable=False, server_default=text("false")),
     # It ends when its tasks have used next to nothing for so long.
     Column("idle_timeout_seconds", Integer),
+    # Set from its warning on until its tasks do something again.
+    Column("idle_warned_at", UtcDateTime),
     Column("requested_slots", json_type(), nullable=False),
     Column("labels", json_type(), nullable=False),
     # What its tasks demand of their place: a `model.constraints.Constraints`.
@@ -489,6 +493,7 @@ workloads = Table(
         postgresql_where=text("timeslot_id IS NOT NULL"),
     ),
     Index("ix_workloads_status", "status"),
+    Index("ix_workloads_rolling", "id", sqlite_where=text("rolling"), postgresql_where=text("rolling")),
     _ended_index("workloads"),
 )
 
@@ -571,11 +576,24 @@ tasks = Table(
         postgresql_where=text("deadline_at IS NOT NULL AND ended_at IS NULL"),
     ),
     Index(
+        "ix_tasks_retires_at_alive",
+        "retires_at",
+        sqlite_where=text("retires_at IS NOT NULL AND ended_at IS NULL"),
+        postgresql_where=text("retires_at IS NOT NULL AND ended_at IS NULL"),
+    ),
+    Index(
         "ix_tasks_workload_id_requeue",
         "workload_id",
         sqlite_where=text("requeue AND current"),
         postgresql_where=text("requeue AND current"),
     ),
+)
+
+workload_volumes = Table(
+    "workload_volumes",
+    metadata,
+    Column("workload_id", Id, ForeignKey("workloads.id", ondelete="CASCADE"), primary_key=True),
+    Column("volume_id", Id, ForeignKey("volumes.id", ondelete="CASCADE"), primary_key=True, index=True),
 )
 
 workload_revisions = Table(
@@ -777,6 +795,19 @@ usage_buckets = Table(
     Column("seconds", BigInteger, nullable=False),
 )
 
+measured_buckets = Table(
+    "measured_buckets",
+    metadata,
+    # As `usage_buckets`, but what was really used. Added to as it is measured, never counted again.
+    Column("starts_at", UtcDateTime, primary_key=True),
+    Column("pool", String(63), primary_key=True),
+    Column("project_id", Id, primary_key=True),
+    Column("user_id", Id, primary_key=True),
+    Column("slot_name", String(64), primary_key=True),
+    # Base units times minutes: times seconds it may be larger than a number of 64 bits.
+    Column("amount_minutes", BigInteger, nullable=False),
+)
+
 settled_days = Table(
     "settled_days",
     metadata,
@@ -821,7 +852,10 @@ task_usage = Table(
     Column("task_id", Id, ForeignKey("tasks.id"), primary_key=True),
     Column("measured_at", UtcDateTime, primary_key=True),
     Column("slot_name", String(64), primary_key=True),
+    # On average over so many seconds before; bytes per second of `read`, `written`, `received` and `sent`.
     Column("amount", BigInteger, nullable=False),
+    Column("seconds", Integer, nullable=False, server_default=text("60")),
+    Index("ix_task_usage_measured_at", "measured_at"),
 )
 
 # --- what happened ----------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from mooring.store.tables import (
     submissions,
     timeslots,
     users,
+    volumes,
     workloads,
 )
 from mooring.store.tables import keypairs as keypair_table
@@ -224,6 +225,7 @@ async def remove(connection: AsyncConnection, username: str, *, actor: Actor, no
         (nodes, nodes.c.joined_by),
         (nodes, nodes.c.owner_id),
         (join_tokens, join_tokens.c.created_by),
+        (volumes, volumes.c.created_by),
     ):
         number = await connection.execute(select(func.count()).select_from(table).where(column == found.id))
         if count := number.scalar_one():

@@ -1,4 +1,4 @@
-"""Workloads and their tasks: written at submission, grown and shrunk by scaling, replaced by successors."""
+"""Workloads and their tasks: written at submission, seen by placement, stopped."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from mooring.model.tenants import Principal
 from mooring.model.terms import NO_TERMS, Terms
 from mooring.model.timeslots import Timeslot
 from mooring.model.workloads import Kind, OnInsufficient, Task, Workload
-from mooring.store import dependencies, events, sets, transitions
+from mooring.store import dependencies, events, mounts, sets, templates, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks
 from mooring.store.constraints import decode_constraints, encode_constraints
 from mooring.store.history import Journal
-from mooring.store.ids import new_id
 from mooring.store.loading import lock_workloads
+from mooring.store.mounts import Mounted, followed
 from mooring.store.tables import dependencies as dependency_rows
-from mooring.store.tables import pools, resource_allocations, tasks, workloads
+from mooring.store.tables import pools, resource_allocations, tasks, workload_volumes, workloads
 from mooring.store.types import AnyRow
 
 _TYPICAL_KINDS = 100
@@ -149,6 +149,8 @@ class NewWorkload:
     terms: Terms = NO_TERMS
     timeslot: Timeslot | None = None
     """Written with it, since it is its alone."""
+    mounts: tuple[Mounted, ...] = ()
+    """The volumes of its project that its tasks mount."""
 
 
 class NewTask(NamedTuple):
@@ -161,6 +163,7 @@ class NewTask(NamedTuple):
     attempt: int = 1
     not_before: datetime | None = None
     failures: int = 0
+    revision: int = 1
 
 
 async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) -> dict[tuple[UUID, str], UUID]:
@@ -178,7 +181,7 @@ async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) 
 async def submit(connection: AsyncConnection, new: Sequence[NewWorkload], now: datetime) -> None:
     """Write workloads with their tasks PENDING, their ledger rows, history and events: a statement per table."""
     writes = sets.Writes.on(connection)
-    sets.insert(writes, workloads, [_workload_row(w, now) for w in new])
+    sets.insert(writes, workloads, [row_of(w, now) for w in new])
     sets.insert(
         writes,
         dependency_rows,
@@ -188,6 +191,8 @@ async def submit(connection: AsyncConnection, new: Sequence[NewWorkload], now: d
             for other, condition in w.terms.dependencies
         ],
     )
+    mounted = [{"workload_id": w.id, "volume_id": mount.volume_id} for w in new for mount in w.mounts]
+    sets.insert(writes, workload_volumes, mounted)
     wanted = [
         NewTask(task_id, w.id, index, w.template.request) for w in new for index, task_id in enumerate(w.task_ids)
     ]
@@ -218,6 +223,7 @@ def insert_tasks(writes: sets.Writes, wanted: Sequence[NewTask], now: datetime) 
                 "occupied_slots": {},
                 "not_before": new.not_before,
                 "failures": new.failures,
+                "revision": new.revision,
                 "created_at": now,
             }
             for new in wanted
@@ -231,7 +237,7 @@ def insert_tasks(writes: sets.Writes, wanted: Sequence[NewTask], now: datetime) 
     sets.insert(writes, resource_allocations, ledger)
 
 
-def _workload_row(w: NewWorkload, now: datetime) -> dict[str, Any]:
+def row_of(w: NewWorkload, now: datetime) -> dict[str, Any]:
     return {
         "id": w.id,
         "name": w.name,
@@ -258,22 +264,7 @@ def _workload_row(w: NewWorkload, now: datetime) -> dict[str, Any]:
         "spread": w.spread,
         "max_per_node": w.max_per_node,
         "on_insufficient": w.on_insufficient,
-        "template": {
-            "containers": [
-                {
-                    "name": c.name,
-                    "image": c.image,
-                    "command": list(c.command),
-                    "environment": dict(c.environment),
-                    "working_folder": c.working_folder,
-                    "slots": dict(c.slots),
-                }
-                for c in w.template.containers
-            ],
-            "restart": w.template.restart,
-            "max_restarts": w.template.max_restarts,
-            "stop_grace_seconds": w.template.stop_grace_seconds,
-        },
+        "template": templates.encode(w.template),
         "requested_slots": w.template.request,
         "labels": dict(w.labels),
         "constraints": encode_constraints(w.constraints),
@@ -325,6 +316,7 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
             occupied[row.workload_id][row.node_id] += 1
     rows = (await connection.execute(_WAITING, {"ids": waits.keys()})).all()
     needed = await dependencies.of(connection, waits.keys())
+    mounted = await mounts.of_workloads(connection, waits.keys())
     before = await dependencies.turns(connection, [(w.id, w.user_id, w.singleton) for w in rows if w.singleton])
     return [
         as_placement_sees(
@@ -334,6 +326,7 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
             failed_on=frozenset(failed_on.get(row.id, ())),
             needs=needed.get(row.id, ()),
             behind=(before[row.id],) if row.id in before else (),
+            mounted=mounted.get(row.id, ()),
         )
         for row in rows
     ]
@@ -347,10 +340,11 @@ def as_placement_sees(
     failed_on: frozenset[UUID] = frozenset(),
     needs: tuple[Dependency, ...] = (),
     behind: tuple[UUID, ...] = (),
+    mounted: Sequence[Mounted] = (),
 ) -> Workload:
     """A workload's row, with `pool_name`, and the tasks that need a node."""
     constraints = decode_constraints(row.constraints)
-    return Workload(
+    seen = Workload(
         id=row.id,
         name=row.name,
         kind=Kind(row.kind),
@@ -390,6 +384,7 @@ def as_placement_sees(
         behind=behind,
         booking=row.timeslot_id,
     )
+    return followed(seen, mounted) if mounted else seen
 
 
 async def note_waiting(connection: AsyncConnection, reasons: Mapping[UUID, Reason], now: datetime) -> None:
@@ -478,50 +473,6 @@ def losing(task_id: UUID, status: TaskStatus, reason: Reason, *, freed: bool) ->
     if status is TaskStatus.RESERVED:
         return Change(task_id, TaskStatus.PENDING, reason)
     return Change(task_id, TaskStatus.LOST, reason, freed=freed)
-
-
-async def scale(connection: AsyncConnection, workload_id: UUID, replicas: int, *, actor: str, now: datetime) -> Applied:
-    """Grow by new tasks that wait, or shrink by stopping what waits first, then the oldest."""
-    locked = await lock_workloads(connection, [workload_id])
-    row = (await connection.execute(select(workloads).where(workloads.c.id == workload_id))).one()
-    found = await connection.execute(
-        select(tasks.c.id, tasks.c.status, tasks.c.created_at)
-        .where(tasks.c.workload_id == workload_id, tasks.c.current)
-        .order_by(tasks.c.created_at, tasks.c.task_index)
-    )
-    own = found.all()
-    missing = replicas - len(own)
-    await connection.execute(
-        update(workloads)
-        .where(workloads.c.id == workload_id)
-        .values(
-            replicas=replicas,
-            next_index=row.next_index + max(0, missing),
-            updated_at=now,
-            version=locked[workload_id].version + 1,
-        )
-    )
-    changes: list[Change] = []
-    if missing > 0:
-        indexes = range(row.next_index, row.next_index + missing)
-        added = [NewTask(new_id(), workload_id, index, row.requested_slots) for index in indexes]
-        scaled = events.NewEvent("workload", workload_id, row.version + 1, "scaled", None, workload_id)
-        writes = sets.Writes.on(connection)
-        insert_tasks(writes, added, now)
-        events.tell(writes, [scaled], now)
-        await writes.make(connection)
-    elif missing < 0:
-        reason = Reason("scaled-down", f"Scaled down to {replicas}", "user")
-        # One that ended and was not replaced yet waits as well.
-        waits_first = sorted(own, key=lambda t: t.status != TaskStatus.PENDING and not is_end(TaskStatus(t.status)))
-        surplus = waits_first[:-missing]
-        await connection.execute(
-            update(tasks).where(tasks.c.id.in_([task.id for task in surplus])).values(current=False)
-        )
-        changes = [
-            ending(task.id, TaskStatus(task.status), reason) for task in surplus if not is_end(TaskStatus(task.status))
-        ]
-    return await transitions.apply(connection, changes, actor=actor, now=now, also=[workload_id])
 
 
 async def set_priority(connection: AsyncConnection, workload_id: UUID, priority: int) -> None:

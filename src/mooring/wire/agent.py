@@ -19,6 +19,9 @@ WELCOMED_SINCE = 2
 CHANNELS_SINCE = 3
 """Agents of an older protocol know no way into their tasks."""
 
+SECRETS_SINCE = 3
+"""Agents of an older protocol would start a task without its secrets."""
+
 NODE_HEADER = "Mooring-Node"
 """In which an agent names its node: a server that never heard of it has no reason to end its tasks."""
 
@@ -252,6 +255,8 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     server_version: str
     heartbeat_seconds: float
     """The pause between two heartbeats."""
+    measure_seconds: float | None = None
+    """The pause between two measures; None: the server is older than they are."""
     health: HealthProgram | None = None
 
 

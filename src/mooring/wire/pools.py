@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
+from mooring.wire.containers import FolderPath
 from mooring.wire.fields import INT32_MAX, Answer, LabelName, Name, Request, Said, ShortText, SlotName
 
 Seconds = Annotated[int, Field(ge=0, le=31_536_000)]
@@ -71,7 +72,10 @@ class ScalingChange(Request):
 
 
 class PoolChange(Request):
-    """Only what is given changes; {} gives weights, factors and validators their defaults back, 0 lifts a limit."""
+    """Only what is given changes.
+
+    {} gives weights, factors and validators their defaults back, 0 lifts a limit, "" takes a folder away.
+    """
 
     profile: PluginName | None = None
     weights: Weights | None = None
@@ -95,6 +99,9 @@ class PoolChange(Request):
     deprioritise: Annotated[int, Field(ge=0, le=100)] | None = None
     validators: dict[PluginName, list[MomentName]] | None = None
     public: bool | None = None
+    privileged: bool | None = None
+    host_paths: Annotated[list[FolderPath], Field(max_length=64)] | None = None
+    shared_volumes: FolderPath | Literal[""] | None = None
     health: HealthChange | None = None
     scaling: ScalingChange | None = None
 
@@ -192,6 +199,9 @@ class PoolView(Answer):
     deprioritise: int = 0
     validators: dict[str, list[str]] = {}
     public: bool = True
+    privileged: bool = False
+    host_paths: list[str] = []
+    shared_volumes: str | None = None
     health: HealthView | None = None
     scaling: ScalingRulesView = ScalingRulesView()
     paused: bool = False

@@ -170,8 +170,9 @@ def _limit(container: ContainerSpec) -> None:
     if container["memory_bytes"] is not None:
         # Data rather than address space: Go, Java and CUDA reserve far more addresses than they will ever fill.
         _lower(resource.RLIMIT_DATA, container["memory_bytes"])
-    # The supervisor is spared when memory runs out, the task is not.
-    _write_if_possible("/proc/self/oom_score_adj", "0")
+    # The supervisor is spared when memory runs out, the task as its quality says; without root none can be spared.
+    if not _written("/proc/self/oom_score_adj", str(container["oom_score"])):
+        _written("/proc/self/oom_score_adj", "0")
 
 
 def _lower(limit: int, value: int) -> None:
@@ -214,8 +215,9 @@ def _write(path: str, text: str) -> None:
         file.write(text)
 
 
-def _write_if_possible(path: str, text: str) -> None:
+def _written(path: str, text: str) -> bool:
     try:
         _write(path, text)
     except OSError:
-        return
+        return False
+    return True

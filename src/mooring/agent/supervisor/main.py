@@ -133,7 +133,7 @@ class Supervisor:
     def leave_the_agent(self) -> None:
         """Out of the agent's cgroup, so that a service manager that ends the agent's leaves the task alone."""
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-            file.write("-900")
+            file.write("-998")
         if self.task["cgroup"] is not None:
             with contextlib.suppress(OSError), open(f"{self.task['cgroup']}/supervisor/cgroup.procs", "w") as file:
                 file.write("0")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         memory_bytes: int | None
         """Kept by an rlimit; None where a cgroup does it."""
         processes: int | None
+        oom_score: int
 
     class TaskSpec(TypedDict):
         task_id: str

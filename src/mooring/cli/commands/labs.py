@@ -91,7 +91,8 @@ def create(
     from mooring.cli.connection import connect
     from mooring.cli.requests import build, checked_name, environment, placement, resources
     from mooring.cli.windows import window
-    from mooring.wire.api import ContainerRequest, WorkloadRequest
+    from mooring.wire.api import WorkloadRequest
+    from mooring.wire.containers import ContainerRequest
     from mooring.wire.timeslots import LabRequest
 
     container = build(

@@ -173,6 +173,19 @@ ValidatorOption = Annotated[
     ),
 ]
 Public = Annotated[bool | None, typer.Option(help="Whether every tenant may use it.")]
+Privileged = Annotated[bool | None, typer.Option(help="Whether containers may have all powers over their node.")]
+HostPath = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--host-path",
+        metavar="FOLDER",
+        help='A folder of the nodes that containers may mount; may be repeated, and takes the place of all. "": none.',
+    ),
+]
+SharedVolumes = Annotated[
+    str | None,
+    typer.Option(metavar="FOLDER", help='A folder that all nodes mount, for volumes that they share. "": none.'),
+]
 Health = Annotated[
     str | None,
     typer.Option(
@@ -295,6 +308,9 @@ def change_pool(
     deprioritise: Deprioritise = None,
     validator: ValidatorOption = None,
     public: Public = None,
+    privileged: Privileged = None,
+    host_path: HostPath = None,
+    shared_volumes: SharedVolumes = None,
     health: Health = None,
     health_interval: HealthInterval = None,
     health_timeout: HealthTimeout = None,
@@ -340,6 +356,9 @@ def change_pool(
         deprioritise=deprioritise,
         validators=_validators(validator),
         public=public,
+        privileged=privileged,
+        shared_volumes=shared_volumes,
+        host_paths=None if host_path is None else [path for path in host_path if path],
         health=_health(health, health_interval, health_timeout),
         scaling=_given(
             goal=scale_goal,

@@ -25,6 +25,7 @@ from mooring.scheduling.filters.task_anti_affinity import TaskAntiAffinityFilter
 from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter
 from mooring.scheduling.filters.topology_spread import TopologySpreadFilter
 from mooring.scheduling.filters.volume_zone import VolumeZoneFilter
+from mooring.scheduling.filters.volumes import VolumesFilter
 from mooring.scheduling.plugins import Filter
 
 BUILT_IN_FILTERS: tuple[Filter, ...] = (
@@ -39,6 +40,7 @@ BUILT_IN_FILTERS: tuple[Filter, ...] = (
     TaintsFilter(),
     MachineImageFilter(),
     VolumeZoneFilter(),
+    VolumesFilter(),
     ResourcesFilter(),
     DevicesFilter(),
     TasksPerNodeFilter(),

@@ -15,17 +15,12 @@ class ImagesScorer:
     depends_on: DependsOn = "static"
 
     def concerns(self, shape: Shape, cluster: Cluster) -> bool:
-        return any(cluster.image_was_seen(tagged(image)) for image in shape.constraints.images)
+        return any(cluster.image_was_seen(image) for image in shape.constraints.images)
 
     def score(self, shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
         images = shape.constraints.images
         present = np.zeros(cluster.capacity, dtype=np.int64)
         for image in images:
-            present[list(cluster.image_sizes(tagged(image)))] += 1
+            present[list(cluster.image_sizes(image))] += 1
         scores: Scores = SCORE_ONE * present[rows] // max(len(images), 1)
         return scores
-
-
-def tagged(image: str) -> str:
-    """The name that a node lists an image by: without a tag it is the latest."""
-    return image if not image or image.rfind(":") > image.rfind("/") else f"{image}:latest"

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mooring.model.devices import DeviceShare, shares_of
 from mooring.model.lifecycle import OCCUPYING
 from mooring.model.workloads import ONE_TASK, Workload
+from mooring.store import mounts
 from mooring.store.tables import pools, tasks, workloads
 from mooring.store.workloads import SEEN_BY_PLACEMENT, as_placement_sees
 
@@ -46,4 +47,5 @@ async def placed(connection: AsyncConnection, workload_id: UUID) -> Placed | Non
             .where(workloads.c.id == workload_id)
         )
     ).one()
-    return Placed(as_placement_sees(row, ONE_TASK, occupied), devices)
+    mounted = await mounts.of_workloads(connection, [workload_id])
+    return Placed(as_placement_sees(row, ONE_TASK, occupied, mounted=mounted.get(workload_id, ())), devices)

@@ -6,7 +6,6 @@ import numpy as np
 
 from mooring.scheduling.columns import Cluster, Rows, Scores
 from mooring.scheduling.plugins import DependsOn
-from mooring.scheduling.scorers.images import tagged
 from mooring.scheduling.scorers.kubernetes.points import ONE_POINT
 from mooring.scheduling.shapes import Shape
 
@@ -21,7 +20,7 @@ class KubernetesImageLocality:
     depends_on: DependsOn = "cluster"
 
     def concerns(self, shape: Shape, cluster: Cluster) -> bool:
-        return any(cluster.image_was_seen(tagged(image)) for image in shape.constraints.images)
+        return any(cluster.image_was_seen(image) for image in shape.constraints.images)
 
     def score(self, shape: Shape, cluster: Cluster, rows: Rows) -> Scores:
         images = shape.constraints.images
@@ -30,7 +29,7 @@ class KubernetesImageLocality:
         members = cluster.rows_of_pool(shape.pool)
         present = np.zeros(cluster.capacity, dtype=np.int64)
         for image in images:
-            sizes = cluster.image_sizes(tagged(image))
+            sizes = cluster.image_sizes(image)
             nodes = sum(row in sizes for row in members.tolist())
             for row, size in sizes.items():
                 present[row] += int(float(size) * (nodes / max(len(members), 1)))

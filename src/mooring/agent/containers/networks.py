@@ -1,0 +1,90 @@
+"""A network for each workload, apart from all others and from the cloud's own services."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Set
+from uuid import UUID
+
+import structlog
+
+from mooring.agent.containers.engine import Engine, EngineRefused
+from mooring.agent.containers.specification import NODE, WORKLOAD
+
+log = structlog.get_logger(__name__)
+
+NO_NETWORK = "none"
+_NAME = "mooring-"
+_METADATA = {"iptables": "169.254.169.254", "ip6tables": "fd00:ec2::254"}
+"""Where clouds tell machines their credentials."""
+
+
+class Networks:
+    """Where no network can be made, or none that keeps the cloud's services away, tasks have none."""
+
+    def __init__(self, node_id: UUID, *, wanted: bool) -> None:
+        self._node_id = node_id
+        self._usable = wanted
+
+    async def join(self, engine: Engine, workload_id: UUID) -> str:
+        """The name of the workload's network, made if need be; or that of none."""
+        name = f"{_NAME}{workload_id.hex}"
+        if self._usable:
+            self._usable = await asyncio.to_thread(_guard, _bridge(name))
+        if not self._usable:
+            return NO_NETWORK
+        labels = {NODE: str(self._node_id), WORKLOAD: str(workload_id)}
+        try:
+            await engine.make_network(name, _bridge(name), labels)
+        except EngineRefused as refusal:
+            log.warning("the engine makes no networks: tasks have none", reason=refusal.message)
+            self._usable = False
+            await asyncio.to_thread(_unguard, _bridge(name))
+            return NO_NETWORK
+        return name
+
+    async def tidy(self, engine: Engine, workloads: Set[UUID]) -> None:
+        """Remove the networks of this node that none of these workloads has."""
+        names = {f"{_NAME}{workload_id.hex}" for workload_id in workloads}
+        for name, labels in await engine.networks(f"{NODE}={self._node_id}"):
+            if name not in names and labels.get(NODE) == str(self._node_id):
+                with contextlib.suppress(EngineRefused):
+                    await engine.remove_network(name)
+                    await asyncio.to_thread(_unguard, _bridge(name))
+
+
+def _bridge(name: str) -> str:
+    """The network's interface on the node; the kernel takes 15 characters."""
+    return f"moor{name.removeprefix(_NAME)[:11]}"
+
+
+def _guard(bridge: str) -> bool:
+    """Drop what the network's tasks send to the cloud's own services; False where that cannot be done."""
+    if os.getuid() != 0:
+        log.debug("without root the services of a cloud cannot be kept from tasks")
+        return True
+    # Networks are of IPv4 alone unless the engine is told otherwise: the other kind is kept off where it can be.
+    kept = [_rule(program, "--insert", bridge) for program in _METADATA]
+    if not kept[0]:
+        log.warning("the services of a cloud cannot be kept from tasks without iptables: they have no network")
+    return kept[0]
+
+
+def _unguard(bridge: str) -> None:
+    for program in _METADATA:
+        _rule(program, "--delete", bridge)
+
+
+def _rule(program: str, change: str, bridge: str) -> bool:
+    if os.getuid() != 0 or shutil.which(program) is None:
+        return False
+    rule = ["PREROUTING", "--in-interface", bridge, "--destination", _METADATA[program], "--jump", "DROP"]
+    command = [program, "--wait", "5", "--table", "raw"]
+    present = subprocess.run([*command, "--check", *rule], capture_output=True, check=False).returncode == 0
+    if present is (change == "--insert"):
+        return True
+    return subprocess.run([*command, change, *rule], capture_output=True, check=False).returncode == 0

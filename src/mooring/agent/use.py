@@ -1,0 +1,208 @@
+"""How much is used: what the counters of cgroups say, v1, hybrid and v2, and those of processes where they do not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+
+from mooring.agent.supervisor.record import stat_fields
+
+UNIFIED = ""
+"""The v2 hierarchy among the controllers of v1."""
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Memory at this moment, the rest since the start. None: nobody tells."""
+
+    cpu_microseconds: int | None = None
+    memory_bytes: int | None = None
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+
+    @property
+    def complete(self) -> bool:
+        return all(getattr(self, each.name) is not None for each in fields(self))
+
+    def or_else(self, other: Use) -> Use:
+        """With what the other knows where this one does not."""
+        parts = ((getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
+        return Use(*(own if own is not None else theirs for own, theirs in parts))
+
+
+def total(uses: Iterable[Use]) -> Use:
+    """Of all together; what one of them does not know is not known of the sum."""
+    parts = list(uses)
+    return Use(*(_sum([getattr(part, each.name) for part in parts]) for each in fields(Use)))
+
+
+def of_cgroup(folders: Mapping[str, Path]) -> Use:
+    """By controller the folder of a cgroup; memory without the part of the page cache that would be given back."""
+    unified = folders.get(UNIFIED)
+    use = Use()
+    if unified is not None:
+        read, written = _io_stat(_text(unified / "io.stat"))
+        use = Use(
+            _field(_text(unified / "cpu.stat"), "usage_usec"),
+            _working_set(unified, "memory.current", "inactive_file"),
+            read,
+            written,
+        )
+    read, written = _blkio(folders["blkio"]) if "blkio" in folders else (None, None)
+    nanoseconds = _number(folders["cpuacct"] / "cpuacct.usage") if "cpuacct" in folders else None
+    memory = folders.get("memory")
+    controllers = Use(
+        nanoseconds // 1000 if nanoseconds is not None else None,
+        _working_set(memory, "memory.usage_in_bytes", "total_inactive_file") if memory is not None else None,
+        read,
+        written,
+    )
+    return controllers.or_else(use)
+
+
+def cgroup_of(pid: int) -> dict[str, Path]:
+    """By controller the folder of the process's cgroup; none where that is the root, which is the whole machine."""
+    found: dict[str, Path] = {}
+    mounts = _mounts()
+    for line in (_text(Path(f"/proc/{pid}/cgroup")) or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            if controller not in mounts or path == "/":
+                continue
+            mount, root = mounts[controller]
+            # In a container the hierarchy is mounted from the container's own cgroup on.
+            inner = path.removeprefix(root) if root != "/" else path
+            found[controller] = mount / inner.lstrip("/")
+    return found
+
+
+def mounts_of(mountinfo: str) -> dict[str, tuple[Path, str]]:
+    """By controller where its hierarchy is mounted, and which part of it."""
+    found: dict[str, tuple[Path, str]] = {}
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        if kind not in ("cgroup", "cgroup2"):
+            continue
+        root, mount = (field.replace("\\040", " ") for field in before.split()[3:5])
+        for controller in options.split(",") if kind == "cgroup" else (UNIFIED,):
+            found.setdefault(controller, (Path(mount), root))
+    return found
+
+
+class Processes:
+    """One look at all processes of the machine."""
+
+    def __init__(self) -> None:
+        self._stats: dict[int, list[str]] = {}
+        self._children: dict[int, list[int]] = {}
+        for name in os.listdir("/proc"):  # noqa: PTH208
+            if name.isdigit() and (stat := stat_fields(int(name))):
+                self._stats[int(name)] = stat
+                self._children.setdefault(int(stat[1]), []).append(int(name))
+
+    def below(self, root: int) -> Use:
+        """What the processes below `root` use, those included that have ended and were waited for."""
+        if root not in self._stats:
+            return Use(0, 0, 0, 0)
+        # Of the root itself only what its ended children left it.
+        ticks = self._ticks(root, 13)
+        read, written = _process_io(root)
+        pages = 0
+        waiting = list(self._children.get(root, ()))
+        while waiting:
+            pid = waiting.pop()
+            waiting += self._children.get(pid, ())
+            ticks += self._ticks(pid, 11)
+            pages += int(self._stats[pid][21])
+            own_read, own_written = _process_io(pid)
+            read, written = read + own_read, written + own_written
+        return Use(ticks * 1_000_000 // _TICKS_PER_SECOND, pages * _PAGE_BYTES, read, written)
+
+    def _ticks(self, pid: int, first: int) -> int:
+        """User and system time, then those of the children that were waited for."""
+        return sum(int(field) for field in self._stats[pid][first:15])
+
+
+def network_of(pid: int) -> tuple[int, int]:
+    """What a process's network namespace received and sent, but for what it said to itself."""
+    received = sent = 0
+    for line in (_text(Path(f"/proc/{pid}/net/dev")) or "").splitlines()[2:]:
+        name, _, counters = line.partition(":")
+        if name.strip() != "lo":
+            columns = counters.split()
+            received, sent = received + int(columns[0]), sent + int(columns[8])
+    return received, sent
+
+
+@cache
+def _mounts() -> dict[str, tuple[Path, str]]:
+    return mounts_of(Path("/proc/self/mountinfo").read_text())
+
+
+def _sum(parts: list[int | None]) -> int | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+def _text(path: Path) -> str | None:
+    """None where there is no such file, or its cgroup or process is gone meanwhile."""
+    try:
+        return path.read_text()
+    except OSError:
+        return None
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path)
+    return int(text) if text else None
+
+
+def _field(text: str | None, name: str) -> int | None:
+    for line in (text or "").splitlines():
+        key, _, value = line.partition(" ")
+        if key == name:
+            return int(value)
+    return None
+
+
+def _working_set(folder: Path, usage: str, inactive: str) -> int | None:
+    used = _number(folder / usage)
+    if used is None:
+        return None
+    return max(0, used - (_field(_text(folder / "memory.stat"), inactive) or 0))
+
+
+def _io_stat(text: str | None) -> tuple[int | None, int | None]:
+    """Lines such as `8:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0`, one per disk."""
+    if text is None:
+        return None, None
+    read = written = 0
+    for line in text.splitlines():
+        counters = dict(part.split("=", 1) for part in line.split()[1:] if "=" in part)
+        read, written = read + int(counters.get("rbytes", 0)), written + int(counters.get("wbytes", 0))
+    return read, written
+
+
+def _blkio(folder: Path) -> tuple[int | None, int | None]:
+    """Lines such as `8:0 Read 4096`, one per disk and way."""
+    text = _text(folder / "blkio.throttle.io_service_bytes_recursive")
+    if text is None:
+        return None, None
+    sums = {"Read": 0, "Write": 0}
+    for line in text.splitlines():
+        match line.split():
+            case [_, ("Read" | "Write") as way, number]:
+                sums[way] += int(number)
+    return sums["Read"], sums["Write"]
+
+
+def _process_io(pid: int) -> tuple[int, int]:
+    """Nothing of processes that are not ours to look at."""
+    text = _text(Path(f"/proc/{pid}/io"))
+    return _field(text, "read_bytes:") or 0, _field(text, "write_bytes:") or 0

@@ -1,0 +1,81 @@
+"""Volumes: folders of a project that outlive its tasks."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from mooring.api.access import Served, User, named
+from mooring.api.errors import problems
+from mooring.api.projects import find_project
+from mooring.api.services import Services
+from mooring.model.slots import slot_type
+from mooring.model.tenants import Principal
+from mooring.model.volumes import STORAGE
+from mooring.store.projects import Project
+from mooring.store.volumes import Volume
+from mooring.wire.fields import Name
+from mooring.wire.volumes import NewVolumeRequest, VolumeView
+
+router = APIRouter(prefix="/api/volumes", tags=["volumes"], responses=problems(401, 422, 503))
+
+OfProject = Annotated[Name | None, Query(description="The project that it belongs to; one's own if not given")]
+OfDomain = Annotated[Name | None, Query(description="The domain of that project; one's own if not given")]
+
+
+@router.post("", status_code=201, operation_id="create_volume", responses=problems(400, 403, 404, 409, 413))
+async def create_volume(services: Served, principal: User, new: NewVolumeRequest) -> VolumeView:
+    """Make a volume for a project; its size counts as storage from now on."""
+    return _view(await services.volumes.create(principal, new))
+
+
+@router.get("", operation_id="list_volumes", responses=problems(404))
+async def list_volumes(
+    services: Served, principal: User, project: OfProject = None, domain: OfDomain = None
+) -> list[VolumeView]:
+    """Those of all projects that one may see, or of one."""
+    of_project = await _project(services, principal, project, domain)
+    return [_view(volume) for volume in await services.volumes.every(principal, of_project)]
+
+
+@router.get("/{name}", operation_id="get_volume", responses=problems(404))
+async def get_volume(
+    services: Served, principal: User, name: str, project: OfProject = None, domain: OfDomain = None
+) -> VolumeView:
+    of_project = await _project(services, principal, project, domain)
+    return _view(await services.volumes.find(principal, of_project, named("volume", name)))
+
+
+@router.delete("/{name}", status_code=202, operation_id="remove_volume", responses=problems(403, 404, 409))
+async def remove_volume(
+    services: Served, principal: User, name: str, project: OfProject = None, domain: OfDomain = None
+) -> Response:
+    """Let a volume go that nothing mounts: 204 if nothing is left of it, 202 while its node has yet to delete it."""
+    of_project = await _project(services, principal, project, domain)
+    gone = await services.volumes.remove(principal, of_project, named("volume", name))
+    return Response(status_code=204 if gone else 202)
+
+
+async def _project(services: Services, principal: Principal, name: str | None, domain: str | None) -> Project | None:
+    if name is None:
+        return None
+    async with services.database.read() as connection:
+        return await find_project(connection, principal, domain, name)
+
+
+def _view(volume: Volume) -> VolumeView:
+    return VolumeView(
+        id=volume.id,
+        name=volume.name,
+        project=volume.project,
+        domain=volume.domain,
+        pool=volume.pool,
+        size=slot_type(STORAGE).format(volume.size),
+        shared=volume.shared,
+        status=volume.status.value,
+        node=volume.node,
+        mounted_by=volume.mounted_by,
+        created_by=volume.creator,
+        created_at=volume.created_at,
+    )

@@ -1,0 +1,93 @@
+"""What people do with volumes: make them for a project, see those that they may mount, and let them go."""
+
+from __future__ import annotations
+
+from mooring.clock import now
+from mooring.intake.acting import Acting
+from mooring.intake.translation import choose_pool
+from mooring.model.access import Action, may, not_there, require
+from mooring.model.errors import InvalidInput
+from mooring.model.slots import slot_type
+from mooring.model.tenants import Principal, Role
+from mooring.model.volumes import STORAGE
+from mooring.store import pool_access, pools, volumes
+from mooring.store.actions import Actor
+from mooring.store.engine import Connection, Database
+from mooring.store.pools import Pool
+from mooring.store.projects import Project
+from mooring.store.volumes import Volume
+from mooring.wire.volumes import NewVolumeRequest
+
+
+class VolumeAdmin:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._acting = Acting(database)
+
+    async def create(self, principal: Principal, asked: NewVolumeRequest) -> Volume:
+        require(principal, Action.CHANGE_VOLUMES)
+        size = slot_type(STORAGE).parse(asked.size)
+        if size < 1:
+            raise InvalidInput("a volume has at least one byte", code="invalid-volume")
+        acting = await self._acting.within(principal, asked.project, make=False)
+
+        async def work(connection: Connection) -> Volume:
+            pool = await _pool(connection, acting, asked)
+            return await volumes.create(
+                connection,
+                name=asked.name,
+                project_id=acting.project_id,
+                pool_id=pool.id,
+                size=size,
+                shared=asked.shared,
+                actor=Actor.of(acting),
+                now=now(),
+            )
+
+        return await self._database.write(work)
+
+    async def every(self, principal: Principal, project: Project | None) -> list[Volume]:
+        """Of one project, or of all that the principal may see."""
+        async with self._database.read() as connection:
+            if project is not None:
+                found = await volumes.every(connection, project_ids=[project.id])
+            elif principal.is_admin:
+                found = await volumes.every(connection)
+            else:
+                domain_id = principal.domain_id if principal.role is Role.DOMAIN_ADMIN else None
+                found = await volumes.every(connection, project_ids=principal.projects, domain_id=domain_id)
+        return [volume for volume in found if may(principal, Action.SEE_VOLUMES, volume.of_project)]
+
+    async def find(self, principal: Principal, project: Project | None, name: str) -> Volume:
+        async with self._database.read() as connection:
+            return await _found(connection, principal, project, name)
+
+    async def remove(self, principal: Principal, project: Project | None, name: str) -> bool:
+        """True if it is gone at once; otherwise when its node has deleted what is in it."""
+
+        async def work(connection: Connection) -> bool:
+            found = await _found(connection, principal, project, name)
+            require(principal, Action.CHANGE_VOLUMES, found.target)
+            return await volumes.remove(connection, found, actor=Actor.of(principal), now=now())
+
+        return await self._database.write(work)
+
+
+async def _found(connection: Connection, principal: Principal, project: Project | None, name: str) -> Volume:
+    found = await volumes.find(connection, principal.project_id if project is None else project.id, name)
+    if not may(principal, Action.SEE_VOLUMES, found.of_project):
+        raise not_there(f"volume {name!r} in this project")
+    return found
+
+
+async def _pool(connection: Connection, acting: Principal, asked: NewVolumeRequest) -> Pool:
+    grants = await pool_access.grants(connection)
+    known = await pools.all_pools(connection)
+    pool = choose_pool(asked.pool, None, known, lambda pool: pool_access.may_use(pool, acting, grants))
+    if asked.shared and pool.policy.shared_volumes is None:
+        raise InvalidInput(
+            f"the nodes of pool {pool.name!r} share no folder for volumes; an admin names one with"
+            f" `mooring pool set {pool.name} --shared-volumes FOLDER`",
+            code="no-shared-volumes",
+        )
+    return pool

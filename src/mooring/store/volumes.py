@@ -1,0 +1,363 @@
+"""Volumes: made, found, removed, and counted for as long as there is a row of them.
+
+The size counts as storage `used` by the project and its domain, and by the node once the volume has one. The audit adds
+these rows to those of the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, or_, select, true, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.access import Target, not_there
+from mooring.model.errors import Conflict
+from mooring.model.lifecycle import SILENT
+from mooring.model.quotas import Scope, Tenant
+from mooring.model.slots import slot_type
+from mooring.model.volumes import STORAGE, VolumeStatus
+from mooring.store import actions, charges, events, quotas, sets
+from mooring.store.actions import Actor
+from mooring.store.ids import new_id
+from mooring.store.inserts import insert_new
+from mooring.store.tables import (
+    domains,
+    nodes,
+    pools,
+    projects,
+    tasks,
+    users,
+    volumes,
+    workload_volumes,
+    workloads,
+)
+
+_own = volumes.c
+COUNT_ON_NODES = sets.Statement(
+    f"""
+    UPDATE node_resources AS r SET used = r.used + i.bytes FROM {{rows}} i
+    WHERE r.node_id = i.node_id AND r.slot_name = '{STORAGE}'
+    """,
+    {"node_id": "uuid", "bytes": "bigint"},
+)
+"""Whoever uses it has locked the nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    id: UUID
+    name: str
+    project_id: UUID
+    project: str
+    domain_id: UUID
+    domain: str
+    pool_id: UUID
+    pool: str
+    shared: bool
+    size: int
+    node_id: UUID | None
+    node: str | None
+    """Also when the node is no longer there."""
+    node_status: str | None
+    created_by: UUID
+    creator: str
+    created_at: datetime
+    removed_at: datetime | None
+    mounted_by: int = 0
+    """Living workloads."""
+
+    @property
+    def status(self) -> VolumeStatus:
+        if self.removed_at is not None:
+            return VolumeStatus.REMOVING
+        if self.shared:
+            return VolumeStatus.AVAILABLE
+        if self.node_id is None:
+            return VolumeStatus.UNPLACED if self.node is None else VolumeStatus.LOST
+        return VolumeStatus.UNREACHABLE if self.node_status in SILENT else VolumeStatus.AVAILABLE
+
+    @property
+    def of_project(self) -> Target:
+        return Target(self.domain_id, self.project_id)
+
+    @property
+    def target(self) -> Target:
+        return Target(self.domain_id, self.project_id, self.created_by)
+
+    @property
+    def path(self) -> str:
+        return f"{self.domain}/{self.project}/{self.name}"
+
+    @property
+    def state(self) -> actions.State:
+        return {
+            "name": self.name,
+            "project": self.project,
+            "pool": self.pool,
+            "size": slot_type(STORAGE).format(self.size),
+            "shared": self.shared,
+            "node": self.node,
+        }
+
+
+async def create(
+    connection: AsyncConnection,
+    *,
+    name: str,
+    project_id: UUID,
+    pool_id: UUID,
+    size: int,
+    shared: bool,
+    actor: Actor,
+    now: datetime,
+) -> Volume:
+    """Conflict where the project has one of that name, or its quota has no room for it."""
+    assert actor.user_id is not None
+    values = {
+        "id": new_id(),
+        "name": name,
+        "project_id": project_id,
+        "pool_id": pool_id,
+        "size": size,
+        "shared": shared,
+        "created_by": actor.user_id,
+        "created_at": now,
+    }
+    if not await insert_new(connection, volumes, values):
+        raise Conflict(f"the project has a volume {name!r} already", code="volume-exists")
+    made = await find(connection, project_id, name)
+    await _check_quota(connection, made, now)
+    await _charge(connection, made, size, now)
+    await actions.record(connection, actor, "create", "volume", made.path, now=now, after=made.state)
+    return made
+
+
+async def _check_quota(connection: AsyncConnection, volume: Volume, now: datetime) -> None:
+    counters = await charges.lock_rows(connection, [(*row, STORAGE) for row in _charged(volume)])
+    tenants = [Tenant(Scope.PROJECT, str(volume.project_id)), Tenant(Scope.DOMAIN, str(volume.domain_id))]
+    for tenant, limits in (await quotas.limits_of(connection, tenants, now)).items():
+        limit = limits.amounts.get(STORAGE)
+        used = sum(counters[tenant.scope.value, tenant.id, charges.ALL_POOLS, STORAGE])
+        if limit is not None and used + volume.size > limit:
+            written = slot_type(STORAGE).format
+            raise Conflict(
+                f"{tenant.scope} {limits.name!r} may use {written(limit)} {STORAGE}; {written(used)} are in use and"
+                f" this volume has {written(volume.size)}",
+                code=f"{tenant.scope}-quota-exceeded",
+                details={"slot": STORAGE, "limit": limit, "used": used, "requested": volume.size},
+            )
+
+
+def _charged(volume: Volume) -> tuple[tuple[str, str, str], ...]:
+    return charges.counters_of_project(volume.project_id, volume.domain_id, volume.pool)
+
+
+async def _charge(connection: AsyncConnection, volume: Volume, size: int, now: datetime) -> None:
+    writes = sets.Writes.on(connection)
+    charges.write_rows(writes, sorted((*row, STORAGE, 0, size) for row in _charged(volume)))
+    told = [events.NewEvent("tenant", id, 0, events.USAGE) for id in (volume.project_id, volume.domain_id)]
+    events.tell(writes, told, now)
+    await writes.make(connection)
+
+
+async def find(connection: AsyncConnection, project_id: UUID, name: str) -> Volume:
+    """One that is not about to go."""
+    this = and_(_own.project_id == project_id, _own.name == name, _own.removed_at.is_(None))
+    row = (await connection.execute(_volumes().where(this))).one_or_none()
+    if row is None:
+        raise not_there(f"volume {name[:63]!r} in this project")
+    return Volume(**row._mapping)
+
+
+async def named(connection: AsyncConnection, project_ids: Collection[UUID], names: Collection[str]) -> list[Volume]:
+    """Those of these projects with these names."""
+    if not names:
+        return []
+    query = _volumes().where(_own.project_id.in_(project_ids), _own.name.in_(names), _own.removed_at.is_(None))
+    return [Volume(**row._mapping) for row in await connection.execute(query)]
+
+
+async def every(
+    connection: AsyncConnection, *, project_ids: Collection[UUID] | None = None, domain_id: UUID | None = None
+) -> list[Volume]:
+    """All of them; or those of some projects, and of a domain."""
+    seen: ColumnElement[bool] = true()
+    if project_ids is not None:
+        of_domain = () if domain_id is None else (projects.c.domain_id == domain_id,)
+        seen = or_(_own.project_id.in_(project_ids), *of_domain)
+    query = _volumes().where(seen).order_by(domains.c.name, projects.c.name, _own.name, _own.created_at)
+    return [Volume(**row._mapping) for row in await connection.execute(query)]
+
+
+async def remove(connection: AsyncConnection, volume: Volume, *, actor: Actor, now: datetime) -> bool:
+    """Let it go, which its node has to confirm where there is something to delete; True if it is gone at once."""
+    current = await _locked(connection, volume.id)
+    if current is None or current.removed_at is not None:
+        raise not_there(f"volume {volume.name!r} in this project")
+    await _check_unused(connection, current)
+    await actions.record(connection, actor, "remove", "volume", current.path, now=now, before=current.state)
+    keepers = await _keepers(connection, current)
+    if not keepers:
+        await _drop(connection, current, now)
+        return True
+    await connection.execute(update(volumes).where(_own.id == current.id).values(removed_at=now))
+    await events.append(connection, [_news(*keeper) for keeper in keepers], now)
+    return False
+
+
+async def _locked(connection: AsyncConnection, volume_id: UUID) -> Volume | None:
+    """With its node before it, as everybody locks them."""
+    node_id = await connection.scalar(select(_own.node_id).where(_own.id == volume_id))
+    if node_id is not None:
+        await connection.execute(select(nodes.c.id).where(nodes.c.id == node_id).with_for_update(key_share=True))
+    await connection.execute(select(_own.id).where(_own.id == volume_id).with_for_update())
+    row = (await connection.execute(_volumes().where(_own.id == volume_id))).one_or_none()
+    return None if row is None else Volume(**row._mapping)
+
+
+async def _check_unused(connection: AsyncConnection, volume: Volume) -> None:
+    # What is left of ended work on a node that does not answer may still write there.
+    charged = tasks.c.node_id.is_not(None) & tasks.c.freed_at.is_(None)
+    left = exists().where(tasks.c.workload_id == workloads.c.id, charged)
+    mounting = (
+        select(workloads.c.name)
+        .join(workload_volumes, workload_volumes.c.workload_id == workloads.c.id)
+        .where(workload_volumes.c.volume_id == volume.id, or_(workloads.c.ended_at.is_(None), left))
+        .order_by(workloads.c.name)
+    )
+    names = list((await connection.execute(mounting)).scalars())
+    if names:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        raise Conflict(
+            f"volume {volume.name!r} is mounted by {names[0]}{more}; end what uses it first",
+            code="volume-in-use",
+            details={"workloads": names[:10]},
+        )
+
+
+async def _keepers(connection: AsyncConnection, volume: Volume) -> list[tuple[UUID, int]]:
+    """The nodes with an agent that can delete what is in it, and their generations."""
+    here = nodes.c.pool_id == volume.pool_id if volume.shared else nodes.c.id == volume.node_id
+    rows = await connection.execute(
+        select(nodes.c.id, nodes.c.generation).where(here, nodes.c.simulated.is_(False)).order_by(nodes.c.id)
+    )
+    return [(row.id, row.generation) for row in rows]
+
+
+async def gone(connection: AsyncConnection, node_id: UUID, ids: Sequence[UUID], now: datetime) -> None:
+    """A node says that nothing is left of these; it speaks for what it was told to delete only."""
+    for volume_id in sorted(set(ids) & {row.id for row in await to_delete(connection, node_id)}):
+        volume = await _locked(connection, volume_id)
+        if volume is not None and volume.removed_at is not None:
+            await _drop(connection, volume, now)
+
+
+async def to_delete(connection: AsyncConnection, node_id: UUID) -> list[Any]:
+    """What a node has to delete: its id, its project and, of a shared one, the folder that holds those of its pool."""
+    root = pools.c.options["shared_volumes"].as_string()
+    rows = await connection.execute(
+        select(_own.id, _own.project_id, _own.shared, root.label("root"))
+        .join(pools, pools.c.id == _own.pool_id)
+        .join(nodes, or_(nodes.c.id == _own.node_id, and_(_own.shared, nodes.c.pool_id == _own.pool_id)))
+        .where(nodes.c.id == node_id, _own.removed_at.is_not(None))
+        .order_by(_own.id)
+    )
+    return list(rows)
+
+
+async def leave_node(connection: AsyncConnection, node_id: UUID, now: datetime) -> None:
+    """The node is removed, and what is in its volumes with it; who waits for them is told. The node is locked."""
+    lost = list((await connection.execute(select(_own.id, _own.removed_at).where(_own.node_id == node_id))).all())
+    await connection.execute(update(volumes).where(_own.node_id == node_id).values(node_id=None))
+    await events.append(connection, await news_of(connection, [row.id for row in lost]), now)
+    for row in lost:
+        if row.removed_at is not None:
+            volume = await _locked(connection, row.id)
+            assert volume is not None
+            await _drop(connection, volume, now)
+
+
+async def check_none_shared(connection: AsyncConnection, pool_id: UUID, pool: str) -> None:
+    """Conflict where the nodes of a pool share volumes, which are where their folder is."""
+    here = select(_own.name).where(_own.pool_id == pool_id, _own.shared).limit(1)
+    name = await connection.scalar(here)
+    if name is not None:
+        raise Conflict(
+            f"pool {pool!r} has shared volumes ({name!r} is one), which stay where they are: remove them first",
+            code="pool-has-volumes",
+        )
+
+
+async def number_on(connection: AsyncConnection, node_id: UUID) -> int:
+    return int((await connection.execute(select(func.count()).where(_own.node_id == node_id))).scalar_one())
+
+
+async def news_of(connection: AsyncConnection, ids: Collection[UUID]) -> list[events.NewEvent]:
+    """For those who wait for these volumes: where they are is no longer as it was read."""
+    mounting = select(workload_volumes.c.workload_id).where(sets.among(workload_volumes.c.volume_id, ids))
+    rows = await connection.execute(
+        select(workloads.c.id, workloads.c.version)
+        .where(workloads.c.id.in_(mounting), workloads.c.ended_at.is_(None))
+        .order_by(workloads.c.id)
+    )
+    return [events.NewEvent("workload", row.id, row.version, "volumes", None, row.id) for row in rows]
+
+
+def _news(node_id: UUID, generation: int) -> events.NewEvent:
+    """Its agent has something to delete, or its counters have moved."""
+    return events.NewEvent("node", node_id, generation, "volumes", node_id)
+
+
+async def _drop(connection: AsyncConnection, volume: Volume, now: datetime) -> None:
+    """The row goes, and with it what it counts."""
+    await connection.execute(delete(volumes).where(_own.id == volume.id))
+    if volume.node_id is not None:
+        writes = sets.Writes.on(connection)
+        writes.add(COUNT_ON_NODES, [(volume.node_id, -volume.size)], expected=1)
+        generation = select(nodes.c.generation).where(nodes.c.id == volume.node_id)
+        events.tell(writes, [_news(volume.node_id, (await connection.execute(generation)).scalar_one())], now)
+        await writes.make(connection)
+    await _charge(connection, volume, -volume.size, now)
+
+
+def _volumes() -> Select[Any]:
+    mounted = (
+        select(func.count())
+        .select_from(workload_volumes)
+        .join(workloads, workloads.c.id == workload_volumes.c.workload_id)
+        .where(workload_volumes.c.volume_id == _own.id, workloads.c.ended_at.is_(None))
+        .correlate(volumes)
+        .scalar_subquery()
+    )
+    return (
+        select(
+            _own.id,
+            _own.name,
+            _own.project_id,
+            projects.c.name.label("project"),
+            projects.c.domain_id,
+            domains.c.name.label("domain"),
+            _own.pool_id,
+            pools.c.name.label("pool"),
+            _own.shared,
+            _own.size,
+            _own.node_id,
+            _own.node_name.label("node"),
+            nodes.c.status.label("node_status"),
+            _own.created_by,
+            users.c.name.label("creator"),
+            _own.created_at,
+            _own.removed_at,
+            mounted.label("mounted_by"),
+        )
+        .join(projects, projects.c.id == _own.project_id)
+        .join(domains, domains.c.id == projects.c.domain_id)
+        .join(pools, pools.c.id == _own.pool_id)
+        .join(users, users.c.id == _own.created_by)
+        .join(nodes, nodes.c.id == _own.node_id, isouter=True)
+    )

@@ -1,0 +1,132 @@
+"""What a request says about the containers of its tasks, and the volumes between them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from mooring.model.containers import Capability
+from mooring.wire.fields import (
+    MAX_COMMAND,
+    MAX_CONTAINERS,
+    MAX_ENVIRONMENT,
+    MAX_VOLUMES,
+    EnvironmentName,
+    Image,
+    Name,
+    Quantity,
+    Request,
+    ShortText,
+    SlotName,
+    Text,
+)
+
+_MANY = 32
+_PERSON = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
+_LONGEST_WAIT_SECONDS = 3600
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+FolderPath = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^/")]
+SecretFile = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,126}$")]
+ContainerUser = Annotated[str, StringConstraints(pattern=f"^{_PERSON}(:{_PERSON})?$")]
+UrlPath = Annotated[str, StringConstraints(max_length=1024, pattern=r"^/[!-~]*$")]
+Amounts = Annotated[dict[SlotName, Quantity], Field(max_length=32)]
+Seconds = Annotated[int, Field(ge=1, le=_LONGEST_WAIT_SECONDS)]
+Times = Annotated[int, Field(ge=1, le=1000)]
+
+
+class ProbeRequest(Request):
+    """One question: a command in the container, `path` and `port` by HTTP, or just a `port` by TCP."""
+
+    command: Annotated[list[Text], Field(max_length=MAX_COMMAND)] = []
+    path: UrlPath | None = None
+    """Of an HTTP request to the task itself; 200 to 399 is well."""
+    port: Port | None = None
+    delay_seconds: Annotated[int, Field(ge=0, le=_LONGEST_WAIT_SECONDS)] = 0
+    """After its start, before the first question."""
+    interval_seconds: Seconds = 10
+    timeout_seconds: Seconds = 1
+    failures: Times = 3
+    """So many in a row, and it is not well any more."""
+    successes: Times = 1
+    """So many in a row, and it is well again."""
+
+
+class MountRequest(Request):
+    volume: Name
+    path: FolderPath
+    """Where in the container."""
+    read_only: bool = False
+
+
+class VolumeRequest(Request):
+    name: Name
+    """Of a named one: what its project calls it."""
+    kind: Literal["named", "host", "scratch"] = "scratch"
+    """A volume of the project, a folder of the node where its pool allows that, or an empty one that goes with the
+    task."""
+    path: FolderPath | None = None
+    """Of a host volume: the folder on the node."""
+
+
+class ContainerRequest(Request):
+    name: Name = "main"
+    image: Image | None = None
+    """None: a process on the node itself."""
+    command: Annotated[list[Text], Field(max_length=MAX_COMMAND)] = []
+    """Without one: as the image says."""
+    environment: Annotated[dict[EnvironmentName, Text], Field(max_length=MAX_ENVIRONMENT)] = {}
+    working_folder: ShortText | None = None
+    resources: Amounts = {}
+    """Amounts by slot: {"cpu": "500m", "memory": "2Gi", "gpu": 1}."""
+    limits: Amounts = {}
+    """What it may use at most, where that is more than it asks for; what is limited only is asked for as well."""
+    pull: Literal["always", "if-not-present", "never"] = "if-not-present"
+    ports: Annotated[list[Port], Field(max_length=_MANY)] = []
+    """What it listens on; the ports of its node that a task asks for (`placement.ports`) lead there in this order."""
+    mounts: Annotated[list[MountRequest], Field(max_length=_MANY)] = []
+    secrets: Annotated[dict[SecretFile, Name], Field(max_length=_MANY)] = {}
+    """Names of secrets of the project by the file, in /run/secrets, that it finds each in."""
+    readiness: ProbeRequest | None = None
+    """Until it succeeds, and while it fails, nobody is sent to the task."""
+    liveness: ProbeRequest | None = None
+    """Where it fails the container is killed and, if its restart policy says so, started again."""
+    user: ContainerUser | None = None
+    """`uid`, `uid:gid` or a name that its image knows. None: as the image says."""
+    read_only: bool = False
+    """Its root file system is."""
+    capabilities: list[Capability] = []
+    """Those that it keeps; all others are dropped."""
+    privileged: bool = False
+    """Where its pool allows that."""
+    shared_memory: Quantity | None = None
+    """Bytes of /dev/shm: 1Gi."""
+    terminal: bool = False
+    """It has a terminal and an input, which `mooring attach` reaches."""
+
+
+class InitContainerRequest(ContainerRequest):
+    name: Name
+    sidecar: bool = False
+    """It keeps running beside those that follow; otherwise they wait for its end."""
+
+
+class TaskTemplateRequest(Request):
+    """What every task is made from."""
+
+    containers: Annotated[list[ContainerRequest], Field(min_length=1, max_length=MAX_CONTAINERS)]
+    init_containers: Annotated[list[InitContainerRequest], Field(max_length=MAX_CONTAINERS)] = []
+    """They run one after the other, each to its end, before the containers start."""
+    volumes: Annotated[list[VolumeRequest], Field(max_length=MAX_VOLUMES)] = []
+    """What the containers mount."""
+    restart: Literal["never", "on-failure", "always"] | None = None
+    """None: never for a session, always for a deployment."""
+    max_restarts: Annotated[int, Field(ge=0, le=1000)] = 5
+    stop_grace_seconds: Annotated[int, Field(ge=0, le=3600)] = 10
+    architecture: ShortText | None = None
+
+    @property
+    def all_containers(self) -> list[ContainerRequest]:
+        """In the order of their start."""
+        return [*self.init_containers, *self.containers]

@@ -1,0 +1,38 @@
+"""Volumes as they travel."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from mooring.wire.fields import Answer, Name, Quantity, Request
+
+
+class NewVolumeRequest(Request):
+    name: Name
+    size: Quantity
+    """How much storage it counts with, `10Gi`."""
+    pool: Name | None = None
+    """None: one that may be used."""
+    project: Name | None = None
+    """None: that of the one who asks."""
+    shared: bool = False
+    """All nodes of its pool have it, in a folder that the pool says."""
+
+
+class VolumeView(Answer):
+    id: UUID
+    name: str
+    project: str
+    domain: str
+    pool: str
+    size: str
+    shared: bool
+    status: str
+    """`unplaced`, `available`, `unreachable`, `lost`, `removing`."""
+    node: str | None
+    """Where its content is, or was."""
+    mounted_by: int
+    """Workloads that have not ended."""
+    created_by: str
+    created_at: datetime

@@ -1,0 +1,262 @@
+"""Images are fetched from a real registry into a real engine, and once only; errors tell what a person can do."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiodocker import Docker
+from aiohttp import web
+from msgspec.structs import replace
+
+from mooring.agent.containers.engine import EngineGone
+from mooring.agent.containers.pulls import Images, Pulled, login_for
+from mooring.model.containers import Pull
+from mooring.model.errors import MooringError
+from mooring.wire.agent import RegistryLogin
+from tests.agent.builders import eventually
+from tests.agent.containers.conftest import Node, container, order
+from tests.engine import BUSYBOX, Engine, running_engine
+from tests.servers import RegistryServer, running_registry, stop
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[RegistryServer]:
+    with running_registry() as registry:
+        yield registry
+
+
+@pytest.fixture(scope="module")
+def customer(registry: RegistryServer) -> Iterator[Engine]:
+    """An engine that knows the registry, in which `team/tool:1` is."""
+    with running_engine(registry.address) as engine:
+        login = f"{registry.username}:{registry.password}"
+        engine.run("push", "--creds", login, BUSYBOX, f"{registry.address}/team/tool:1")
+        yield engine
+
+
+@asynccontextmanager
+async def opened(socket: str, changed: Callable[[], None] = lambda: None) -> AsyncIterator[tuple[Docker, Images]]:
+    async with Docker(url=socket) as docker:
+        images = Images(docker, changed)
+        yield docker, images
+        await images.close()
+
+
+async def refusal(asking: Awaitable[Pulled]) -> MooringError:
+    with pytest.raises(MooringError) as caught:
+        await asking
+    return caught.value
+
+
+async def test_what_a_registry_refuses_is_told_apart_and_what_it_gives_is_known_by_its_digest(
+    registry: RegistryServer, customer: Engine
+) -> None:
+    tool = f"{registry.address}/team/tool:1"
+    login = RegistryLogin(registry=registry.address, username=registry.username, password=registry.password)
+    wrong = RegistryLogin(registry=registry.address, username="ada", password="a-wrong-password")
+    async with opened(customer.socket) as (docker, images):
+        never = await refusal(images.ensure(tool, Pull.NEVER, login))
+        assert never.code == "image-not-present"
+        nobody = await refusal(images.ensure(tool, Pull.IF_NOT_PRESENT))
+        assert nobody.code == "image-denied"
+        assert "give the project a login" in nobody.message
+        stranger = await refusal(images.ensure(tool, Pull.IF_NOT_PRESENT, wrong))
+        assert stranger.code == "image-denied"
+        assert "'ada'" in stranger.message
+        assert wrong.password not in str(stranger)
+        missing = await refusal(images.ensure(f"{registry.address}/team/tool:2", Pull.ALWAYS, login))
+        assert missing.code == "image-not-found"
+        assert missing.message == f"registry {registry.address} has no image {registry.address}/team/tool:2"
+
+        pulled = await images.ensure(tool, Pull.IF_NOT_PRESENT, login)
+        assert await images.ensure(tool, Pull.NEVER) == pulled
+        assert await images.ensure(tool, Pull.ALWAYS, login) == pulled
+        by_digest = (await docker.images.inspect(tool))["RepoDigests"][0]
+        assert (await images.ensure(by_digest, Pull.NEVER)).id == pulled.id
+        present = await images.present()
+        assert present[tool] == present[BUSYBOX] > 1_000_000
+        assert by_digest in present
+
+
+async def test_a_registry_that_does_not_answer_is_no_fault_of_the_image(customer: Engine) -> None:
+    with running_registry() as registry:
+        image = f"{registry.address}/team/tool:1"
+        stop(registry.process, signal.SIGTERM)
+        async with opened(customer.socket) as (_, images):
+            failed = await refusal(images.ensure(image, Pull.IF_NOT_PRESENT))
+    assert failed.code == "image-pull-failed"
+    assert "connection refused" in failed.message
+
+
+class SlowEngine:
+    """An engine that fetches an image layer by layer, as the test says, and has it from then on."""
+
+    def __init__(self) -> None:
+        self.pulls: list[str] = []
+        """Who was logged in at each."""
+        self.said: asyncio.Queue[dict[str, object] | None] = asyncio.Queue()
+        self.given_up = asyncio.Event()
+        self.goes_away = asyncio.Event()
+        self.present = False
+
+    def says(self, status: str, current: int = 0, total: int = 0, layer: str = "a1") -> None:
+        self.said.put_nowait({"id": layer, "status": status, "progressDetail": {"current": current, "total": total}})
+
+    async def pull(self, request: web.Request) -> web.StreamResponse:
+        self.pulls.append(request.headers.get("X-Registry-Auth", ""))
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        try:
+            while (item := await self.said.get()) is not None:
+                await answer.write(json.dumps(item).encode() + b"\n")
+                if self.goes_away.is_set() and request.transport is not None:
+                    request.transport.abort()
+                    return answer
+            self.present = True
+        except (asyncio.CancelledError, ConnectionError):
+            self.given_up.set()
+            raise
+        return answer
+
+    async def version(self, request: web.Request) -> web.Response:
+        return web.json_response({"ApiVersion": "1.41"})
+
+    async def inspect(self, request: web.Request) -> web.Response:
+        if not self.present:
+            return web.json_response({"message": "No such image"}, status=404)
+        return web.json_response({"Id": "sha256:1", "RepoDigests": ["nginx@sha256:" + "2" * 64]})
+
+
+@asynccontextmanager
+async def slow_engine(
+    folder: Path, changed: Callable[[], None] = lambda: None
+) -> AsyncIterator[tuple[SlowEngine, Images]]:
+    engine, app = SlowEngine(), web.Application()
+    app.router.add_get("/version", engine.version)
+    app.router.add_post("/{version}/images/create", engine.pull)
+    app.router.add_get("/{version}/images/{name:.*}/json", engine.inspect)
+    runner = web.AppRunner(app, handler_cancellation=True)
+    await runner.setup()
+    await web.UnixSite(runner, str(folder / "engine")).start()
+    try:
+        async with opened(f"unix://{folder / 'engine'}", changed) as (_, images):
+            yield engine, images
+    finally:
+        await runner.cleanup()
+
+
+async def test_many_tasks_share_one_pull_and_see_how_far_it_is(tmp_path: Path) -> None:
+    told: list[str | None] = []
+    async with slow_engine(tmp_path, lambda: told.append(images.progress("nginx:1.27"))) as (engine, images):
+        assert images.progress("nginx:1.27") is None
+        waiting = [asyncio.create_task(images.ensure("nginx:1.27", Pull.IF_NOT_PRESENT)) for _ in range(20)]
+        await eventually(lambda: bool(engine.pulls))
+        assert images.progress("nginx:1.27") == "pulling nginx:1.27"
+        engine.says("Downloading", 30_500_000, 60_000_000)
+        engine.says("Downloading", 4_000_000, 19_999_999, layer="b2")
+        await eventually(lambda: images.progress("docker.io/library/nginx:1.27") == "pulling nginx:1.27: 34 of 80 MB")
+        assert told[0] == "pulling nginx:1.27: 30 of 60 MB"
+        engine.says("Download complete")
+        engine.says("Extracting", 1, 60_000_000)
+        await eventually(lambda: images.progress("nginx:1.27") == "pulling nginx:1.27: 64 of 80 MB")
+        engine.said.put_nowait(None)
+        assert {await each for each in waiting} == {Pulled("sha256:1", "sha256:" + "2" * 64)}
+        assert len(engine.pulls) == 1
+        assert len(told) == 1
+        assert images.progress("nginx:1.27") is None
+
+
+async def test_a_pull_goes_on_while_somebody_wants_it_and_no_longer(tmp_path: Path) -> None:
+    async with slow_engine(tmp_path) as (engine, images):
+        first, second = (asyncio.create_task(images.ensure("nginx", Pull.ALWAYS)) for _ in range(2))
+        await eventually(lambda: bool(engine.pulls))
+        first.cancel()
+        await asyncio.wait([first])
+        assert images.progress("nginx") is not None
+        second.cancel()
+        async with asyncio.timeout(10):
+            await engine.given_up.wait()
+        assert images.progress("nginx") is None
+        again = asyncio.create_task(images.ensure("nginx", Pull.ALWAYS))
+        engine.said.put_nowait(None)
+        assert (await again).id == "sha256:1"
+
+
+async def test_who_has_another_login_asks_the_registry_as_himself(tmp_path: Path) -> None:
+    async with slow_engine(tmp_path) as (engine, images):
+        login = RegistryLogin(registry="docker.io", username="ada", password="secret-of-ada")
+        both = [asyncio.create_task(images.ensure("nginx", Pull.ALWAYS, each)) for each in (None, login)]
+        await eventually(lambda: bool(engine.pulls))
+        engine.said.put_nowait(None)
+        await eventually(lambda: len(engine.pulls) == 2)
+        engine.said.put_nowait(None)
+        await asyncio.gather(*both)
+        assert engine.pulls[0] == ""
+        assert engine.pulls[1] != ""
+
+
+async def test_an_error_of_the_engine_is_one_line_without_the_password(tmp_path: Path) -> None:
+    async with slow_engine(tmp_path) as (engine, images):
+        login = RegistryLogin(registry="docker.io", username="ada", password="secret-of-ada")
+        engine.said.put_nowait({"error": "toomanyrequests:\n" + "ada:secret-of-ada " * 50})
+        failed = await refusal(images.ensure("nginx", Pull.ALWAYS, login))
+    assert failed.code == "image-pull-failed"
+    assert "secret-of-ada" not in failed.message
+    assert failed.message.startswith("cannot fetch image nginx:latest from docker.io: toomanyrequests: ada:***")
+    assert failed.message.isprintable()
+    assert len(failed.message) < 400
+
+
+async def test_an_engine_that_goes_away_while_it_fetches_has_not_fetched(tmp_path: Path) -> None:
+    async with slow_engine(tmp_path) as (engine, images):
+        waiting = asyncio.create_task(images.ensure("nginx", Pull.IF_NOT_PRESENT))
+        await eventually(lambda: bool(engine.pulls))
+        engine.goes_away.set()
+        engine.says("Downloading", 1, 2)
+        failed = await refusal(waiting)
+    assert isinstance(failed, EngineGone)
+
+
+async def test_who_waits_for_a_pull_hears_that_its_engine_was_left(tmp_path: Path) -> None:
+    async with slow_engine(tmp_path) as (engine, images):
+        waiting = asyncio.create_task(images.ensure("nginx", Pull.IF_NOT_PRESENT))
+        await eventually(lambda: bool(engine.pulls))
+        await images.close()
+        assert isinstance(await refusal(waiting), EngineGone)
+
+
+def test_a_login_is_for_the_registry_that_it_names() -> None:
+    hub = RegistryLogin(registry="docker.io", username="a", password="x")
+    own = RegistryLogin(registry="r.example:5000", username="b", password="y")
+    assert login_for("nginx", [own, hub]) is hub
+    assert login_for("r.example:5000/x:1", [hub, own]) is own
+    assert login_for("r.example/x:1", [hub, own]) is None
+
+
+def written(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+async def test_a_task_runs_from_an_image_behind_a_password_and_fails_without_it(
+    registry: RegistryServer, customer: Engine, tmp_path: Path
+) -> None:
+    tool = f"{registry.address}/team/tool:1"
+    login = RegistryLogin(registry=registry.address, username=registry.username, password=registry.password)
+    node = Node(tmp_path, customer)
+    await node.runtime.open()
+    try:
+        allowed, stranger = (order(containers=[container("true", image=tool, pull="always")]) for _ in range(2))
+        ran = await node.run(replace(allowed, logins=[login]))
+        assert (ran.status, ran.exit_code) == ("SUCCEEDED", 0)
+        assert ran.digests["main"].startswith("sha256:")
+        refused = await node.run(stranger)
+        assert (refused.status, refused.code, refused.ran) == ("FAILED", "image-denied", False)
+        assert "give the project a login" in refused.reason
+        assert (await node.runtime.images())[tool] > 1_000_000
+        assert registry.password.encode() not in written(tmp_path)
+    finally:
+        await node.close()
