@@ -355,8 +355,10 @@ class AgentHub:
 
     # --- output of tasks ---
 
-    def stream(self, task_id: UUID, node_id: UUID, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
-        return self._output.stream(self._newest(node_id), task_id, tail=tail, follow=follow)
+    def stream(
+        self, task_id: UUID, node_id: UUID, *, container: str, tail: int | None, follow: bool
+    ) -> AsyncIterator[bytes]:
+        return self._output.stream(self._newest(node_id), task_id, container, tail=tail, follow=follow)
 
     def output(self, session: AgentSession, chunk: LogChunk) -> None:
         self._output.take(session, chunk)
