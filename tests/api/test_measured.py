@@ -129,16 +129,16 @@ async def test_who_is_inside_a_task_keeps_it_active(harbour: Harbour, hands: Han
     task = await running(harbour)
     await idle_after(harbour, task.workload_id, 600)
     use = MeasuredUse()
-    use.enter(task.id)
-    use.enter(task.id)
-    use.leave(task.id)
+    with use.inside(task.id):
+        with use.inside(task.id):
+            pass
+        hands.move(100)
+        await use.write(harbour.database, averages=False)
+        assert await active_at(harbour) == START + timedelta(seconds=100)
+        hands.move(100)
     hands.move(100)
     await use.write(harbour.database, averages=False)
-    assert await active_at(harbour) == START + timedelta(seconds=100)
-    use.leave(task.id)
-    hands.move(100)
-    await use.write(harbour.database, averages=False)
-    assert await active_at(harbour) == START + timedelta(seconds=100)
+    assert await active_at(harbour) == START + timedelta(seconds=200)
 
 
 @on_sqlite
