@@ -8,9 +8,10 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import update
+from starlette.requests import HTTPConnection
 
 from mooring import sealing
-from mooring.api.unsealing import Unsealing
+from mooring.api.unsealing import Unsealing, is_confidential
 from mooring.clock import now
 from mooring.model.lifecycle import TaskStatus
 from mooring.sealing import Sealing
@@ -172,6 +173,23 @@ async def test_an_agent_that_others_can_overhear_or_that_knows_no_secrets_is_tol
         await submit(harbour, "harmless")
         while (await told(agent)).workload_name != "harmless":
             pass
+
+
+@pytest.mark.parametrize(
+    ("scheme", "client", "confidential"),
+    [
+        ("wss", "10.0.0.7", True),
+        ("ws", "127.0.0.1", True),
+        ("ws", "::1", True),
+        ("ws", "10.0.0.7", False),
+        ("ws", "localhost.example.org", False),
+        ("ws", None, False),
+    ],
+)
+def test_only_tls_and_this_machine_are_confidential(scheme: str, client: str | None, confidential: bool):
+    from_where = None if client is None else (client, 40_000)
+    scope = {"type": "websocket", "scheme": scheme, "client": from_where, "path": "/", "headers": [(b"host", b"m.org")]}
+    assert is_confidential(HTTPConnection(scope)) is confidential
 
 
 @on_sqlite

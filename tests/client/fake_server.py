@@ -25,6 +25,8 @@ from mooring.wire.quotas import QuotaView
 from mooring.wire.scaling import ScalingView, TemplateList, TemplateRequest, TemplateView
 from mooring.wire.timeline import TimelineView
 from mooring.wire.versions import CLIENT_HEADER
+from tests.client.fake_rollouts import FakeRollouts
+from tests.client.fake_secrets import FakeSecrets
 from tests.client.fake_timeslots import FakeTimeslots
 
 Step = Callable[["FakeWorkload"], None]
@@ -85,6 +87,7 @@ class FakeWorkload:
                 "status": status,
                 "tasks": tasks,
                 "running": len(tasks) if status == "RUNNING" else 0,
+                "ready": len(tasks) if status == "RUNNING" else 0,
                 "version": self.view.version + 1,
                 **changes,
             }
@@ -120,6 +123,8 @@ class FakeServer:
         self.quotas = QuotaView(quotas=[])
         self.quarantine = QuarantineList(tasks=[])
         self.bookings = FakeTimeslots()
+        self.rollouts = FakeRollouts(self)
+        self.confidential = FakeSecrets()
         self.term = 4
         self.servers = [server_view("first", "leader")]
         self.loops: list[LoopView] = []
@@ -298,6 +303,8 @@ class FakeServer:
             web.post("/api/leader/resign", self._resign),
             web.post("/api/leader/pass", self._pass),
             *self.bookings.routes(),
+            *self.rollouts.routes(),
+            *self.confidential.routes(),
         ]
 
     # --- routes ---

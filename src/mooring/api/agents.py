@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Mapping
-from ipaddress import ip_address
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +17,7 @@ from mooring.api.agent_session import AgentSession
 from mooring.api.compatibility import refused_agent
 from mooring.api.errors import problems
 from mooring.api.hub import AgentHub, devices_of
+from mooring.api.unsealing import is_confidential
 from mooring.clock import now
 from mooring.model.devices import MOST_DEVICES
 from mooring.model.errors import Conflict, InvalidInput, NotAuthenticated, Unavailable
@@ -147,7 +147,7 @@ async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
             await websocket.send_text(wire.encode(message))
 
     session = AgentSession(
-        node.id, node.name, node.pool_id, node.credential_hash, send, confidential=_confidential(websocket)
+        node.id, node.name, node.pool_id, node.credential_hash, send, confidential=is_confidential(websocket)
     )
     sender: asyncio.Task[None] | None = None
     try:
@@ -175,16 +175,6 @@ async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
         if sender is not None:
             sender.cancel()
         hub.leave(session)
-
-
-def _confidential(websocket: WebSocket) -> bool:
-    """Whether nobody on the way can read: what a proxy on this machine says of its own client is believed."""
-    if websocket.url.scheme == "wss":
-        return True
-    try:
-        return websocket.client is not None and ip_address(websocket.client.host).is_loopback
-    except ValueError:
-        return False
 
 
 async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent) -> None:

@@ -16,7 +16,8 @@ from mooring.model.groups import group_of
 from mooring.model.idleness import Idleness
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.slots import format_amounts, slot_type
-from mooring.store import templates
+from mooring.model.workloads import Kind
+from mooring.store import rollouts, templates
 from mooring.store.constraints import decode_constraints
 from mooring.store.users import User
 from mooring.store.views.history import HistoryEntry
@@ -36,6 +37,7 @@ from mooring.wire.api import (
     WorkloadView,
 )
 from mooring.wire.pools import PoolView
+from mooring.wire.rollouts import RolloutView
 from mooring.wire.sessions import ArrayView, DependencyView
 
 
@@ -55,6 +57,8 @@ def workload_view(row: WorkloadRow) -> WorkloadView:
         command=list(first.command),
         replicas=row.replicas,
         running=row.running,
+        ready=row.ready,
+        rollout=rollout_view(row) if row.kind == Kind.DEPLOYMENT else None,
         counts=dict(row.counts),
         resources=format_amounts(row.requested_slots),
         region=row.region,
@@ -67,6 +71,22 @@ def workload_view(row: WorkloadRow) -> WorkloadView:
         ended_at=row.ended_at,
         removed=row.removed_at is not None,
         version=row.version,
+    )
+
+
+def rollout_view(row: WorkloadRow) -> RolloutView:
+    rollout = rollouts.decode(row.rollout)
+    return RolloutView(
+        phase=rollout.phase.value,
+        revision=row.revision,
+        updated=row.updated,
+        outdated=row.outdated,
+        surge=rollout.surge,
+        unavailable=rollout.unavailable,
+        drain_seconds=rollout.drain_seconds,
+        deadline_seconds=rollout.deadline_seconds,
+        stalls_at=rollout.due_at,
+        reason=rollout.reason,
     )
 
 
@@ -175,6 +195,9 @@ def task_view(row: TaskRow) -> TaskView:
         started_at=row.started_at,
         ended_at=row.ended_at,
         deadline_at=row.deadline_at,
+        revision=row.revision,
+        ready=row.ready,
+        retires_at=row.retires_at,
         digests=dict(row.digests or {}),
         address=row.address,
     )

@@ -76,7 +76,8 @@ def _show_fields(detail: WorkloadDetail) -> None:
             ("id", str(detail.id)),
             ("kind", f"{detail.kind} ({detail.type})"),
             ("status", Styled(state, status_style(detail.status))),
-            ("replicas", f"{detail.running} of {detail.replicas} running"),
+            ("replicas", _replicas(detail)),
+            ("rollout", _rollout(detail)),
             ("array", _array(detail)),
             ("pool", detail.pool),
             ("region", detail.region or ""),
@@ -110,6 +111,22 @@ def _show_fields(detail: WorkloadDetail) -> None:
         show_line(f"hint: {advice}")
     if detail.status == "PENDING":
         show_line(f"`mooring explain {detail.name}` shows which nodes lack what")
+
+
+def _replicas(detail: WorkloadDetail) -> str:
+    running = f"{detail.running} of {detail.replicas} running"
+    return f"{running}, {detail.ready} ready" if detail.kind == "deployment" else running
+
+
+def _rollout(detail: WorkloadDetail) -> str:
+    """Of a deployment that has more than what it was submitted with."""
+    rollout = detail.rollout
+    if rollout is None or (rollout.revision == 1 and rollout.phase == "done"):
+        return ""
+    if rollout.phase == "done":
+        return f"revision {rollout.revision}"
+    text = f"revision {rollout.revision} {rollout.phase}: {rollout.updated} updated, {rollout.outdated} outdated"
+    return f"{text}; {rollout.reason}" if rollout.reason else text
 
 
 def _start(detail: WorkloadDetail) -> str:

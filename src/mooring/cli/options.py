@@ -42,6 +42,10 @@ OutputOption = Annotated[Format, typer.Option("--output", "-o", help="How to sho
 WorkloadArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="A workload's name or id.", autocompletion=complete_workloads)
 ]
+ContainerOption = Annotated[
+    str | None, typer.Option("--container", "-c", metavar="NAME", help="Which container; else the first.")
+]
+IndexOption = Annotated[int | None, typer.Option("--index", metavar="N", min=0, help="Which task; else any that runs.")]
 WorkloadsArgument = Annotated[
     list[str], typer.Argument(metavar="NAME", help="Workloads by name or id.", autocompletion=complete_workloads)
 ]

@@ -39,6 +39,7 @@ def of_task(change: Change, task: LoadedTask, workload: LoadedWorkload, lowered:
         task.status,
         change.new,
         change.exit_code,
+        code,
         failures=task.failures,
         max_retries=workload.max_retries,
         retry_on=None if workload.retry_on is None else msgspec.json.decode(workload.retry_on),

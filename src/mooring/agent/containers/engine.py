@@ -62,7 +62,7 @@ class Listed:
 
 def addresses(option: str | None, environment: Mapping[str, str] = os.environ) -> list[str]:
     """Where an engine may answer, in order: what the operator says, or the usual sockets that are there."""
-    said = option or environment.get("MOORING_ENGINE") or environment.get("DOCKER_HOST")
+    said = option or environment.get("DOCKER_HOST")
     if said == NONE:
         return []
     if said:

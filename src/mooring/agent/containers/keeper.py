@@ -324,6 +324,16 @@ class Keeper:
         else:
             if step.name not in record.started:
                 record.started.append(step.name)
+            record.rejoin = [name for name in record.rejoin if name != step.name]
+            if step.again and step.name == network_holder(record):
+                await self._end_sharers(engine, step.name)
+
+    async def _end_sharers(self, engine: Engine, holder: str) -> None:
+        """One that is started again has another network: those that share it come back into that."""
+        for name, found in self.seen.items():
+            if name != holder and found.status == "running":
+                self.record.rejoin.append(name)
+                await engine.signal(name_of(self.task_id, name), "SIGKILL")
 
     async def _create(self, engine: Engine, container: ContainerSpec, role: Role, full: str) -> None:
         shared, task = self._shared, self.record.task
@@ -350,8 +360,8 @@ class Keeper:
         if role == "init" or name == holder:
             return await self._shared.networks.join(engine, self.record.task.workload_id)
         found = await engine.seen(name_of(self.task_id, holder))
-        if found is None:
-            raise MooringError(f"container {holder!r}, whose network it shares, is gone", code="start-failed")
+        if found is None or found.status != "running":
+            return await self._shared.networks.join(engine, self.record.task.workload_id)
         return f"container:{found.id}"
 
     # The end
@@ -372,8 +382,7 @@ class Keeper:
                     return time.time() + _RETRY_SECONDS
         await asyncio.to_thread(self._shared.places.remove_private, task.task_id)
         record.removed = True
-        if task.workload_id not in set(self._shared.workloads()):
-            await self._shared.networks.leave(engine, task.workload_id)
+        await self._shared.networks.tidy(engine, set(self._shared.workloads()))
         self._save()
         self._cleared.set()
         return None

@@ -36,6 +36,8 @@ class TaskRecord(msgspec.Struct, kw_only=True):
     passed: list[str] = []
     """Init containers that have ended well."""
     restarts: dict[str, int] = {}
+    rejoin: list[str] = []
+    """Containers that are to share the network of one that was started again, and have to be, too."""
     errors: dict[str, str] = {}
     """Why containers could not be started."""
     starved: list[str] = []

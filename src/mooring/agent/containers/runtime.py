@@ -187,9 +187,11 @@ class ContainerRuntime:
                 log.exception("the container engine could not be listened to")
             await self._disconnect()
             self._looked.set()
+            before = self.available
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
-            self._context.changed()
+            if self.available != before:
+                self._context.changed()
 
     async def _connect(self) -> bool:
         for address in addresses(self._options.engine):
@@ -203,7 +205,7 @@ class ContainerRuntime:
                 continue
             self._shared.engine = engine
             self._shared.fetcher = Images(engine.docker, self._context.changed)
-            self.enforces = enforces(engine.abilities, self._options.devices)
+            self.enforces = enforces(engine.abilities)
             log.info("container engine found", address=address, engine=engine.abilities.kind)
             return True
         return False

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, get_args
 from uuid import UUID
 
 from mooring.agent.identity import told
 from mooring.agent.options import Options
+from mooring.model.containers import Capability
 from mooring.model.errors import InvalidInput
+from mooring.model.paths import check_path
 from mooring.model.resources import oom_score
 from mooring.wire.agent import ContainerSpec, DesiredTask
 
@@ -22,18 +24,10 @@ Role = Literal["init", "sidecar", "main"]
 
 SECRETS = "/run/secrets"
 
-CAPABILITIES = frozenset(
-    {
-        *("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE"),
-        *("NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
-    }
-)
-"""Those that can be asked for: what Docker gives to every container."""
-
+_CAPABILITIES = frozenset(get_args(Capability))
 _NANOS_PER_MILLICORE = 1_000_000
 _SHARES_PER_CORE, _FEWEST_SHARES = 1024, 2
 _VARIABLE = re.compile(r"[^=\0]+")
-_UNSAFE_IN_PATH = re.compile(r'[,:"\\\x00-\x1f\x7f]')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +70,14 @@ def name_of(task_id: UUID, container: str) -> str:
     return f"mooring-{task_id.hex}-{container}"
 
 
-def enforces(abilities: Abilities, slots: Mapping[str, object]) -> dict[str, str]:
-    """Per slot how a limit is kept: `slots` are those of devices."""
+def enforces(abilities: Abilities) -> dict[str, str]:
+    """Per slot how a limit is kept; devices that it does not name are only told of."""
     return {
         "cpu": "cgroup" if abilities.cpu else "none",
         "memory": "cgroup" if abilities.memory else "none",
         "pids": "cgroup" if abilities.pids else "none",
         "storage": "quota" if abilities.storage else "none",
-        **{slot: "device" if slot == "gpu" and abilities.devices else "environment" for slot in slots},
+        **({"gpu": "device"} if abilities.devices else {}),
     }
 
 
@@ -96,25 +90,20 @@ def check(task: DesiredTask) -> None:
             if not _VARIABLE.fullmatch(name):
                 raise InvalidInput(f"{name!r} cannot be the name of a variable", code="start-failed")
         for mount in container.mounts:
-            check_path(mount.path)
+            if check_path(mount.path, what="mount path") == "/":
+                raise InvalidInput("nothing can be mounted in place of a container's root", code="start-failed")
             if mount.volume not in {volume.name for volume in task.volumes}:
                 raise InvalidInput(f"the task has no volume {mount.volume!r}", code="start-failed")
         for file in container.secrets:
-            if file in ("", ".", "..") or "/" in file or _UNSAFE_IN_PATH.search(file):
+            if "/" in file:
                 raise InvalidInput(f"{file!r} cannot be the name of a file", code="start-failed")
-        refused = {_capability(each) for each in container.capabilities} - CAPABILITIES
+            check_path(f"{SECRETS}/{file}", what="secret")
+        refused = {_capability(each) for each in container.capabilities} - _CAPABILITIES
         if refused:
             raise InvalidInput(f"no container gets the capability {', '.join(sorted(refused))}", code="start-failed")
     for volume in task.volumes:
         if volume.path is not None:
-            check_path(volume.path)
-
-
-def check_path(path: str) -> None:
-    """Absolute, without a way back up, and without signs that separate words in some engine's options."""
-    parts = PurePosixPath(path).parts
-    if not path.startswith("/") or ".." in parts or len(parts) < 2 or _UNSAFE_IN_PATH.search(path):
-        raise InvalidInput(f"{path!r} is not a path that can be mounted", code="start-failed")
+            check_path(volume.path, what="volume")
 
 
 def configuration(
@@ -123,7 +112,7 @@ def configuration(
     """The body of the engine's `create`."""
     shared = place.network.startswith("container:")
     config: dict[str, Any] = {
-        "Image": place.image or container.image,
+        "Image": place.image,
         "Env": [f"{name}={value}" for name, value in told(task, container).items()],
         "Labels": {
             NODE: str(place.node_id),
