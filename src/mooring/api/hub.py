@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from uuid import UUID
@@ -369,10 +369,14 @@ class AgentHub:
         """Unavailable where the node's agent is not connected to this very process, or too old."""
         able(self._newest(node_id))
 
-    def open(
+    @asynccontextmanager
+    async def open(
         self, task_id: UUID, node_id: UUID, container: str | None, purpose: Purpose
-    ) -> AbstractAsyncContextManager[Channel]:
-        return self._channels.open(self._newest(node_id), task_id, container, purpose)
+    ) -> AsyncIterator[Channel]:
+        """A channel for the block, during which the task is not idle."""
+        with self.measured.inside(task_id):
+            async with self._channels.open(self._newest(node_id), task_id, container, purpose) as channel:
+                yield channel
 
     def channel(self, session: AgentSession, message: ChannelData | ChannelWindow | ChannelEnd) -> None:
         self._channels.take(session, message)
