@@ -20,7 +20,7 @@ import structlog
 import uvicorn
 import uvloop
 
-from mooring import logs, maintenance, metrics
+from mooring import logs, maintenance, metrics, sealing
 from mooring.api import agents as agent_routes
 from mooring.api import bootstrap, signing
 from mooring.api.app import EVERYTHING, OPERATIONS, create_app
@@ -58,6 +58,7 @@ from mooring.model.nodes import REGIONS
 from mooring.model.suspicion import Suspicion
 from mooring.model.tenants import Principal
 from mooring.resource_controller import ResourceController
+from mooring.sealing import Sealing
 from mooring.settings import Settings
 from mooring.store import join_tokens, nodes, pools, schema, slot_types, tenants, users
 from mooring.store.engine import Connection, Database
@@ -168,6 +169,7 @@ class _Server:
         pace = _pace(settings)
         self.hub = AgentHub(database, self.signal, pace, timedelta(seconds=settings.quarantine_seconds))
         self.feed = EventFeed(database, self.signal)
+        self.sealing = _sealing(settings)
         self.announcer: Announcer | None = None
         self._etcd: EtcdClient | None = None
         if settings.etcd_host is not None:
@@ -245,6 +247,7 @@ class _Server:
             metrics_text=metrics.text,
             version=version("mooring"),
             public_url=settings.public_url or server.url,
+            sealing=server.sealing,
             limits=_limits(settings),
             passwords=passwords,
             rates=Rates(_rates(settings)),
@@ -434,6 +437,16 @@ def _election(settings: Settings, database: Database, name: str) -> Election:
     if database.dialect == "postgresql":
         return LeaseElection(database, name, settings.leader_lease_ttl)
     return Alone()
+
+
+def _sealing(settings: Settings) -> Sealing:
+    """The keys that seal secrets: on one machine its own, made at the first start."""
+    if settings.sealing_keys is not None and settings.sealing_keys_file is None:
+        sealing.ensure(settings.sealing_keys)
+    found = Sealing(settings.sealing_keys)
+    # Read once now: a file that is no good is told before anybody needs it.
+    _log.debug(f"Sealing keys: {', '.join(found.key_ids) or 'none'}")
+    return found
 
 
 def _resource_controller(settings: Settings) -> ResourceController | None:

@@ -67,6 +67,12 @@ class Settings(BaseModel):
 
     admin_password: SecretStr | None = Field(None, description="first password of the user admin")
     signing_key: SecretStr | None = Field(None, description="key that signs tokens; otherwise kept in the data folder")
+    sealing_keys_file: Path | None = Field(
+        None, description="keys that seal secrets (lines id:base64key); with SQLite one is made in the data folder"
+    )
+    secrets_in_plain_text: bool = Field(
+        False, description="send secrets also to agents on other machines whose connection has no TLS"
+    )
     token_seconds: int = Field(3600, ge=60, le=86400, description="life of a token")
 
     simulate: int = Field(0, ge=0, le=10000, description="simulated nodes to add at the first start")
@@ -146,6 +152,13 @@ class Settings(BaseModel):
     @property
     def database_url(self) -> str:
         return self.database or f"sqlite+aiosqlite:///{self.data / 'mooring.db'}"
+
+    @property
+    def sealing_keys(self) -> Path | None:
+        """Where the keys are that seal secrets; None: they must be given, since several servers share the database."""
+        if self.sealing_keys_file is not None or not self.database_url.startswith("sqlite"):
+            return self.sealing_keys_file
+        return self.data / "sealing-keys"
 
     @property
     def loopback(self) -> bool:

@@ -12,9 +12,10 @@ from sqlalchemy import update
 from mooring.api import agents
 from mooring.api.hub import AgentHub
 from mooring.coordination.signals import Signal
+from mooring.model.images import MOST_REPORTED
 from mooring.store.nodes import load
 from mooring.store.tables import nodes
-from mooring.wire.agent import PROTOCOL, FromAgent, Hello, encode
+from mooring.wire.agent import PROTOCOL, FromAgent, Hello, Images, encode
 from tests.api.test_hub import FACTS
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
@@ -79,3 +80,30 @@ async def test_what_an_agent_says_of_its_machine_is_checked_and_then_fixed(harbo
     assert sent[-1]["type"] == "websocket.close"
     assert (await harbour.node_row(node_id)).agent_version == FACTS.agent_version
     assert await harbour.findings() == []
+
+
+@on_sqlite
+async def test_an_agent_tells_its_images(harbour: Harbour):
+    node_id = await harbour.node("n1", cpu=8)
+    await hold_conversation(harbour, HELLO, Images(images={"docker.io/library/nginx:1": 7}))
+    async with harbour.database.read() as connection:
+        [node] = await load(connection, [node_id])
+    assert node.images == {"docker.io/library/nginx:1": 7}
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    "images",
+    [
+        pytest.param({f"localhost/i:{number}": 1 for number in range(MOST_REPORTED + 1)}, id="too many"),
+        pytest.param({"localhost/" + "i" * 5000: 1}, id="a name without end"),
+        pytest.param({"a\x00b": 1}, id="no name"),
+        pytest.param({"localhost/i:1": -1}, id="less than nothing"),
+        pytest.param({"localhost/i:1": 2**63}, id="more than there is"),
+    ],
+)
+async def test_images_that_cannot_be_are_refused(harbour: Harbour, images: dict[str, int]):
+    node_id = await harbour.node("n1", cpu=8)
+    sent = await hold_conversation(harbour, HELLO, Images(images=images))
+    assert sent[-1]["type"] == "websocket.close"
+    assert (await harbour.node_row(node_id)).images is None

@@ -14,6 +14,8 @@ from mooring.api.agent_session import AgentSession
 from mooring.api.hub import AgentHub
 from mooring.clock import now
 from mooring.coordination.signals import Signal
+from mooring.mirror.mirror import Mirror
+from mooring.model.constraints import Constraints
 from mooring.model.heartbeats import Pace
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.pools import HealthProgram, PoolPolicy
@@ -28,6 +30,7 @@ from mooring.wire.agent import (
     FromServer,
     Heartbeat,
     Hello,
+    Images,
     LivingTask,
     Refused,
     Report,
@@ -307,3 +310,33 @@ async def test_the_name_of_a_stray_has_no_signs_that_a_database_refuses_or_a_ter
         async with harbour.database.read() as connection:
             (kept,) = await quarantine.all_tasks(connection)
         assert kept.workload_name == "web[2J"
+
+
+async def test_a_task_goes_where_its_image_is_as_the_agents_told(harbour: Harbour):
+    hub, mirror = AgentHub(harbour.database, Signal()), Mirror(harbour.database)
+    agents = {name: Connected(hub, harbour, await harbour.node(name)) for name in ("a", "b", "c")}
+    await mirror.load()
+    generation = (await harbour.node_row(agents["c"].session.node_id)).generation
+    for name, image in (("b", "docker.io/library/nginx:latest"), ("c", "ghcr.io/org/tool:2")):
+        for _ in range(2):
+            await hub.images(agents[name].session, Images(images={image: 50_000_000}))
+        told = await harbour.feed(agents[name].session.node_id)
+        assert [event.kind for event in told].count("images") == 1
+    # What was decided for the node meanwhile stays good.
+    assert (await harbour.node_row(agents["c"].session.node_id)).generation == generation
+    await mirror.follow()
+    assert mirror.cluster.image_sizes("ghcr.io/org/tool:2") == {
+        mirror.cluster.row_of(agents["c"].session.node_id): 50_000_000
+    }
+
+    for image, node in (("nginx", "b"), ("ghcr.io/org/tool:2", "c")):
+        workload = await harbour.submit(
+            image.rpartition("/")[2].partition(":")[0], constraints=Constraints(images=(image,))
+        )
+        await harbour.place()
+        assert [task.node_name for task in await harbour.tasks(workload)] == [node]
+
+
+async def test_images_of_a_node_that_was_removed_are_no_error(harbour: Harbour):
+    hub = AgentHub(harbour.database, Signal())
+    await hub.images(Connected(hub, harbour, uuid4()).session, Images(images={"localhost/a:1": 1}))

@@ -63,6 +63,13 @@ ROUTES = """
     200   200  200  403  404   200  200  GET    /api/projects/vision/members?domain=default
     200   200  200  403  404   403  403  POST   /api/projects/vision/members?domain=default {"username":"vic"}
     404   404  404  403  404   403  403  DELETE /api/projects/vision/members/sam?domain=default
+    200   200  200  200  404   200  200  GET    /api/projects/vision/secrets?domain=default
+    404   404  404  404  404   404  404  GET    /api/projects/vision/secrets/nothing?domain=default
+    200   200  200  403  404   403  403  PUT    /api/projects/vision/secrets/db?domain=default {"value":"aGVsbG8="}
+    404   404  404  403  404   403  403  DELETE /api/projects/vision/secrets/nothing?domain=default
+    200   200  200  200  404   200  200  GET    /api/projects/vision/registries?domain=default
+    200   200  200  403  404   403  403  PUT    /api/projects/vision/registries/ghcr.io?domain=default $login
+    404   404  404  403  404   403  403  DELETE /api/projects/vision/registries/nowhere.org?domain=default
     200   200  403  403  200   200  200  GET    /api/users
     201   201  403  403  404   403  403  POST   /api/users {"username":"u-{who}","domain":"default"}
     201   403  403  403  403   403  403  POST   /api/users {"username":"a-{who}","role":"admin"}
@@ -191,6 +198,7 @@ BODIES: dict[str, dict[str, Any]] = {
         "workload": {"containers": [{"image": "a", "resources": {"cpu": 1}}]},
     },
     "$maintenance": {"nodes": ["n1"], "start": TOMORROW, "duration": 60, "reason": "a new disk"},
+    "$login": {"username": "robot", "password": "hunter2"},
     "$deployment": {"name": "web-{who}", "container_image": "a", "resources": {"cpu": 1, "memory": 512}},
 }
 MOUNTING: dict[str, Any] = {

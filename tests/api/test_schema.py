@@ -86,6 +86,8 @@ EXISTING = {
     "ref": "train",
     "deployment_id": "web",
     "name": "default",
+    "project": "default",
+    "registry": "ghcr.io",
     "username": "bob",
     "scope": "user",
     "tenant": "bob",

@@ -36,6 +36,7 @@ from mooring.store.changes import Change
 from mooring.store.engine import Connection, Database
 from mooring.store.tables import metadata, nodes
 from mooring.store.views import workloads as views
+from tests.sealing import some_keys
 
 ADMIN_PASSWORD = "admin123"
 PASSWORD = "correct horse"
@@ -223,6 +224,7 @@ async def prepare(database: Database) -> tuple[Services, FakeLogs, WatchedSignal
         metrics_text=lambda: b"mooring_passes_total 3\n",
         version="1.2.3",
         public_url="http://mooring.test",
+        sealing=some_keys(),
     )
     return services, logs, changes, state
 

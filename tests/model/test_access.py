@@ -68,6 +68,8 @@ TABLE = """
     CHANGE_PROJECT   opdf   opd           -              -
     SEE_MEMBERS      opdf   opd           op             -
     CHANGE_MEMBERS   opdf   opd           op             -
+    SEE_SECRETS      opdf   opd           op             op
+    CHANGE_SECRETS   opdf   opd           op             -
     SEE_DOMAIN       opdf   opd           opd            opd
     CHANGE_DOMAIN    opdf   -             -              -
     SEE_CLUSTER      opdf   opdf          opdf           opdf
@@ -85,13 +87,8 @@ TABLE = """
     OPERATE          opdf   -             -              -
 """
 ROWS = [line.split() for line in TABLE.strip().splitlines()[1:]]
-_PROJECTS = {
-    Action.SEE_PROJECT,
-    Action.CHANGE_PROJECT,
-    Action.SEE_MEMBERS,
-    Action.CHANGE_MEMBERS,
-    Action.SEE_VOLUMES,
-}
+_PROJECTS = {Action.SEE_PROJECT, Action.CHANGE_PROJECT, Action.SEE_MEMBERS, Action.CHANGE_MEMBERS}
+_PROJECTS |= {Action.SEE_SECRETS, Action.CHANGE_SECRETS, Action.SEE_VOLUMES}
 _WORKING = {Action.SUBMIT, Action.CHANGE_WORK, Action.BOOK, Action.CHANGE_BOOKING, Action.CHANGE_VOLUMES}
 _DOMAINS = {Action.SEE_DOMAIN, Action.CHANGE_DOMAIN}
 

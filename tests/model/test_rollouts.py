@@ -126,7 +126,7 @@ def test_old_tasks_that_are_broken_go_as_new_ones_get_ready():
     assert fleet.done
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     desired=st.integers(1, 12),
     surge=st.integers(0, 12),

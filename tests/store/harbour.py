@@ -37,6 +37,7 @@ from mooring.store import (
     ledger,
     nodes,
     pools,
+    rollouts,
     slot_types,
     taints,
     tenants,
@@ -258,7 +259,7 @@ class Harbour:
         return await self.tasks(workload_id)
 
     async def scale(self, workload_id: UUID, replicas: int) -> Applied:
-        return await self.database.write(lambda c: workloads.scale(c, workload_id, replicas, actor="test", now=now()))
+        return await self.database.write(lambda c: rollouts.scale(c, workload_id, replicas, actor="test", now=now()))
 
     async def stop(self, workload_id: UUID, *, remove: bool = False, force: bool = False) -> Applied:
         reason = Reason("stopped", "Stopped as asked", "user")

@@ -17,8 +17,10 @@ import structlog
 
 from mooring.agent import facts, folders
 from mooring.agent.backoff import delays
+from mooring.agent.channels import Channels
 from mooring.agent.credential import load_credential, load_term, store_credential, store_term
 from mooring.agent.health import Health
+from mooring.agent.image_reports import ImageReports
 from mooring.agent.log_streams import LogStreams
 from mooring.agent.measuring import Measurer
 from mooring.agent.options import Options
@@ -30,6 +32,11 @@ from mooring.agent.stream import AgentRefused, Connection, Server
 from mooring.model.errors import Conflict, MooringError, Unavailable
 from mooring.wire.agent import (
     PROTOCOL,
+    ChannelData,
+    ChannelEnd,
+    ChannelOpen,
+    ChannelResize,
+    ChannelWindow,
     Desired,
     DesiredTask,
     Facts,
@@ -94,7 +101,9 @@ class Agent:
         self._beat_now = asyncio.Event()
         self._health = Health(self._beat_now.set)
         self._measurer = Measurer()
+        self._image_reports = ImageReports()
         self._log_streams = LogStreams(self._coming)
+        self._channels = Channels()
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._terminating = False
@@ -223,6 +232,7 @@ class Agent:
             found.update(seen)
             owners.update(dict.fromkeys(seen, runtime))
         self._runtime_of = owners
+        self._image_reports.used(frozenset(digest for seen in found.values() for digest in seen.digests.values()))
         return found
 
     async def _act(self, plan: Plan) -> None:
@@ -351,6 +361,7 @@ class Agent:
         beside = [
             asyncio.create_task(self._keep_beating(connection)),
             asyncio.create_task(self._measurer.run(connection, self._runtimes.values())),
+            asyncio.create_task(self._image_reports.run(connection, self._runtimes.values())),
         ]
         try:
             async for message in connection.messages():
@@ -358,6 +369,7 @@ class Agent:
         finally:
             await _cancel(beside)
             await self._log_streams.close()
+            await self._channels.close()
 
     async def _keep_beating(self, connection: Connection) -> None:
         """As often as the server says, from its welcome on; a little sooner each time, so that no two stay in step."""
@@ -394,6 +406,10 @@ class Agent:
                 self._log_streams.open(message, self._runtimes.values(), connection)
             case LogCancel():
                 self._log_streams.cancel(message.request_id)
+            case ChannelOpen():
+                self._channels.open(message, self._runtimes.values(), connection)
+            case ChannelData() | ChannelWindow() | ChannelResize() | ChannelEnd():
+                self._channels.take(message)
             case Refused():
                 raise AgentRefused(message.message, code=message.code)
 

@@ -13,10 +13,11 @@ from uuid import UUID
 from mooring.agent import folders, limits
 from mooring.agent.logs import read_log
 from mooring.agent.measuring import Meter
+from mooring.agent.process_reaching import Inside
 from mooring.agent.processes import Processes
-from mooring.agent.runtime import Observed, RuntimeContext, StopCause
+from mooring.agent.runtime import Observed, Reached, RuntimeContext, StopCause
 from mooring.model.errors import NotFound
-from mooring.wire.agent import DesiredTask, EndWarning, TaskMeasure
+from mooring.wire.agent import DesiredTask, EndWarning, Purpose, TaskMeasure
 
 Result = TypeVar("Result")
 
@@ -115,6 +116,13 @@ class ProcessRuntime:
         # Beside everything else, which does not wait for it.
         uses = await asyncio.to_thread(self._processes.uses)
         return self._meter.measures(uses, time.monotonic())
+
+    async def reach(self, task_id: UUID, container: str | None, purpose: Purpose) -> Reached:
+        known = self._processes.find(task_id)
+        if known is None or known.spec is None:
+            raise NotFound(f"this node has no task {task_id}")
+        running = known.observed.status == "RUNNING"
+        return await Inside(self._folders.task(task_id), known.spec, running).reach(container, purpose)
 
     async def close(self) -> None:
         loop = asyncio.get_running_loop()

@@ -134,7 +134,7 @@ class Processes:
 
     def release(self, task_id: UUID) -> None:
         """Let go of an ended supervisor."""
-        known = self.known.get(task_id) or self.kept.get(task_id)
+        known = self.find(task_id)
         if known is not None:
             self._reap(task_id, known.pid)
             _release(known)
@@ -169,9 +169,12 @@ class Processes:
             self._remove(task_id)
         return len(gone) > limit
 
+    def find(self, task_id: UUID) -> Known | None:
+        return self.known.get(task_id) or self.kept.get(task_id)
+
     def log_file(self, task_id: UUID, container: str) -> tuple[Path, int] | None:
         """The newest log of a container and how many files there may be."""
-        known = self.known.get(task_id) or self.kept.get(task_id)
+        known = self.find(task_id)
         if known is None or known.spec is None:
             return None
         for entry in known.spec.containers:
@@ -339,6 +342,7 @@ class Processes:
             "groups": list(identity.groups),
             "cgroup": str(cgroups.base / str(task.task_id)) if cgroups is not None else None,
             "work_folder": str(work_folder),
+            "ports": own_ports(task),
             "log_bytes": self.options.log_bytes,
             "log_files": self.options.log_files,
             "notify": str(self.folders.notify),
@@ -354,7 +358,7 @@ class Processes:
         return frozenset({0, *(path.stat().st_uid for path in paths)})
 
     def _folders_of(self, task_id: UUID) -> list[Path]:
-        known = self.known.get(task_id) or self.kept.get(task_id)
+        known = self.find(task_id)
         work = Path(known.spec.work_folder) if known is not None and known.spec is not None else None
         return [self.folders.task(task_id), work or self.folders.work_root / str(task_id)]
 
@@ -363,6 +367,12 @@ class Processes:
             layout.remove(folder)
         self.kept.pop(task_id, None)
         self._launched.pop(task_id, None)
+
+
+def own_ports(task: DesiredTask) -> list[tuple[int, int]]:
+    """The task's ports, each after the number that it is asked for by: what its containers listen on, in order."""
+    asked = [port for container in task.containers for port in container.ports]
+    return [(asked[place] if place < len(asked) else port, port) for place, port in enumerate(task.ports)]
 
 
 def _living(name: str, state: StateRecord | None, stop: StopRecord | None, warning: WarningRecord | None) -> Observed:

@@ -23,6 +23,8 @@ class SpecRecord(msgspec.Struct, frozen=True, kw_only=True):
     workload_name: str = ""
     uid: int | None = None
     cgroup: str | None = None
+    ports: list[tuple[int, int]] = []
+    """Those that the task was given, each after the number that it is asked for by."""
 
 
 class StateRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from mooring.api.hub import AgentHub, devices_of
 from mooring.clock import now
 from mooring.model.devices import MOST_DEVICES
 from mooring.model.errors import Conflict, InvalidInput, NotAuthenticated, Unavailable
+from mooring.model.images import MOST_REPORTED, parse_image
 from mooring.model.lifecycle import NodeStatus
 from mooring.model.names import check_name
 from mooring.store import join_tokens, nodes
@@ -183,6 +185,9 @@ async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent
             await hub.strays(session, message)
         case wire.LogChunk():
             hub.output(session, message)
+        case wire.Images():
+            _check_images(message.images)
+            await hub.images(session, message)
         case wire.Hello():
             raise InvalidInput("an agent says hello once")
 
@@ -198,6 +203,15 @@ def _check_facts(facts: wire.Facts) -> None:
     for value, most in (*((each, 63) for each in (*short, facts.licence)), (facts.machine_image, 255)):
         if value is not None and (len(value) > most or "\x00" in value):
             raise InvalidInput(f"a fact of the machine is longer than {most} characters, or no text")
+
+
+def _check_images(images: Mapping[str, int]) -> None:
+    if len(images) > MOST_REPORTED:
+        raise InvalidInput(f"an agent names at most {MOST_REPORTED} images")
+    if any(not 0 <= size <= _AMOUNT_MAX for size in images.values()):
+        raise InvalidInput("the bytes of an image are a whole number that is not negative and fits 64 bits")
+    for name in images:
+        parse_image(name)
 
 
 def _check_devices(slot: str, named: list[wire.DeviceFact], capacity: int) -> None:

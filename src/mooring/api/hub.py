@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from uuid import UUID
@@ -35,6 +36,7 @@ from mooring.wire.agent import (
     Facts,
     Heartbeat,
     Hello,
+    Images,
     LivingTask,
     LogChunk,
     Refused,
@@ -233,6 +235,11 @@ class AgentHub:
         _tell_of(new, session)
         session.strays = frozenset(task.task_id for task in message.tasks)
         session.wake()
+
+    async def images(self, session: AgentSession, message: Images) -> None:
+        """Take in which images are on the node, so that tasks go where theirs are."""
+        with suppress(NotFound):
+            await self._database.write(lambda each: nodes.set_images(each, session.node_id, message.images, now()))
 
     async def _quarantine(
         self, connection: Connection, session: AgentSession, told: Sequence[LivingTask]

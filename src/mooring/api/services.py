@@ -17,6 +17,7 @@ from mooring.api.throttle import LoginThrottle
 from mooring.api.tokens import Tokens
 from mooring.model.quotas import Scope
 from mooring.model.tenants import Principal
+from mooring.sealing import Sealing
 from mooring.store.actions import Actor
 from mooring.store.engine import Database
 from mooring.store.node_templates import StoredTemplate
@@ -269,6 +270,7 @@ class Services:
     version: str
     public_url: str
     """What this API is reached by from outside; the `Location` of accepted work begins with it."""
+    sealing: Sealing
     leader: Leadership | None = None
     """None where this process never leads."""
     limits: DeploymentLimits = field(default_factory=DeploymentLimits)

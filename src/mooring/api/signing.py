@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import base64
 import binascii
-import fcntl
 import hashlib
 import json
-import os
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from mooring import clock
 from mooring.model.errors import Conflict, InvalidInput
+from mooring.private_files import is_private, locked, write_private
 from mooring.store import signing_keys
 from mooring.store.engine import Database
 
@@ -71,14 +69,14 @@ def from_text(text: str) -> SigningKeys:
 
 def load(folder: Path) -> SigningKeys:
     """The keys of the data folder; a first one is made if there are none."""
-    with _locked(folder):
+    with locked(folder):
         path = folder / FILE_NAME
         return _read(path) if path.exists() else _write(path, [SigningKey(secrets.token_bytes(_KEY_BYTES))])
 
 
 def rotate(folder: Path) -> SigningKeys:
     """A new key in front of those that are there; tokens signed with the old ones stay valid until they expire."""
-    with _locked(folder):
+    with locked(folder):
         path = folder / FILE_NAME
         old = _read(path) if path.exists() else None
         kept = [key for key_id in old.ids if (key := old.find(key_id))] if old else []
@@ -99,7 +97,7 @@ async def check_shared(database: Database, keys: SigningKeys, now: datetime | No
 
 
 def _read(path: Path) -> SigningKeys:
-    if path.stat().st_mode & 0o077:
+    if not is_private(path):
         raise InvalidInput(
             f"{path} can be read by other users of this machine; run: chmod 600 {path}", code="invalid-signing-key"
         )
@@ -112,27 +110,5 @@ def _read(path: Path) -> SigningKeys:
 
 def _write(path: Path, keys: Sequence[SigningKey]) -> SigningKeys:
     entries = [{"id": key.id, "key": base64.b64encode(key.secret).decode()} for key in keys]
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(entries, file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_private(path, json.dumps(entries, indent=2))
     return SigningKeys(keys)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time; the lock ends with the process at the latest."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -17,6 +17,12 @@ TENANTS = "Tenants"
 SERVER = "Server"
 
 
+class PullChoice(StrEnum):
+    ALWAYS = "always"
+    IF_NOT_PRESENT = "if-not-present"
+    NEVER = "never"
+
+
 class OnInsufficientChoice(StrEnum):
     WAIT = "wait"
     FAIL = "fail"
@@ -129,6 +135,34 @@ OnInsufficientOption = Annotated[
 ]
 ImageOption = Annotated[
     str | None, typer.Option("--image", "-i", metavar="IMAGE", help="A container image; without it a process.")
+]
+PortOption = Annotated[
+    list[int] | None,
+    typer.Option("--port", metavar="PORT", min=1, max=65535, help="What its container listens on; may be repeated."),
+]
+VolumeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--volume",
+        "-v",
+        metavar="NAME:/path[:ro]",
+        help="A volume of the project, or /folder of the node where its pool allows that; may be repeated.",
+    ),
+]
+SecretOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret", metavar="NAME[=FILE]", help="A secret of the project as a file in /run/secrets; may be repeated."
+    ),
+]
+PullOption = Annotated[PullChoice | None, typer.Option("--pull", help="When to fetch the image.")]
+UserOption = Annotated[
+    str | None, typer.Option("--user", metavar="UID[:GID]", help="Whom its container runs as; else as the image says.")
+]
+ReadOnlyOption = Annotated[bool, typer.Option("--read-only", help="Its container cannot write outside of volumes.")]
+ReadyHttpOption = Annotated[
+    str | None,
+    typer.Option("--ready-http", metavar="PORT[/path]", help="It is ready when this answers; asked every 10 seconds."),
 ]
 PriorityOption = Annotated[int | None, typer.Option(min=0, max=100, help="Higher is placed earlier.")]
 PrivateOption = Annotated[bool, typer.Option("--private", help="Exempt from quotas; this needs a right.")]

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import aiohttp
 from yarl import URL
 
-from mooring.client import accounting, bookings, operations, tenancy
+from mooring.client import accounting, bookings, confidential, operations, tenancy
 from mooring.client import scaling as growing
 from mooring.client import volumes as keeping
 from mooring.client.address import canonical_address, proxy_for, resolve_server, tls_context
@@ -116,6 +116,14 @@ class AsyncClient:
     volume = _sent(keeping.volume)
     create_volume = _sent(keeping.create_volume)
     remove_volume = _sent(keeping.remove_volume)
+
+    secrets = _sent(confidential.secrets)
+    secret = _sent(confidential.secret)
+    put_secret = _sent(confidential.put_secret)
+    remove_secret = _sent(confidential.remove_secret)
+    registry_logins = _sent(confidential.registry_logins)
+    put_registry_login = _sent(confidential.put_registry_login)
+    remove_registry_login = _sent(confidential.remove_registry_login)
 
     submit = _sent(operations.submit)
     submit_batch = _sent(operations.submit_batch)

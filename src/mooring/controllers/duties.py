@@ -19,6 +19,7 @@ from mooring.controllers.nodes import NodesLoop
 from mooring.controllers.quarantine import QuarantineLoop
 from mooring.controllers.reports import ReportLoop
 from mooring.controllers.retention import Retention, RetentionLoop
+from mooring.controllers.rollouts import RolloutsLoop
 from mooring.controllers.scaling import ScalingLoop
 from mooring.controllers.scheduling import SchedulingLoop
 from mooring.controllers.simulation import SimulationLoop
@@ -75,6 +76,7 @@ class Duties:
         told = hooks.with_method(hooks.discovered(), "scale_up")
         self._deliveries = DeliveryLoop(database, office, controller, told)
         self._lifecycle = LifecycleLoop(database, office)
+        self._rollouts = RolloutsLoop(database, office)
         self._limits = LimitsLoop(database, office)
         self._timeslots = TimeslotsLoop(database, office)
         self._draining = DrainingLoop(database, office)
@@ -97,6 +99,8 @@ class Duties:
         until_held = self._holds.wait_seconds
         self._start(group, "holds", self._holds.once, lambda: until_held(longest), _BURST_SECONDS)
         self._start(group, "lifecycle", self._lifecycle.once, lambda: longest, _BURST_SECONDS)
+        until_retired = self._rollouts.wait_seconds
+        self._start(group, "rollouts", self._rollouts.once, lambda: until_retired(longest), _BURST_SECONDS)
         until_due = self._limits.wait_seconds
         self._start(group, "limits", self._limits.once, lambda: until_due(longest), _UNHURRIED_SECONDS)
         until_turn = self._timeslots.wait_seconds

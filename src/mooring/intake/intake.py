@@ -31,7 +31,7 @@ from mooring.model.reasons import Reason
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
 from mooring.scheduling.admission import Validator
-from mooring.store import actions, mounts, pools, submissions, time_limits, timeslots, workloads
+from mooring.store import actions, mounts, pools, rollouts, submissions, time_limits, timeslots, workloads
 from mooring.store.actions import Actor, State
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database, is_taken
@@ -177,7 +177,7 @@ class Intake:
             await _record(
                 connection, principal, workload, "scale", {"replicas": workload.replicas}, {"replicas": replicas}
             )
-            return await workloads.scale(connection, workload_id, replicas, actor=str(principal.user_id), now=now())
+            return await rollouts.scale(connection, workload_id, replicas, actor=str(principal.user_id), now=now())
 
         narrate(await self._database.write(work))
 

@@ -25,6 +25,8 @@ class Action(StrEnum):
     CHANGE_PROJECT = "change projects"
     SEE_MEMBERS = "see the members of a project"
     CHANGE_MEMBERS = "change the members of a project"
+    SEE_SECRETS = "see which secrets and registry logins a project has"
+    CHANGE_SECRETS = "change the secrets and registry logins of a project"
     SEE_VOLUMES = "see volumes"
     CHANGE_VOLUMES = "make and remove volumes"
     SEE_USER = "see users"
@@ -76,6 +78,8 @@ _GRANTED: dict[Action, frozenset[_Standing]] = {
     Action.CHANGE_PROJECT: frozenset({_Standing.DOMAIN_ADMIN}),
     Action.SEE_MEMBERS: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN}),
     Action.CHANGE_MEMBERS: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN}),
+    Action.SEE_SECRETS: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN, _Standing.MEMBER}),
+    Action.CHANGE_SECRETS: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN}),
     Action.SEE_VOLUMES: frozenset({_Standing.DOMAIN_ADMIN, _Standing.PROJECT_ADMIN, _Standing.MEMBER}),
     Action.CHANGE_VOLUMES: _WORK,
     Action.SEE_USER: frozenset({_Standing.DOMAIN_ADMIN, _Standing.OWNER}),
@@ -108,6 +112,8 @@ _SEEING = {
     Action.CHANGE_PROJECT: Action.SEE_PROJECT,
     Action.SEE_MEMBERS: Action.SEE_PROJECT,
     Action.CHANGE_MEMBERS: Action.SEE_PROJECT,
+    Action.SEE_SECRETS: Action.SEE_PROJECT,
+    Action.CHANGE_SECRETS: Action.SEE_PROJECT,
     Action.CHANGE_USER: Action.SEE_USER,
     Action.CHANGE_KEYPAIR: Action.SEE_KEYPAIR,
     Action.CHANGE_QUOTA: Action.SEE_QUOTA,

@@ -9,6 +9,8 @@ from functools import lru_cache
 from mooring.model.errors import InvalidInput
 from mooring.model.names import shown
 
+MOST_REPORTED = 200
+"""Names of images that a node tells of: it is the large ones that are worth going where they are."""
 DOCKER_HUB = "docker.io"
 """The registry of names that mention none."""
 _HUB_ALIASES = frozenset({"index.docker.io", "registry-1.docker.io"})

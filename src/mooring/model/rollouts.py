@@ -13,15 +13,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from fractions import Fraction
+from typing import Literal
 from uuid import UUID
 
 from mooring.model.durations import format_duration
 from mooring.model.errors import InvalidInput
 from mooring.model.lifecycle import TaskStatus, is_end
-from mooring.model.reasons import Reason
-
-STALLED = "rollout-stalled"
-"""The code of the reason why a rollout stopped by itself."""
 
 _SHARE = re.compile(r"(?P<number>[0-9]{1,4})(?P<percent>%?)", re.ASCII)
 
@@ -86,6 +83,16 @@ class Step:
 
     def __bool__(self) -> bool:
         return bool(self.create or self.retire)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a rollout comes to next. `said`: in the history of its deployment."""
+
+    kind: Literal["rolling", "rolled-out", "stalled"]
+    rollout: Rollout
+    step: Step = Step()
+    said: str | None = None
 
 
 def check_bounds(surge: str, unavailable: str) -> None:
@@ -165,14 +172,24 @@ def _advance(status: TaskStatus) -> int:
 _STEPS = list(TaskStatus)
 
 
-def stalled(rollout: Rollout, name: str, revision: int, ready: int, desired: int) -> Reason:
-    before = f"`mooring rollout undo {name}` goes back to the revision before"
-    return Reason(
-        STALLED,
+def progress(
+    name: str, desired: int, revision: int, rollout: Rollout, members: Sequence[Member], now: datetime
+) -> Progress | None:
+    """What is to be done and noted of a rollout now; None: it waits or rests."""
+    if rollout.phase is not Phase.ROLLING:
+        return None
+    ready = sum(member.ready and member.revision == revision and not member.retiring for member in members)
+    step = next_step(desired, *bounds(desired, rollout.surge, rollout.unavailable), revision, members)
+    if is_done(desired, revision, members):
+        done = replace(rollout, phase=Phase.DONE, ready=ready, progressed_at=now)
+        return Progress("rolled-out", done, said=f"Revision {revision} is rolled out")
+    if step or ready > rollout.ready:
+        return Progress("rolling", replace(rollout, ready=max(ready, rollout.ready), progressed_at=now), step)
+    if rollout.due_at is None or now < rollout.due_at:
+        return None
+    said = (
         f"{ready} of {desired} replicas of revision {revision} are ready, and for"
-        f" {format_duration(rollout.deadline_seconds)} it became no more; {before},"
-        f" `mooring rollout resume {name}` goes on",
-        "rollouts",
-        "change",
-        {"revision": revision, "ready": ready, "desired": desired},
+        f" {format_duration(rollout.deadline_seconds)} nothing got better;"
+        f" `mooring rollout undo {name}` goes back, `mooring rollout resume {name}` goes on"
     )
+    return Progress("stalled", replace(rollout, phase=Phase.STALLED, reason=said), said=said)

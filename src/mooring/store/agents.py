@@ -6,12 +6,12 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, and_, bindparam, case, or_, select
+from sqlalchemy import Select, and_, bindparam, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING
-from mooring.store.tables import nodes, projects, tasks, users, workloads
-from mooring.store.types import AnyRow
+from mooring.store.tables import nodes, projects, tasks, users, workload_revisions, workloads
+from mooring.store.types import AnyRow, json_type
 
 
 async def desired(connection: AsyncConnection, node_id: UUID) -> list[AnyRow]:
@@ -39,7 +39,7 @@ def _desired() -> Select[Any]:
             workloads.c.kind,
             workloads.c.replicas,
             workloads.c.array,
-            workloads.c.template,
+            func.coalesce(workload_revisions.c.template, workloads.c.template, type_=json_type()).label("template"),
             workloads.c.warning_signal,
             workloads.c.warning_seconds,
             workloads.c.user_id,
@@ -51,6 +51,11 @@ def _desired() -> Select[Any]:
         .join(projects, projects.c.id == workloads.c.project_id)
         .join(users, users.c.id == workloads.c.user_id)
         .join(nodes, nodes.c.id == tasks.c.node_id)
+        # A task runs what it was made from, whatever its deployment has become since.
+        .outerjoin(
+            workload_revisions,
+            and_(workload_revisions.c.workload_id == workloads.c.id, workload_revisions.c.number == tasks.c.revision),
+        )
         .where(tasks.c.node_id == bindparam("node"), tasks.c.freed_at.is_(None))
         .order_by(tasks.c.created_at, tasks.c.task_index)
     )

@@ -24,6 +24,8 @@ USAGE = "usage"
 """The kind of a tenant's event when what it uses has changed, which is told to the mirrors alone."""
 QUOTA = "quota"
 """The kind of a tenant's event when what it may use has changed."""
+SECRETS = "secrets"
+"""The kind of a project's event when one of its secrets or logins to registries has changed."""
 
 READY, UNREADY, RETIRING = "ready", "unready", "retiring"
 """The kinds of events of a task that runs on: somebody may be sent to it, nobody for now, nobody ever again."""

@@ -245,6 +245,8 @@ async def _check_workloads(connection: AsyncConnection) -> list[Finding]:
         select(own.id, own.status, own.replicas, number)
         .outerjoin(tasks, current)
         .group_by(own.id, own.status, own.replicas)
+        # While tasks are replaced there may be some more, or fewer.
+        .where(own.rolling.is_(False))
         .having(number != own.replicas)
     )
     doubled = await connection.execute(

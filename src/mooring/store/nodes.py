@@ -175,6 +175,19 @@ async def connected(
     await connection.execute(update(nodes).where(nodes.c.id == node_id).values(values))
 
 
+async def set_images(connection: AsyncConnection, node_id: UUID, images: Mapping[str, int], now: datetime) -> bool:
+    """The container images that are on the node; True if others were before.
+
+    What fits there does not depend on them, so decisions that were made meanwhile stand: the generation stays.
+    """
+    row = await _locked(connection, node_id)
+    if (row.images or {}) == images:
+        return False
+    await connection.execute(update(nodes).where(nodes.c.id == node_id).values(images=dict(images)))
+    await _changed(connection, node_id, row.generation, "images", now)
+    return True
+
+
 async def close(connection: AsyncConnection, node_id: UUID, reason: str, *, now: datetime) -> None:
     """Nothing new comes to the node; heartbeats open it again when there is no reason left."""
     row = await _locked(connection, node_id)
@@ -310,6 +323,7 @@ async def load(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -
             tasks=occupied.get(row.id, 0),
             cpu_percent=row.cpu_percent,
             memory_percent=row.memory_percent,
+            images=row.images or {},
         )
         for row in await connection.execute(query, those)
     ]

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mooring.model.access import Target, not_there
 from mooring.model.errors import Conflict
 from mooring.model.quotas import Scope, Tenant
-from mooring.store import actions
+from mooring.store import actions, sealed
 from mooring.store.actions import Actor
 from mooring.store.domains import Domain
 from mooring.store.ids import new_id
@@ -138,7 +138,10 @@ async def change(
 
 
 async def remove(connection: AsyncConnection, domain: str, name: str, *, actor: Actor, now: datetime) -> None:
-    """Only where it has no work that is still remembered, and is nobody's default project; memberships go with it."""
+    """Only where it has no work that is still remembered, and is nobody's default project.
+
+    Memberships, keypairs, secrets and logins to registries go with it.
+    """
     found = await find(connection, domain, name)
     for table, what in (
         (users, "users have it as their own"),
@@ -155,6 +158,7 @@ async def remove(connection: AsyncConnection, domain: str, name: str, *, actor: 
             )
     own = (await connection.execute(select(keypairs.c.access_key).where(keypairs.c.project_id == found.id))).scalars()
     await forget(connection, [Tenant(Scope.PROJECT, str(found.id)), *(Tenant(Scope.KEYPAIR, key) for key in own)])
+    await sealed.remove_all(connection, found.id)
     for table in (keypairs, memberships):
         await connection.execute(delete(table).where(table.c.project_id == found.id))
     await connection.execute(delete(projects).where(projects.c.id == found.id))

@@ -21,6 +21,7 @@ from mooring.store.tables import (
     status_history,
     task_usage,
     tasks,
+    workload_revisions,
     workloads,
 )
 
@@ -62,6 +63,7 @@ async def purge_workloads(connection: AsyncConnection, before: datetime, most: i
         for table, column in (
             (attempts, attempts.c.workload_id),
             (status_history, status_history.c.workload_id),
+            (workload_revisions, workload_revisions.c.workload_id),
             (workloads, workloads.c.id),
         ):
             await connection.execute(delete(table).where(among(column, gone)))

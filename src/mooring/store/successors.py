@@ -109,12 +109,16 @@ def _failed(row: AnyRow) -> bool:
 async def succeed(
     connection: AsyncConnection, successors: Iterable[Successor], *, actor: str, now: datetime, term: int | None
 ) -> int:
-    """Replace tasks by successors (attempt + 1) that wait for a node."""
+    """Replace tasks by successors (attempt + 1) that wait for a node, made from the present template."""
     wanted = {successor.task_id: successor for successor in successors}
     locked = await lock_workloads(connection, {successor.workload_id for successor in wanted.values()})
     replaced: list[AnyRow] = []
     for part in chunks(sorted(wanted)):
-        rows = await connection.execute(select(tasks).where(tasks.c.id.in_(part), tasks.c.current))
+        rows = await connection.execute(
+            select(tasks, workloads.c.requested_slots.label("request"), workloads.c.revision.label("newest"))
+            .join(workloads, workloads.c.id == tasks.c.workload_id)
+            .where(tasks.c.id.in_(part), tasks.c.current)
+        )
         for row in rows.all():
             workload = locked[row.workload_id]
             if not workload.stopping and workload.ended_at is None:
@@ -129,10 +133,11 @@ async def succeed(
             new_id(),
             row.workload_id,
             row.task_index,
-            row.requested_slots,
+            row.request,
             row.attempt + 1,
             wanted[row.id].not_before,
             row.failures + wanted[row.id].failed if locked[row.workload_id].array else together[row.workload_id],
+            row.newest,
         )
         for row in replaced
     ]

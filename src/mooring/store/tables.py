@@ -205,7 +205,7 @@ signing_keys = Table(
 
 # --- pools and nodes ------------------------------------------------------------------------------------------------
 
-# Sealed with the key of that id, which is not in the database.
+# What is sealed is so with the key of that id, which is not in the database.
 registry_logins = Table(
     "registry_logins",
     metadata,
@@ -215,7 +215,6 @@ registry_logins = Table(
     Column("username", String(255), nullable=False),
     Column("sealed", LargeBinary, nullable=False),
     Column("key_id", String(63), nullable=False),
-    Column("created_by", Id, ForeignKey("users.id"), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
     UniqueConstraint("project_id", "registry"),
@@ -229,7 +228,6 @@ secrets = Table(
     Column("name", String(63), nullable=False),
     Column("sealed", LargeBinary, nullable=False),
     Column("key_id", String(63), nullable=False),
-    Column("created_by", Id, ForeignKey("users.id"), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
     UniqueConstraint("project_id", "name"),
@@ -434,8 +432,10 @@ workloads = Table(
     Column("template", json_type(), nullable=False),
     # Of a deployment: counts the templates that it had; the present one is the last of them.
     Column("revision", Integer, nullable=False, server_default=text("1")),
-    # Of a deployment: how many more and fewer there may be while tasks are replaced, and whether that rests.
+    # Of a deployment: how its tasks are replaced, and how far that is: a `model.rollouts.Rollout`.
     Column("rollout", json_type()),
+    # Its tasks are being replaced, or that rests.
+    Column("rolling", Boolean, nullable=False, server_default=text("false")),
     # It ends when its tasks have used next to nothing for so long.
     Column("idle_timeout_seconds", Integer),
     Column("requested_slots", json_type(), nullable=False),
@@ -491,6 +491,7 @@ workloads = Table(
         postgresql_where=text("timeslot_id IS NOT NULL"),
     ),
     Index("ix_workloads_status", "status"),
+    Index("ix_workloads_rolling", "id", sqlite_where=text("rolling"), postgresql_where=text("rolling")),
     _ended_index("workloads"),
 )
 
@@ -571,6 +572,12 @@ tasks = Table(
         "deadline_at",
         sqlite_where=text("deadline_at IS NOT NULL AND ended_at IS NULL"),
         postgresql_where=text("deadline_at IS NOT NULL AND ended_at IS NULL"),
+    ),
+    Index(
+        "ix_tasks_retires_at_alive",
+        "retires_at",
+        sqlite_where=text("retires_at IS NOT NULL AND ended_at IS NULL"),
+        postgresql_where=text("retires_at IS NOT NULL AND ended_at IS NULL"),
     ),
     Index(
         "ix_tasks_workload_id_requeue",

@@ -1,4 +1,4 @@
-"""Workloads and their tasks: written at submission, grown and shrunk by scaling, replaced by successors."""
+"""Workloads and their tasks: written at submission, seen by placement, stopped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks
 from mooring.store.constraints import decode_constraints, encode_constraints
 from mooring.store.history import Journal
-from mooring.store.ids import new_id
 from mooring.store.loading import lock_workloads
 from mooring.store.mounts import Mounted, followed
 from mooring.store.tables import dependencies as dependency_rows
@@ -164,6 +163,7 @@ class NewTask(NamedTuple):
     attempt: int = 1
     not_before: datetime | None = None
     failures: int = 0
+    revision: int = 1
 
 
 async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) -> dict[tuple[UUID, str], UUID]:
@@ -223,6 +223,7 @@ def insert_tasks(writes: sets.Writes, wanted: Sequence[NewTask], now: datetime) 
                 "occupied_slots": {},
                 "not_before": new.not_before,
                 "failures": new.failures,
+                "revision": new.revision,
                 "created_at": now,
             }
             for new in wanted
@@ -472,50 +473,6 @@ def losing(task_id: UUID, status: TaskStatus, reason: Reason, *, freed: bool) ->
     if status is TaskStatus.RESERVED:
         return Change(task_id, TaskStatus.PENDING, reason)
     return Change(task_id, TaskStatus.LOST, reason, freed=freed)
-
-
-async def scale(connection: AsyncConnection, workload_id: UUID, replicas: int, *, actor: str, now: datetime) -> Applied:
-    """Grow by new tasks that wait, or shrink by stopping what waits first, then the oldest."""
-    locked = await lock_workloads(connection, [workload_id])
-    row = (await connection.execute(select(workloads).where(workloads.c.id == workload_id))).one()
-    found = await connection.execute(
-        select(tasks.c.id, tasks.c.status, tasks.c.created_at)
-        .where(tasks.c.workload_id == workload_id, tasks.c.current)
-        .order_by(tasks.c.created_at, tasks.c.task_index)
-    )
-    own = found.all()
-    missing = replicas - len(own)
-    await connection.execute(
-        update(workloads)
-        .where(workloads.c.id == workload_id)
-        .values(
-            replicas=replicas,
-            next_index=row.next_index + max(0, missing),
-            updated_at=now,
-            version=locked[workload_id].version + 1,
-        )
-    )
-    changes: list[Change] = []
-    if missing > 0:
-        indexes = range(row.next_index, row.next_index + missing)
-        added = [NewTask(new_id(), workload_id, index, row.requested_slots) for index in indexes]
-        scaled = events.NewEvent("workload", workload_id, row.version + 1, "scaled", None, workload_id)
-        writes = sets.Writes.on(connection)
-        insert_tasks(writes, added, now)
-        events.tell(writes, [scaled], now)
-        await writes.make(connection)
-    elif missing < 0:
-        reason = Reason("scaled-down", f"Scaled down to {replicas}", "user")
-        # One that ended and was not replaced yet waits as well.
-        waits_first = sorted(own, key=lambda t: t.status != TaskStatus.PENDING and not is_end(TaskStatus(t.status)))
-        surplus = waits_first[:-missing]
-        await connection.execute(
-            update(tasks).where(tasks.c.id.in_([task.id for task in surplus])).values(current=False)
-        )
-        changes = [
-            ending(task.id, TaskStatus(task.status), reason) for task in surplus if not is_end(TaskStatus(task.status))
-        ]
-    return await transitions.apply(connection, changes, actor=actor, now=now, also=[workload_id])
 
 
 async def set_priority(connection: AsyncConnection, workload_id: UUID, priority: int) -> None:

@@ -8,9 +8,11 @@ import errno
 import os
 import resource
 import signal
+from contextlib import contextmanager
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import NoReturn
 
     from mooring.agent.supervisor.record import ContainerSpec, TaskSpec
@@ -65,38 +67,66 @@ def start(task: TaskSpec, container: ContainerSpec) -> tuple[int, int]:
 
 def _become(task: TaskSpec, container: ContainerSpec, output: int, failure: int, supervisor: int) -> NoReturn:
     """The forked half: turn into the command, or say why not."""
-    what, code = "cannot prepare the process", _NOT_EXECUTABLE
     try:
         os.setsid()
         nothing = os.open("/dev/null", os.O_RDONLY)
         for source, target in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(source, target)
+        take_on(task, container, supervisor)
+        execute(container, container["command"], container["environment"])
+    except StartFailed as failed:
+        tell(failure, failed)
+    except Exception as error:
+        tell(failure, StartFailed(_NOT_EXECUTABLE, f"cannot prepare the process: {_said(error)}"))
+
+
+def take_on(task: TaskSpec, container: ContainerSpec, parent: int, *, inside: str | None = None) -> None:
+    """Become a process of the task: its cgroup and limits, its user, no privileges; `inside`: it sees this folder only.
+
+    Ends with its parent.
+    """
+    with _doing("cannot prepare the process"):
         _reset_signals()
         if container["cgroup"] is not None:
             _write(f"{container['cgroup']}/cgroup.procs", "0")
         _limit(container)
-        if task["uid"] is not None:
-            what = f"cannot become user {task['uid']}"
-            _change_user(task["uid"], task["gid"], task["groups"])
-        what = "cannot give up privileges"
+        last_capability = _last_capability()
+        if inside is not None:
+            os.chroot(inside)
+    if task["uid"] is not None:
+        with _doing(f"cannot become user {task['uid']}"):
+            _change_user(task["uid"], task["gid"], task["groups"], last_capability)
+    with _doing("cannot give up privileges"):
         _drop_privileges()
-        # The supervisor may have died since the fork; nobody would end this process then.
+        # The parent may have died since the fork; nobody would end this process then.
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != supervisor:
-            os._exit(_NOT_EXECUTABLE)
-        os.umask(0o022)
-        what = f"cannot enter the working folder {container['folder']!r}"
+    if os.getppid() != parent:
+        os._exit(_NOT_EXECUTABLE)
+    os.umask(0o022)
+
+
+def execute(container: ContainerSpec, command: list[str], environment: dict[str, str]) -> NoReturn:
+    with _doing(f"cannot enter the working folder {container['folder']!r}"):
         os.chdir(container["folder"])
-        command = container["command"]
-        what = f"cannot start {command[0]!r}"
-        _execute(command, container["environment"])
-    except FileNotFoundError as error:
-        code, what = _NOT_FOUND, f"{what}: {_said(error)}"
+    with _doing(f"cannot start {command[0]!r}"):
+        _execute(command, environment)
+    raise AssertionError
+
+
+def tell(failure: int, failed: StartFailed) -> NoReturn:
+    """Say to whoever started this process why it has not become what it should."""
+    os.write(failure, f"{failed.exit_code} {failed.reason}".encode("utf-8", "replace")[:4000])
+    os._exit(failed.exit_code)
+
+
+@contextmanager
+def _doing(what: str) -> Iterator[None]:
+    """What fails in the block is told as the failure of this."""
+    try:
+        yield
     except Exception as error:
-        what = f"{what}: {_said(error)}"
-    finally:
-        os.write(failure, f"{code} {what}".encode("utf-8", "replace")[:4000])
-        os._exit(code)
+        code = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
+        raise StartFailed(code, f"{what}: {_said(error)}") from error
 
 
 def _execute(command: list[str], environment: dict[str, str]) -> NoReturn:
@@ -151,9 +181,12 @@ def _lower(limit: int, value: int) -> None:
     resource.setrlimit(limit, (value, value))
 
 
-def _change_user(uid: int, gid: int, groups: list[int]) -> None:
+def _last_capability() -> int:
     with open("/proc/sys/kernel/cap_last_cap") as file:
-        last = int(file.read())
+        return int(file.read())
+
+
+def _change_user(uid: int, gid: int, groups: list[int], last: int) -> None:
     for capability in range(last + 1):
         _prctl(_PR_CAPBSET_DROP, capability)
     os.setgroups(groups)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         groups: list[int]
         cgroup: str | None
         work_folder: str
+        ports: list[tuple[int, int]]
+        """Those that the task was given, each after the number that it is asked for by."""
         log_bytes: int
         log_files: int
         notify: str

@@ -30,17 +30,24 @@ from mooring.cli.options import (
     OnInsufficientOption,
     OutputOption,
     PoolOption,
+    PortOption,
     PortsOption,
     PriorityOption,
     PrivateOption,
     ProjectOption,
+    PullOption,
+    ReadOnlyOption,
+    ReadyHttpOption,
     RegionOption,
+    SecretOption,
     SelectOption,
     ServerOption,
     SlotOption,
     StartAtOption,
     StorageOption,
     TolerateOption,
+    UserOption,
+    VolumeOption,
 )
 from mooring.cli.output import Format
 from mooring.model.errors import InvalidInput, MooringError
@@ -76,7 +83,14 @@ def deploy(
         list[str] | None,
         typer.Option("--spread-over", metavar="LABEL", help="As many here as there, by this label of nodes."),
     ] = None,
+    port: PortOption = None,
     ports: PortsOption = 0,
+    volume: VolumeOption = None,
+    secret: SecretOption = None,
+    pull: PullOption = None,
+    user: UserOption = None,
+    read_only: ReadOnlyOption = False,
+    ready_http: ReadyHttpOption = None,
     licence: LicenceOption = None,
     machine_image: MachineImageOption = None,
     max_per_node: Annotated[int | None, typer.Option(min=1, help="At most so many on one node.")] = None,
@@ -117,6 +131,7 @@ def deploy(
         raise InvalidInput("there is nothing to run: give --image IMAGE, or a command after --")
 
     from mooring.cli.connection import connect
+    from mooring.cli.containers import container_fields, volumes_and_mounts
     from mooring.cli.explaining import show_explanation
     from mooring.cli.output import show_json, show_line
     from mooring.cli.progress import Progress
@@ -127,12 +142,22 @@ def deploy(
     from mooring.wire.api import WorkloadRequest
     from mooring.wire.containers import ContainerRequest
 
+    volumes, mounts = volumes_and_mounts(volume)
     container = build(
         ContainerRequest,
         image=image,
         command=command or None,
         environment=environment(env) or None,
         resources=resources(cpu=cpu, memory=memory, gpu=gpu, storage=storage, slots=slot) or None,
+        **container_fields(
+            ports=port,
+            secrets=secret,
+            pull=pull,
+            user=user,
+            read_only=read_only,
+            ready_http=ready_http,
+            mounts=mounts,
+        ),
     )
     request = build(
         WorkloadRequest,
@@ -143,6 +168,7 @@ def deploy(
         project=checked_name(project, what="project"),
         replicas=replicas,
         containers=[container],
+        volumes=volumes or None,
         architecture=arch,
         region=region,
         priority=priority,

@@ -35,13 +35,18 @@ from mooring.cli.options import (
     NotPreemptibleOption,
     OnInsufficientOption,
     PoolOption,
+    PortOption,
     PortsOption,
     PriorityOption,
     PrivateOption,
     ProjectOption,
+    PullOption,
+    ReadOnlyOption,
+    ReadyHttpOption,
     RegionOption,
     RetriesOption,
     RetryOnOption,
+    SecretOption,
     SelectOption,
     ServerOption,
     SignalOption,
@@ -51,6 +56,8 @@ from mooring.cli.options import (
     StorageOption,
     TimeOption,
     TolerateOption,
+    UserOption,
+    VolumeOption,
 )
 from mooring.cli.output import Format
 
@@ -90,7 +97,14 @@ def run(
     label: LabelOption = None,
     select: SelectOption = None,
     tolerate: TolerateOption = None,
+    port: PortOption = None,
     ports: PortsOption = 0,
+    volume: VolumeOption = None,
+    secret: SecretOption = None,
+    pull: PullOption = None,
+    user: UserOption = None,
+    read_only: ReadOnlyOption = False,
+    ready_http: ReadyHttpOption = None,
     licence: LicenceOption = None,
     machine_image: MachineImageOption = None,
     group: GroupOption = None,
@@ -118,6 +132,7 @@ def run(
 ) -> None:
     """Run a command on the cluster, show its output live, and exit with its exit code. An array is left running."""
     from mooring.cli.connection import connect
+    from mooring.cli.containers import container_fields, volumes_and_mounts
     from mooring.cli.explaining import show_explanation
     from mooring.cli.interrupts import Interrupts
     from mooring.cli.requests import (
@@ -134,6 +149,7 @@ def run(
     from mooring.wire.api import WorkloadRequest
     from mooring.wire.containers import ContainerRequest
 
+    volumes, mounts = volumes_and_mounts(volume)
     container = build(
         ContainerRequest,
         image=image,
@@ -141,6 +157,15 @@ def run(
         environment=environment(env) or None,
         working_folder=workdir,
         resources=resources(cpu=cpu, memory=memory, gpu=gpu, storage=storage, slots=slot) or None,
+        **container_fields(
+            ports=port,
+            secrets=secret,
+            pull=pull,
+            user=user,
+            read_only=read_only,
+            ready_http=ready_http,
+            mounts=mounts,
+        ),
     )
     request = build(
         WorkloadRequest,
@@ -150,6 +175,7 @@ def run(
         booking=in_,
         project=checked_name(project, what="project"),
         containers=[container],
+        volumes=volumes or None,
         restart=restart.value if restart else None,
         architecture=arch,
         region=region,

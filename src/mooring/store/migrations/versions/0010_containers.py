@@ -24,11 +24,9 @@ def upgrade() -> None:
             *username,
             sa.Column("sealed", sa.LargeBinary(), nullable=False),
             sa.Column("key_id", sa.String(length=63), nullable=False),
-            sa.Column("created_by", Id(), nullable=False),
             sa.Column("created_at", UtcDateTime(), nullable=False),
             sa.Column("updated_at", UtcDateTime(), nullable=False),
             sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name=op.f(f"fk_{name}_project_id")),
-            sa.ForeignKeyConstraint(["created_by"], ["users.id"], name=op.f(f"fk_{name}_created_by")),
             sa.PrimaryKeyConstraint("id", name=op.f(f"pk_{name}")),
             sa.UniqueConstraint("project_id", key, name=op.f(f"uq_{name}_project_id_{key}")),
         )
@@ -92,6 +90,7 @@ def upgrade() -> None:
     with op.batch_alter_table("workloads", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("revision", sa.Integer(), server_default=sa.text("1"), nullable=False))
         batch_op.add_column(sa.Column("rollout", json_type(), nullable=True))
+        batch_op.add_column(sa.Column("rolling", sa.Boolean(), server_default=sa.text("false"), nullable=False))
         batch_op.add_column(sa.Column("idle_timeout_seconds", sa.Integer(), nullable=True))
     with op.batch_alter_table("tasks", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("revision", sa.Integer(), server_default=sa.text("1"), nullable=False))
@@ -100,16 +99,23 @@ def upgrade() -> None:
         batch_op.add_column(sa.Column("digests", json_type(), nullable=True))
         batch_op.add_column(sa.Column("address", sa.String(length=63), nullable=True))
         batch_op.add_column(sa.Column("active_at", UtcDateTime(), nullable=True))
+    rolling, retiring = sa.text("rolling"), sa.text("retires_at IS NOT NULL AND ended_at IS NULL")
+    op.create_index("ix_workloads_rolling", "workloads", ["id"], sqlite_where=rolling, postgresql_where=rolling)
+    op.create_index(
+        "ix_tasks_retires_at_alive", "tasks", ["retires_at"], sqlite_where=retiring, postgresql_where=retiring
+    )
     # Nothing was asked of what runs so far.
     op.execute("UPDATE tasks SET ready = true WHERE status = 'RUNNING'")
 
 
 def downgrade() -> None:
+    op.drop_index("ix_tasks_retires_at_alive", table_name="tasks")
+    op.drop_index("ix_workloads_rolling", table_name="workloads")
     with op.batch_alter_table("tasks", recreate="never") as batch_op:
         for column in ("active_at", "address", "digests", "retires_at", "ready", "revision"):
             batch_op.drop_column(column)
     with op.batch_alter_table("workloads", recreate="never") as batch_op:
-        for column in ("idle_timeout_seconds", "rollout", "revision"):
+        for column in ("idle_timeout_seconds", "rolling", "rollout", "revision"):
             batch_op.drop_column(column)
     with op.batch_alter_table("nodes", recreate="never") as batch_op:
         batch_op.drop_column("images")

@@ -1,0 +1,160 @@
+"""The ways into this node's tasks that are open right now, all over the agent's one stream."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+import structlog
+
+from mooring.agent.commands import NotBegun
+from mooring.agent.runtime import Reached, Runtime, WayIn
+from mooring.agent.stream import Connection
+from mooring.model.errors import Conflict, MooringError, NotFound, Unavailable
+from mooring.wire.agent import ChannelData, ChannelEnd, ChannelOpen, ChannelResize, ChannelWindow, Dial
+from mooring.wire.flow import Side
+
+log = structlog.get_logger(__name__)
+
+_MOST_AT_ONCE = 1000
+
+
+class Channels:
+    def __init__(self) -> None:
+        self._open: dict[UUID, _Channel] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, message: ChannelOpen, runtimes: Iterable[Runtime], connection: Connection) -> None:
+        """Begin; every channel ends with a message that says so and why."""
+        if message.channel_id in self._open:
+            return
+        full = len(self._open) >= _MOST_AT_ONCE
+        channel = _Channel(message, [each for each in runtimes if isinstance(each, WayIn)], connection)
+        self._open[message.channel_id] = channel
+        channel.serving = asyncio.create_task(channel.refuse() if full else channel.serve())
+        channel.serving.add_done_callback(lambda _: self._open.pop(message.channel_id, None))
+
+    def take(self, message: ChannelData | ChannelWindow | ChannelResize | ChannelEnd) -> None:
+        """Never waits: the others on the stream come next."""
+        channel = self._open.get(message.channel_id)
+        if channel is not None:
+            channel.take(message)
+
+    async def close(self) -> None:
+        """The stream is over, and with it all that was reached through it."""
+        serving = [channel.serving for channel in self._open.values() if channel.serving is not None]
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+
+
+class _Channel:
+    def __init__(self, message: ChannelOpen, runtimes: list[WayIn], connection: Connection) -> None:
+        self.serving: asyncio.Task[None] | None = None
+        self._asked = message
+        self._runtimes = runtimes
+        self._connection = connection
+        self._side = Side(_Link(message.channel_id, connection))
+        self._size: tuple[int, int] | None = None
+        self._resized = asyncio.Event()
+
+    def take(self, message: ChannelData | ChannelWindow | ChannelResize | ChannelEnd) -> None:
+        match message:
+            case ChannelData():
+                if not self._side.take(message.data, message.error):
+                    self._side.end()
+            case ChannelWindow():
+                self._side.grant(message.bytes)
+            case ChannelResize():
+                self._size = message.rows, message.columns
+                self._resized.set()
+            case ChannelEnd():
+                self._side.end()
+
+    async def refuse(self) -> None:
+        await self._end(code="too-many-channels", message=f"{_MOST_AT_ONCE} ways into this node are open already")
+
+    async def serve(self) -> None:
+        """Carry bytes until the task, the command or the other side is at its end."""
+        try:
+            exit_code = await self._until_over()
+        except NotBegun as problem:
+            await self._end(exit_code=problem.exit_code, code=problem.code, message=problem.message)
+        except MooringError as problem:
+            await self._end(code=problem.code, message=problem.message)
+        except OSError as problem:
+            await self._end(code="channel-failed", message=f"the node failed at this: {problem.strerror or problem}")
+        except Exception:
+            log.exception("a way in failed", task=str(self._asked.task_id))
+            await self._end(code="channel-failed", message="the node failed at this; its agent's log says more")
+        else:
+            await self._end(exit_code=exit_code)
+
+    async def _until_over(self) -> int | None:
+        reached = await self._reach()
+        carrying = asyncio.create_task(self._carry(reached))
+        handing_in = asyncio.create_task(self._hand_in(reached))
+        sizing = asyncio.create_task(self._keep_size(reached))
+        hung_up = asyncio.create_task(self._side.ended.wait())
+        try:
+            await asyncio.wait({carrying, hung_up}, return_when=asyncio.FIRST_COMPLETED)
+            if not carrying.done():
+                return None
+            if isinstance(self._asked.purpose, Dial) and carrying.exception() is None:
+                # What it still has to be told may be more than it had to say.
+                await asyncio.wait({handing_in, hung_up}, return_when=asyncio.FIRST_COMPLETED)
+            return carrying.result()
+        finally:
+            tasks = (carrying, handing_in, sizing, hung_up)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await reached.close()
+
+    async def _reach(self) -> Reached:
+        missing: MooringError = Conflict("tasks of this kind cannot be reached", code="not-reachable")
+        for runtime in self._runtimes:
+            try:
+                return await runtime.reach(self._asked.task_id, self._asked.container, self._asked.purpose)
+            except NotFound as problem:
+                missing = problem
+        raise missing
+
+    async def _carry(self, reached: Reached) -> int | None:
+        while (piece := await reached.read()) is not None:
+            await self._side.write(*piece)
+        await self._side.write(b"")
+        return await reached.exit_code()
+
+    async def _hand_in(self, reached: Reached) -> None:
+        while (piece := await self._side.read()) is not None:
+            await reached.write(piece[0])
+        await reached.write(b"")
+
+    async def _keep_size(self, reached: Reached) -> None:
+        while True:
+            await self._resized.wait()
+            self._resized.clear()
+            if self._size is not None:
+                await reached.resize(*self._size)
+
+    async def _end(self, **how: Any) -> None:
+        with contextlib.suppress(Unavailable):
+            await self._connection.send(ChannelEnd(channel_id=self._asked.channel_id, **how))
+
+
+class _Link:
+    def __init__(self, channel_id: UUID, connection: Connection) -> None:
+        self._channel_id = channel_id
+        self._connection = connection
+
+    async def data(self, data: bytes, error: bool) -> None:
+        await self._connection.send(ChannelData(channel_id=self._channel_id, data=data, error=error))
+
+    async def window(self, count: int) -> None:
+        await self._connection.send(ChannelWindow(channel_id=self._channel_id, bytes=count))

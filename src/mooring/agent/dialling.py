@@ -1,0 +1,57 @@
+"""Connections with what listens on this machine, or in a network namespace on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from mooring.agent.commands import DataOnly
+from mooring.model.errors import Unavailable
+
+_PIECE_BYTES = 64 * 1024
+_CONNECT_SECONDS = 10.0
+_CLOSE_SECONDS = 2.0
+
+
+class Dialled(DataOnly):
+    """A TCP connection; each direction ends by itself."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def to(cls, port: int) -> Dialled:
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                return cls(*await asyncio.open_connection("127.0.0.1", port))
+        except (OSError, TimeoutError) as error:
+            raise not_answering(port, error) from error
+
+    async def read(self) -> tuple[bytes, bool] | None:
+        try:
+            data = await self._reader.read(_PIECE_BYTES)
+        except OSError:
+            return None
+        return (data, False) if data else None
+
+    async def write(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            if data:
+                self._writer.write(data)
+                await self._writer.drain()
+            elif self._writer.can_write_eof():
+                self._writer.write_eof()
+
+    async def close(self) -> None:
+        self._writer.close()
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._writer.wait_closed()
+        except (OSError, TimeoutError):
+            self._writer.transport.abort()
+
+
+def not_answering(port: int, error: Exception) -> Unavailable:
+    why = (error.strerror if isinstance(error, OSError) else None) or "no answer in time"
+    return Unavailable(f"nothing answers on port {port} of the task: {why}", code="port-not-answering")

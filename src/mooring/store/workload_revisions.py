@@ -1,0 +1,147 @@
+"""The templates that a deployment had, and the change to another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.constraints import Constraints
+from mooring.model.containers import TaskTemplate
+from mooring.model.lifecycle import TaskStatus
+from mooring.model.reasons import Reason
+from mooring.model.rollouts import Phase, Rollout, Step
+from mooring.store import rollouts, successors, templates, transitions
+from mooring.store.changes import Applied, Change
+from mooring.store.constraints import encode_constraints
+from mooring.store.history import Journal
+from mooring.store.rollouts import Deployment
+from mooring.store.successors import Successor
+from mooring.store.tables import tasks, users, workload_revisions, workloads
+
+FIRST_CAUSE = "as submitted"
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    number: int
+    template: Mapping[str, Any]
+    requested_slots: Mapping[str, int]
+    cause: str
+    created_by: str
+    created_at: datetime
+
+
+async def of_workload(connection: AsyncConnection, workload_id: UUID) -> list[Revision]:
+    """From the first to the present one; of a deployment that never changed that is what was submitted."""
+    own = workload_revisions.c
+    rows = await connection.execute(
+        select(own.number, own.template, own.requested_slots, own.cause, users.c.name, own.created_at)
+        .join(users, users.c.id == own.created_by)
+        .where(own.workload_id == workload_id)
+        .order_by(own.number)
+    )
+    if found := [Revision(*row) for row in rows]:
+        return found
+    own_workload = workloads.c
+    submitted = await connection.execute(
+        select(
+            own_workload.revision,
+            own_workload.template,
+            own_workload.requested_slots,
+            users.c.name,
+            own_workload.created_at,
+        )
+        .join(users, users.c.id == own_workload.user_id)
+        .where(own_workload.id == workload_id)
+    )
+    return [Revision(number, template, slots, FIRST_CAUSE, who, at) for number, template, slots, who, at in submitted]
+
+
+async def change(
+    connection: AsyncConnection,
+    own: Deployment,
+    template: TaskTemplate,
+    rollout: Rollout,
+    constraints: Constraints,
+    *,
+    cause: str,
+    replicas: int,
+    user_id: UUID,
+    now: datetime,
+) -> Applied:
+    """A new revision, which the deployment's tasks are replaced towards from now on.
+
+    What waits is made anew at once. What was made from the same template before stays, and is of the new revision.
+    """
+    workload_id, number = own.workload.id, own.revision + 1
+    encoded = templates.encode(template)
+    before = await _with_the_first(connection, workload_id)
+    sets_of = {"workload_id": workload_id, "created_by": user_id, "created_at": now}
+    new = {"number": number, "template": encoded, "requested_slots": template.request, "cause": cause[:500]}
+    await connection.execute(workload_revisions.insert().values(**sets_of, **new))
+    alike = [revision.number for revision in before if revision.template == encoded]
+    await connection.execute(
+        update(tasks)
+        .where(tasks.c.workload_id == workload_id, tasks.c.current, tasks.c.revision.in_(alike))
+        .values(revision=number)
+    )
+    actor = str(user_id)
+    applied = await rollouts.take(
+        connection,
+        own,
+        Step(),
+        Reason("updated", cause, "user"),
+        Journal(actor, now),
+        kind="updated",
+        said=f"Revision {number}: {cause}",
+        replicas=replicas,
+        revision=number,
+        template=encoded,
+        requested_slots=template.request,
+        architecture=template.architecture,
+        constraints=encode_constraints(constraints),
+        **rollouts.columns(replace(rollout, phase=Phase.ROLLING, ready=0, progressed_at=now, reason=None)),
+    )
+    waiting = await connection.execute(
+        select(tasks.c.id).where(
+            tasks.c.workload_id == workload_id,
+            tasks.c.current,
+            tasks.c.revision != number,
+            tasks.c.status.in_([TaskStatus.PENDING, TaskStatus.RESERVED]),
+        )
+    )
+    outdated = list(waiting.scalars())
+    if outdated:
+        reason = Reason("replaced", f"Replaced by revision {number}", "rollouts", "never")
+        changes = [Change(id, TaskStatus.CANCELLED, reason) for id in outdated]
+        applied.tasks += (await transitions.apply(connection, changes, actor=actor, now=now)).tasks
+        again = [Successor(id, workload_id) for id in outdated]
+        await successors.succeed(connection, again, actor=actor, now=now, term=None)
+    return applied
+
+
+async def _with_the_first(connection: AsyncConnection, workload_id: UUID) -> list[Revision]:
+    """All revisions, of which the first is written when there is a second."""
+    found = await of_workload(connection, workload_id)
+    owner = select(workloads.c.user_id).where(workloads.c.id == workload_id).scalar_subquery()
+    written = select(workload_revisions.c.number).where(workload_revisions.c.workload_id == workload_id)
+    if (await connection.execute(written.limit(1))).first() is None:
+        (first,) = found
+        await connection.execute(
+            workload_revisions.insert().values(
+                workload_id=workload_id,
+                number=first.number,
+                template=first.template,
+                requested_slots=first.requested_slots,
+                cause=first.cause,
+                created_by=owner,
+                created_at=first.created_at,
+            )
+        )
+    return found

@@ -1,0 +1,66 @@
+"""What is said of containers on the command line is sent as it is meant, or refused before anything is sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Mooring
+from tests.client.fake_server import FakeServer, running
+
+OPTIONS = (
+    "--port", "80", "--port", "443", "--volume", "site:/www:ro", "-v", "site:/copy", "-v", "/data/sets:/sets",
+    "--secret", "api-key", "--secret", "cert=tls.pem", "--pull", "always", "--user", "1000:1000", "--read-only",
+    "--ready-http", "80/healthz",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", [("deploy", "web"), ("run", "--detach", "--name", "web")])
+def test_what_containers_have_is_sent(server: FakeServer, mooring: Mooring, command: tuple[str, ...]) -> None:
+    server.plan = [running]
+    sent = mooring(*command, "--image", "nginx", *OPTIONS, *(["serve"] if command[0] == "run" else []))
+    assert sent.exit_code == 0, sent.stderr
+    body = server.last("POST", "/api/workloads").body
+    container = body["containers"][0]
+    assert {name: value for name, value in container.items() if name not in ("image", "command")} == {
+        "ports": [80, 443],
+        "mounts": [
+            {"volume": "site", "path": "/www", "read_only": True},
+            {"volume": "site", "path": "/copy"},
+            {"volume": "folder-1", "path": "/sets"},
+        ],
+        "secrets": {"api-key": "api-key", "tls.pem": "cert"},
+        "pull": "always",
+        "user": "1000:1000",
+        "read_only": True,
+        "readiness": {"port": 80, "path": "/healthz"},
+    }
+    assert body["volumes"] == [
+        {"name": "site", "kind": "named"},
+        {"name": "folder-1", "kind": "host", "path": "/data/sets"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--port", "0"),
+        ("--port", "65536"),
+        ("--volume", "site"),
+        ("--volume", "site:/www:sometimes"),
+        ("--volume", "site:www"),
+        ("--volume", "Site:/www"),
+        ("--volume", "a:b:/www:ro"),
+        ("--secret", "=file"),
+        ("--secret", "key=../file"),
+        ("--pull", "sometimes"),
+        ("--user", "root; reboot"),
+        ("--ready-http", "/healthz"),
+        ("--ready-http", "99999/healthz"),
+        ("--ready-http", "80/a b"),
+    ],
+)
+def test_what_cannot_be_meant_is_told_before_anything_is_sent(
+    server: FakeServer, mooring: Mooring, wrong: tuple[str, ...]
+) -> None:
+    assert mooring("deploy", "web", "--image", "nginx", *wrong).exit_code == 2
+    assert not server.requests("POST", "/api/workloads")
