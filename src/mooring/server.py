@@ -384,6 +384,7 @@ async def _local_agent(database: Database, settings: Settings, url: str, admin: 
         options=Options(
             trust_tenants=settings.trust_tenants,
             ca_file=settings.tls_cert,
+            engine=settings.engine,
         ),
     )
 

@@ -79,6 +79,9 @@ class Settings(BaseModel):
     demo: bool = Field(False, description="allow simulated nodes on PostgreSQL or beyond loopback")
     agent: bool = Field(True, description="run an agent for this machine inside the server")
     node_name: str | None = Field(None, description="name of this machine's node; its host name if not given")
+    engine: str | None = Field(
+        None, description="address of the container engine, or none; else DOCKER_HOST, else the usual sockets"
+    )
     trust_tenants: bool = Field(False, description="an agent without root runs the processes of every tenant")
     on_stop: Literal["leave", "stop"] = Field("leave", description="running work when the server stops")
     heartbeat_seconds: float = Field(5.0, gt=0, le=300, description="shortest pause between two heartbeats of an agent")

@@ -18,6 +18,7 @@ import structlog
 from mooring.agent import facts, folders
 from mooring.agent.backoff import delays
 from mooring.agent.channels import Channels
+from mooring.agent.containers.runtime import ContainerRuntime
 from mooring.agent.credential import load_credential, load_term, store_credential, store_term
 from mooring.agent.health import Health
 from mooring.agent.image_reports import ImageReports
@@ -27,7 +28,7 @@ from mooring.agent.options import Options
 from mooring.agent.outbox import Outbox
 from mooring.agent.process_runtime import ProcessRuntime
 from mooring.agent.reconcile import Finding, Plan, living, reconcile
-from mooring.agent.runtime import Observed, Runtime, RuntimeContext, discover, runtime_of
+from mooring.agent.runtime import Conditional, Observed, Runtime, RuntimeContext, discover, runtime_of
 from mooring.agent.stream import AgentRefused, Connection, Server
 from mooring.model.errors import Conflict, MooringError, Unavailable
 from mooring.wire.agent import (
@@ -88,6 +89,7 @@ class Agent:
         self._runtime_of: dict[UUID, Runtime] = {}
         self._refused: dict[UUID, Observed] = {}
         self._prepared: set[UUID] = set()
+        self._preparing: dict[UUID, asyncio.Task[None]] = {}
         self._desired: list[DesiredTask] | None = None
         self._end: frozenset[UUID] = frozenset()
         """Strays that may be ended."""
@@ -97,6 +99,7 @@ class Agent:
         self._acknowledged: set[UUID] = set()
         self._connection: Connection | None = None
         self._welcomed = False
+        self._told_runtimes: dict[str, Mapping[str, str]] = {}
         self._heartbeat_seconds = _UNTOLD_HEARTBEAT_SECONDS
         self._beat_now = asyncio.Event()
         self._health = Health(self._beat_now.set)
@@ -161,9 +164,13 @@ class Agent:
         self.node_id = credential.node_id
         self._term = load_term(self._root, credential.node_id)
         self._desired = None
-        context = RuntimeContext(self._root, credential.node_id, self._options, self._wake.set)
-        # The built-in one is always there; another package may put its own in its place.
-        self._runtimes = {"process": ProcessRuntime(context), **discover(context)}
+        context = RuntimeContext(self._root, credential.node_id, self._options, self._wake.set, lambda: self._term)
+        # The built-in ones are always there; another package may put its own in their place.
+        self._runtimes = {
+            "process": ProcessRuntime(context),
+            "container": ContainerRuntime(context),
+            **discover(context),
+        }
         async with contextlib.AsyncExitStack() as stack:
             for runtime in self._runtimes.values():
                 await runtime.open()
@@ -178,6 +185,7 @@ class Agent:
                 )
             ]
             stack.push_async_callback(self._health.close)
+            stack.push_async_callback(lambda: _cancel(self._preparing.values()))
             stack.push_async_callback(_cancel, loops)
             done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -209,6 +217,10 @@ class Agent:
                     await self._wake.wait()
 
     async def _reconcile_once(self) -> None:
+        if self._connection is not None and self._offered() != self._told_runtimes:
+            # What a node has is said at the beginning of a stream: begin another.
+            log.info("other runtimes than before", runtimes=sorted(self._offered()))
+            await self._connection.close()
         await self._pass_on_acknowledged()
         observed = await self._observe()
         if self._desired is None and not self._terminating:
@@ -225,6 +237,9 @@ class Agent:
         listed = {task.task_id for task in self._desired or ()}
         self._refused = {task_id: seen for task_id, seen in self._refused.items() if task_id in listed}
         self._prepared &= listed
+        for task_id, preparing in self._preparing.items():
+            if task_id not in listed:
+                preparing.cancel()
         found: dict[UUID, Observed] = dict(self._refused)
         owners: dict[UUID, Runtime] = {}
         for runtime in self._runtimes.values():
@@ -244,11 +259,21 @@ class Agent:
             if (runtime := self._runtime_of.get(task_id)) is not None:
                 await runtime.warn(task_id, warning)
         for task in plan.prepare:
-            if await self._try(task, "prepare"):
-                self._prepared.add(task.task_id)
-                self._wake.set()
+            if task.task_id not in self._preparing:
+                # Not waited for: a large image must not keep other tasks from being started or stopped.
+                self._preparing[task.task_id] = asyncio.create_task(self._prepare(task))
         for task in plan.start:
             await self._try(task, "start")
+
+    async def _prepare(self, task: DesiredTask) -> None:
+        try:
+            if await self._try(task, "prepare"):
+                self._prepared.add(task.task_id)
+        except Exception:
+            log.exception("preparing failed", task=str(task.task_id))
+        finally:
+            del self._preparing[task.task_id]
+            self._wake.set()
 
     async def _try(self, task: DesiredTask, step: Literal["prepare", "start"]) -> bool:
         """Take a step with a task; what cannot be done is its failure, told with the reason, and not tried again."""
@@ -352,6 +377,7 @@ class Agent:
     async def _converse(self, connection: Connection) -> None:
         self._outbox.connected()
         alive = living(await self._observe())
+        self._told_runtimes = self._offered()
         await connection.send(Hello(protocol=PROTOCOL, facts=self._facts(), tasks=list(alive)))
         self._told_strays = ()
         self._connection = connection
@@ -441,16 +467,20 @@ class Agent:
     # Small things
 
     def _facts(self) -> Facts:
-        enforces: dict[str, str] = {}
-        for runtime in self._runtimes.values():
-            enforces = {**runtime.enforces, **enforces}
         return facts.machine_facts(
             self._root,
-            runtimes=self._runtimes or ["process"],
-            enforces=enforces,
+            runtimes=self._offered() or {"process": {}},
             multi_tenant=os.getuid() == 0 or self._options.trust_tenants,
             options=self._options,
         )
+
+    def _offered(self) -> dict[str, Mapping[str, str]]:
+        """The runtimes that can start tasks, and how each keeps limits."""
+        return {
+            name: runtime.enforces
+            for name, runtime in self._runtimes.items()
+            if not isinstance(runtime, Conditional) or runtime.available
+        }
 
     def _coming(self, task_id: UUID) -> bool:
         """Whether the task is to run here and has only not been started yet."""

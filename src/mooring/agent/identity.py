@@ -104,7 +104,6 @@ def visible_devices(task: DesiredTask) -> dict[str, str]:
 
 def environment(task: DesiredTask, container: ContainerSpec, identity: Identity, work_folder: Path) -> dict[str, str]:
     """Nothing of the agent's own environment, then the container's; who it is and what it got cannot be overridden."""
-    fixed = {"MOORING_TASK_ID": str(task.task_id), **task.variables, **visible_devices(task)}
     return {
         # An agent without root runs its own person's tasks, who expects to find the same programs as in a shell.
         "PATH": _PATH if identity.uid is not None else os.environ.get("PATH", _PATH),
@@ -114,11 +113,20 @@ def environment(task: DesiredTask, container: ContainerSpec, identity: Identity,
         "SHELL": "/bin/sh",
         "USER": identity.user_name,
         "LOGNAME": identity.user_name,
+        **told(task, container),
+    }
+
+
+def told(task: DesiredTask, container: ContainerSpec) -> dict[str, str]:
+    """The container's own environment, with what every task is told about itself."""
+    return {
         "MOORING_WORKLOAD": task.workload_name,
         "MOORING_WORKLOAD_ID": str(task.workload_id),
         "MOORING_INDEX": str(task.index),
         "MOORING_PORTS": ",".join(map(str, task.ports)),
         "MOORING_ATTEMPT": str(task.attempt),
         **container.environment,
-        **fixed,
+        "MOORING_TASK_ID": str(task.task_id),
+        **task.variables,
+        **visible_devices(task),
     }

@@ -33,3 +33,7 @@ class Options:
     """Per task."""
     scan_seconds: float = 5.0
     """How often everything is looked at again; exits and orders are noticed at once without it."""
+    engine: str | None = None
+    """The address of the container engine, or `none`; None: whichever answers at the usual places."""
+    container_networks: bool = True
+    """Every workload has a network of its own. False: containers have none, as where the engine can make none."""

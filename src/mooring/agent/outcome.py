@@ -11,6 +11,7 @@ FAILURES = {
     "node-rebooted": "the node was restarted while the task was on it",
     "supervisor-died": "the task's supervisor was killed; what was left of the task has been ended",
     "agent-stopped": "the node's agent was stopped together with its tasks",
+    "container-removed": "one of its containers was removed from outside",
     "interrupted": "the task was ended from outside on the node",
 }
 
@@ -21,7 +22,7 @@ def outcome(record: ExitRecord, *, gone: bool = True, acknowledged: bool = False
     if record.stop_cause == "requested":
         status, code, reason = "CANCELLED", "stopped", "stopped as asked"
     elif failure := record.failure or record.stop_cause:
-        status, code, reason = "FAILED", failure, FAILURES.get(failure, failure)
+        status, code, reason = "FAILED", failure, FAILURES.get(failure, record.error or failure)
     elif record.error:
         status, code, reason = "FAILED", "start-failed", _about(record, record.error)
     elif record.exit_code == 0:

@@ -64,6 +64,8 @@ class RuntimeContext:
     options: Options
     changed: Callable[[], None]
     """Call it, on the agent's loop, when `observe` would answer differently than before."""
+    term: Callable[[], int] = lambda: 0
+    """Of the leader whose orders are followed."""
 
 
 class Runtime(Protocol):
@@ -134,6 +136,14 @@ class WayIn(Protocol):
     async def reach(self, task_id: UUID, container: str | None, purpose: Purpose) -> Reached:
         """NotFound where this runtime has no such task or container; MooringError where it cannot be done."""
         ...
+
+
+@runtime_checkable
+class Conditional(Protocol):
+    """What a runtime has that cannot always start tasks, as while no engine answers; others always can."""
+
+    @property
+    def available(self) -> bool: ...
 
 
 @runtime_checkable

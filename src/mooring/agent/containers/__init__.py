@@ -1,1 +1,5 @@
-"""The runtime for containers: tasks in whatever engine answers on Docker's interface, and what they need there."""
+"""Tasks as containers of a Docker-compatible engine on the node.
+
+`specification` and `course` are pure: what the engine is told, and what comes next for a task. `engine` speaks with the
+engine, `runtime` brings them together.
+"""

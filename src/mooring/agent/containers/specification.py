@@ -1,0 +1,241 @@
+"""What the engine is told about the containers of a task. Pure: the order in, the engine's own words out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+from uuid import UUID
+
+from mooring.agent.identity import told
+from mooring.agent.options import Options
+from mooring.model.containers import Capability
+from mooring.model.errors import InvalidInput
+from mooring.model.paths import check_path
+from mooring.wire.agent import ContainerSpec, DesiredTask
+
+NODE, TASK, WORKLOAD = "io.mooring.node", "io.mooring.task", "io.mooring.workload"
+CONTAINER, ROLE, TERM = "io.mooring.container", "io.mooring.role", "io.mooring.term"
+
+Role = Literal["init", "sidecar", "main"]
+
+SECRETS = "/run/secrets"
+
+_CAPABILITIES = frozenset(get_args(Capability))
+_NANOS_PER_MILLICORE = 1_000_000
+_SHARES_PER_CORE, _FEWEST_SHARES = 1024, 2
+_VARIABLE = re.compile(r"[^=\0]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """What the engine can do, as far as it is told."""
+
+    kind: Literal["docker", "podman"] = "docker"
+    version: str = ""
+    cgroup_version: int = 2
+    cpu: bool = True
+    memory: bool = True
+    swap: bool = True
+    pids: bool = True
+    storage: bool = False
+    devices: Literal["request", "cdi"] | None = None
+    """How it hands over graphics processors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What the node has made ready for a task."""
+
+    node_id: UUID
+    term: int = 0
+    memory_bytes: int = 0
+    """Of the whole node."""
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    """Of its volumes, by their names in the task."""
+    secrets: Path | None = None
+    """The folder with the container's secrets, if it has any."""
+    network: str = "none"
+    """The name of one, or `container:ID` of the container whose network is shared."""
+    image: str = ""
+    """As the engine knows it."""
+
+
+def name_of(task_id: UUID, container: str) -> str:
+    return f"mooring-{task_id.hex}-{container}"
+
+
+def enforces(abilities: Abilities) -> dict[str, str]:
+    """Per slot how a limit is kept; devices that it does not name are only told of."""
+    return {
+        "cpu": "cgroup" if abilities.cpu else "none",
+        "memory": "cgroup" if abilities.memory else "none",
+        "pids": "cgroup" if abilities.pids else "none",
+        "storage": "quota" if abilities.storage else "none",
+        **({"gpu": "device"} if abilities.devices else {}),
+    }
+
+
+def check(task: DesiredTask) -> None:
+    """InvalidInput where something would mean another thing to the engine than to the person who wrote it."""
+    for container in (*task.init_containers, *task.containers):
+        if container.image is None:
+            raise InvalidInput(f"container {container.name!r} needs an image", code="start-failed")
+        for name in container.environment:
+            if not _VARIABLE.fullmatch(name):
+                raise InvalidInput(f"{name!r} cannot be the name of a variable", code="start-failed")
+        for mount in container.mounts:
+            if check_path(mount.path, what="mount path") == "/":
+                raise InvalidInput("nothing can be mounted in place of a container's root", code="start-failed")
+            if mount.volume not in {volume.name for volume in task.volumes}:
+                raise InvalidInput(f"the task has no volume {mount.volume!r}", code="start-failed")
+        for file in container.secrets:
+            if "/" in file:
+                raise InvalidInput(f"{file!r} cannot be the name of a file", code="start-failed")
+            check_path(f"{SECRETS}/{file}", what="secret")
+        refused = {_capability(each) for each in container.capabilities} - _CAPABILITIES
+        if refused:
+            raise InvalidInput(f"no container gets the capability {', '.join(sorted(refused))}", code="start-failed")
+    for volume in task.volumes:
+        if volume.path is not None:
+            check_path(volume.path, what="volume")
+
+
+def configuration(
+    task: DesiredTask, container: ContainerSpec, role: Role, place: Place, abilities: Abilities, options: Options
+) -> dict[str, Any]:
+    """The body of the engine's `create`."""
+    shared = place.network.startswith("container:")
+    config: dict[str, Any] = {
+        "Image": place.image,
+        "Env": [f"{name}={value}" for name, value in told(task, container).items()],
+        "Labels": {
+            NODE: str(place.node_id),
+            TASK: str(task.task_id),
+            WORKLOAD: str(task.workload_id),
+            CONTAINER: container.name,
+            ROLE: role,
+            TERM: str(place.term),
+        },
+        "Tty": container.terminal,
+        "OpenStdin": container.terminal,
+        "HostConfig": _host(task, container, place, abilities, options),
+    }
+    if container.command:
+        config["Cmd"] = list(container.command)
+    if container.working_folder is not None:
+        config["WorkingDir"] = container.working_folder
+    if container.user is not None:
+        config["User"] = container.user
+    if not shared:
+        config["Hostname"] = f"{task.workload_name}-{task.index}"[:63]
+    if role != "init" and (published := _published(task, place)):
+        config["ExposedPorts"] = {f"{inside}/tcp": {} for inside in published}
+        config["HostConfig"]["PortBindings"] = {
+            f"{inside}/tcp": [{"HostPort": str(outside)} for outside in ports] for inside, ports in published.items()
+        }
+    return config
+
+
+def _host(
+    task: DesiredTask, container: ContainerSpec, place: Place, abilities: Abilities, options: Options
+) -> dict[str, Any]:
+    return {
+        "NetworkMode": place.network,
+        "IpcMode": "private",
+        "RestartPolicy": {"Name": "no"},
+        "ReadonlyRootfs": container.read_only,
+        "Mounts": _mounts(container, place),
+        "LogConfig": _log(abilities, options),
+        "OomScoreAdj": oom_score(task, place.memory_bytes),
+        **_rights(container),
+        **_limits(container, abilities, options),
+        **_devices(task, abilities),
+    }
+
+
+def _rights(container: ContainerSpec) -> dict[str, Any]:
+    if container.privileged:
+        return {"Privileged": True}
+    return {
+        "Privileged": False,
+        "CapDrop": ["ALL"],
+        "CapAdd": sorted({_capability(each) for each in container.capabilities}),
+        "SecurityOpt": ["no-new-privileges"],
+    }
+
+
+def _capability(name: str) -> str:
+    return name.upper().removeprefix("CAP_")
+
+
+def _limits(container: ContainerSpec, abilities: Abilities, options: Options) -> dict[str, Any]:
+    limits: dict[str, Any] = {}
+    asked, most = container.slots, {**container.slots, **container.limits}
+    if abilities.cpu and most.get("cpu"):
+        limits["NanoCpus"] = most["cpu"] * _NANOS_PER_MILLICORE
+        limits["CpuShares"] = max(asked.get("cpu", 0) * _SHARES_PER_CORE // 1000, _FEWEST_SHARES)
+    if abilities.memory and most.get("memory"):
+        limits["Memory"] = most["memory"]
+        if abilities.swap:
+            limits["MemorySwap"] = most["memory"]  # of both together: no swap
+    if abilities.pids:
+        limits["PidsLimit"] = options.max_processes
+    if container.shared_memory is not None:
+        limits["ShmSize"] = container.shared_memory
+    if abilities.storage and most.get("storage"):
+        limits["StorageOpt"] = {"size": str(most["storage"])}
+    return limits
+
+
+def _devices(task: DesiredTask, abilities: Abilities) -> dict[str, Any]:
+    """The task's own graphics processors; other devices are named in its environment alone."""
+    indexes = [str(index) for index, _ in task.devices.get("gpu", ())]
+    if not indexes or abilities.devices is None:
+        return {}
+    if abilities.devices == "cdi":
+        return {"DeviceRequests": [{"Driver": "cdi", "DeviceIDs": [f"nvidia.com/gpu={index}" for index in indexes]}]}
+    return {"DeviceRequests": [{"Driver": "nvidia", "DeviceIDs": indexes, "Capabilities": [["gpu"]]}]}
+
+
+def _mounts(container: ContainerSpec, place: Place) -> list[dict[str, Any]]:
+    mounts = [_bind(place.folders[each.volume], each.path, each.read_only) for each in container.mounts]
+    if place.secrets is not None:
+        mounts.append(_bind(place.secrets, SECRETS, True))
+    return mounts
+
+
+def _bind(source: Path, target: str, read_only: bool) -> dict[str, Any]:
+    return {"Type": "bind", "Source": str(source), "Target": target, "ReadOnly": read_only}
+
+
+def _log(abilities: Abilities, options: Options) -> dict[str, Any]:
+    """What a container says, bounded: Docker keeps several files, Podman begins its one anew when it is full."""
+    if abilities.kind == "podman":
+        return {"Type": "k8s-file", "Config": {"max-size": str(options.log_bytes * options.log_files)}}
+    files = {"max-size": str(options.log_bytes), "max-file": str(options.log_files)}
+    return {"Type": "json-file", "Config": files}
+
+
+def oom_score(task: DesiredTask, node_bytes: int) -> int:
+    """How soon the kernel ends it where the node runs short of memory: never below 0, which only root may go."""
+    if task.quality == "BestEffort":
+        return 1000
+    if task.quality == "Guaranteed":
+        return 0
+    asked = sum(container.slots.get("memory", 0) for container in task.containers)
+    share = 1000 * asked // node_bytes if node_bytes else 0
+    return min(max(1000 - share, 2), 999)
+
+
+def _published(task: DesiredTask, place: Place) -> dict[int, list[int]]:
+    """By port of the task the ports of the node that lead there; those that are left keep their number."""
+    if place.network == "none" or place.network.startswith("container:"):
+        return {}
+    inside = [port for container in task.containers for port in container.ports]
+    leads: dict[int, list[int]] = {}
+    for number, outside in enumerate(task.ports):
+        leads.setdefault(inside[number] if number < len(inside) else outside, []).append(outside)
+    return leads

@@ -1,0 +1,98 @@
+"""A container runtime on a folder of its own, with the session's engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from mooring.agent.containers.runtime import ContainerRuntime
+from mooring.agent.options import Options
+from mooring.agent.runtime import Observed, RuntimeContext
+from mooring.wire.agent import ContainerSpec, DesiredTask
+from tests.agent import builders
+from tests.agent.builders import DEADLINE_SECONDS
+from tests.engine import BUSYBOX, Engine
+
+
+def container(*command: str, name: str = "main", **changes: Any) -> ContainerSpec:
+    return builders.container(*command, name=name, **{"image": BUSYBOX, "pull": "never", **changes})
+
+
+def order(*command: str, **changes: Any) -> DesiredTask:
+    """A task of busybox containers; any field can be given by name."""
+    return builders.order(**{"containers": [container(*command)], **changes})
+
+
+class Node:
+    """A container runtime with a change to wait for."""
+
+    def __init__(self, root: Path, engine: Engine, **options: Any) -> None:
+        self.root = root
+        self.engine = engine
+        self.node_id = uuid4()
+        self.changed = asyncio.Event()
+        settings = Options(**{"engine": engine.socket, "container_networks": False, **options})
+        self._context = RuntimeContext(root, self.node_id, settings, self.changed.set)
+        self.runtime = ContainerRuntime(self._context)
+
+    async def until(self, task: DesiredTask, status: str) -> Observed:
+        """The observation once the task has come to the status."""
+        found = await self._until(task.task_id, lambda found: found.status == status or found.ended)
+        assert found.status == status, found
+        return found
+
+    async def end(self, task: DesiredTask) -> Observed:
+        """The observation once nothing of the task is left."""
+        return await self._until(task.task_id, lambda found: found.gone)
+
+    async def _until(self, task_id: UUID, condition: Callable[[Observed], bool]) -> Observed:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while True:
+                self.changed.clear()
+                found = (await self.runtime.observe({task_id})).get(task_id)
+                if found is not None and condition(found):
+                    return found
+                await self.changed.wait()
+
+    async def run(self, task: DesiredTask) -> Observed:
+        await self.runtime.start(task)
+        return await self.end(task)
+
+    async def output(self, task: DesiredTask, container: str = "main", tail: int | None = None) -> str:
+        parts = [data async for data in self.runtime.logs(task.task_id, container, tail, False)]
+        return b"".join(parts).decode()
+
+    async def next_agent(self) -> None:
+        """Another runtime takes the place of this one, which leaves its tasks as they are."""
+        await self.runtime.close()
+        self.runtime = ContainerRuntime(self._context)
+        await self.runtime.open()
+
+    async def close(self) -> None:
+        """End all tasks, then let go."""
+        for task_id in await self.runtime.observe(set()):
+            await self.runtime.stop(task_id, 0, "requested")
+            await self._until(task_id, lambda found: found.gone)
+        await self.runtime.close()
+
+
+@pytest.fixture
+async def node(engine: Engine, tmp_path: Path) -> AsyncIterator[Node]:
+    node = Node(tmp_path, engine)
+    await node.runtime.open()
+    yield node
+    await node.close()
+
+
+@pytest.fixture
+async def narrow_node(engine: Engine, tmp_path: Path) -> AsyncIterator[Node]:
+    """One that keeps little of what tasks say and lets them have few processes."""
+    node = Node(tmp_path, engine, log_bytes=20_000, max_processes=20)
+    await node.runtime.open()
+    yield node
+    await node.close()

@@ -1,0 +1,181 @@
+"""Tasks of real containers: what they get, how they end, and what survives agents and engines that do not."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from mooring.agent.containers.specification import name_of
+from mooring.wire.agent import DesiredTask, EndWarning, MountSpec, Secret, VolumeSpec
+from tests.agent.containers.conftest import Node, container, order
+from tests.engine import BUSYBOX
+
+MIB = 1024 * 1024
+
+
+def names(task: DesiredTask) -> set[str]:
+    every = (*task.init_containers, *task.containers)
+    return {name_of(task.task_id, each.name) for each in every}
+
+
+_LOOK_AROUND = """
+until grep -q beside /shared/order; do :; done
+cat /shared/order /run/secrets/key /proc/1/oom_score_adj
+grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status
+cd /sys/fs/cgroup
+if [ -d memory ]; then cat memory/memory.limit_in_bytes cpu/cpu.cfs_quota_us pids/pids.max
+else cat memory.max; cut -d' ' -f1 cpu.max; cat pids.max; fi
+touch /forbidden
+echo $GREETING $MOORING_INDEX $CUDA_VISIBLE_DEVICES $MOORING_TASK_ID
+exit 3
+"""
+
+
+async def test_a_task_gets_what_it_was_promised_and_no_more(node: Node):
+    shares = [MountSpec(volume="shared", path="/shared")]
+    beside = "echo beside >> /shared/order; trap 'exit 0' TERM; while :; do sleep 0.1; done"
+    task = order(
+        init_containers=[
+            container("sh", "-c", "echo prepared > /shared/order", name="prepare", mounts=shares),
+            container("sh", "-c", beside, name="beside", mounts=shares, sidecar=True),
+        ],
+        containers=[
+            container(
+                *("sh", "-c", _LOOK_AROUND),
+                mounts=shares,
+                secrets={"key": "token"},
+                read_only=True,
+                environment={"GREETING": "hello", "MOORING_TASK_ID": "forged"},
+                slots={"cpu": 500, "memory": 64 * MIB},
+            )
+        ],
+        secrets=[Secret(name="token", value=b"sesame\n")],
+        volumes=[VolumeSpec(name="shared")],
+        devices={"gpu": [(2, 1000)]},
+        quality="Guaranteed",
+    )
+    found = await node.run(task)
+    assert (found.status, found.exit_code, found.code, found.ran) == ("FAILED", 3, "exited", True)
+    assert found.reason == "container 'main': exited with code 3"
+    assert found.digests["main"]
+    assert (await node.output(task)).splitlines() == [
+        *("prepared", "beside", "sesame", "0"),
+        *("CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"),
+        *(str(64 * MIB), "50000", "2048"),
+        "touch: /forbidden: Read-only file system",
+        f"hello 0 2 {task.task_id}",
+    ]
+    assert not names(task) & node.engine.containers()
+    assert not remains(node, task)
+
+
+def remains(node: Node, task: DesiredTask) -> list[Path]:
+    """What is left of the task's secrets and scratch volumes."""
+    folder = node.root / "containers" / str(task.task_id)
+    assert "sesame" not in (folder / "task.json").read_text()
+    memory = [path for root in ("/run", "/dev/shm") for path in Path(root).glob(f"mooring-{node.node_id}/*")]
+    return [*memory, *folder.glob("scratch")]
+
+
+async def test_who_ignores_the_signal_is_killed_when_the_grace_is_over(node: Node):
+    deaf = order("sh", "-c", "trap 'echo ignored' TERM; echo up; while :; do sleep 0.1; done", grace_seconds=60)
+    await node.runtime.start(deaf)
+    await node.until(deaf, "RUNNING")
+    await eventually_said(node, deaf, "up")
+    await node.runtime.warn(deaf.task_id, EndWarning(at=0.0, signal="TERM"))
+    await eventually_said(node, deaf, "ignored")
+    await node.runtime.stop(deaf.task_id, 1, "requested")
+    found = await node.end(deaf)
+    assert (found.status, found.code, found.exit_code) == ("CANCELLED", "stopped", 137)
+    assert (await node.output(deaf)).count("ignored") == 2
+
+
+async def test_want_of_memory_is_told_from_a_crash(node: Node):
+    hungry = container("sh", "-c", "x=0123456789abcdef; while :; do x=$x$x; done", slots={"memory": 16 * MIB})
+    found = await node.run(order(containers=[hungry]))
+    assert (found.status, found.code, found.exit_code) == ("FAILED", "out-of-memory", 137)
+    crashed = container("sh", "-c", "kill -9 $$; sleep 1; exit 137", slots={"memory": 16 * MIB})
+    found = await node.run(order(containers=[crashed], restart="on-failure", max_restarts=1))
+    assert (found.status, found.code, found.restarts) == ("FAILED", "killed", 1)
+
+
+async def test_the_next_agent_takes_on_what_runs_and_starts_nothing_twice(node: Node):
+    foreign = node.engine.run("run", "--detach", "--label", "io.mooring.node=another", BUSYBOX, "sleep", "1000").strip()
+    task = order("sh", "-c", "echo started; while [ ! -e /tmp/go ]; do sleep 0.1; done; exit 5", grace_seconds=0)
+    ended = order("sh", "-c", "exit 4")
+    await node.runtime.start(task)
+    await node.until(task, "RUNNING")
+    await node.run(ended)
+    await node.next_agent()
+    assert (await node.until(task, "RUNNING")).ran
+    await node.runtime.start(task)
+    assert (await node.end(ended)).exit_code == 4
+    await node.runtime.acknowledge(ended.task_id)
+    node.engine.restart()
+    await node.next_agent()
+    assert ended.task_id not in await node.runtime.observe(set())
+    node.engine.run("exec", *names(task), "touch", "/tmp/go")
+    found = await node.end(task)
+    assert (found.status, found.exit_code, found.restarts) == ("FAILED", 5, 0)
+    assert await node.output(task) == "started\n"
+    node.engine.run("container", "exists", foreign)
+    node.engine.run("rm", "--force", "--time", "0", foreign)
+
+
+async def test_tasks_go_on_while_the_engine_is_away(node: Node):
+    task = order("sh", "-c", "trap 'exit 7' TERM; while :; do sleep 0.1; done")
+    await node.runtime.start(task)
+    await node.until(task, "RUNNING")
+    node.engine.stop(signal.SIGKILL)
+    await node.runtime.stop(task.task_id, None, "requested")
+    assert not (await node.runtime.observe(set()))[task.task_id].ended
+    node.engine.start()
+    assert (await node.end(task)).exit_code == 7
+
+
+async def test_a_container_without_a_task_is_removed_by_the_next_agent(node: Node):
+    task = order("sleep", "1000")
+    await node.runtime.start(task)
+    await node.until(task, "RUNNING")
+    (node.root / "containers" / str(task.task_id) / "task.json").unlink()
+    await node.next_agent()
+    assert not names(task) & node.engine.containers()
+    assert not await node.runtime.observe({task.task_id})
+
+
+async def test_neither_a_flood_of_output_nor_of_processes_harms_the_node(narrow_node: Node):
+    flood = "i=0; while [ $i -lt 30000 ]; do echo line $i; i=$((i+1)); done; "
+    bomb = "n=0; while [ $n -lt 60 ]; do sleep 5 & n=$((n+1)); done 2>/dev/null; echo survived"
+    task = order(containers=[container("sh", "-c", flood), container("sh", "-c", bomb, name="bomb")], grace_seconds=0)
+    found = await narrow_node.run(task)
+    assert found.ended
+    said = await narrow_node.output(task)
+    assert said.endswith("line 29999\n")
+    assert len(said) <= 3 * 20_000
+    assert (await narrow_node.output(task, tail=2)) == "line 29998\nline 29999\n"
+    assert "survived" not in await narrow_node.output(task, "bomb")
+
+
+async def test_a_folder_of_the_node_is_mounted_only_as_what_it_is(node: Node):
+    folder = node.root.parent / f"{node.root.name}-data"
+    folder.mkdir()
+    (folder / "link").symlink_to("/etc")
+    folder.chmod(0o777)
+
+    def using(path: Path) -> DesiredTask:
+        mounts = [MountSpec(volume="data", path="/data")]
+        volumes = [VolumeSpec(name="data", kind="host", path=str(path))]
+        return order(containers=[container("touch", "/data/made", mounts=mounts)], volumes=volumes)
+
+    assert (await node.run(using(folder))).status == "SUCCEEDED"
+    assert (folder / "made").exists()
+    assert (await node.run(using(folder / "link"))).code == "volume-missing"
+    assert (await node.run(using(node.root))).code == "volume-refused"
+    assert (await node.run(using(node.engine.folder))).code == "volume-refused"
+
+
+async def eventually_said(node: Node, task: DesiredTask, text: str) -> None:
+    async for data in node.runtime.logs(task.task_id, "main", None, True):
+        if text.encode() in data:
+            return
+    raise AssertionError(f"{text!r} was not said")
