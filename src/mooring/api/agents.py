@@ -183,6 +183,8 @@ async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent
             await session.send(wire.Received(number=message.number))
         case wire.Strays():
             await hub.strays(session, message)
+        case wire.VolumesGone():
+            await hub.volumes_gone(session, message)
         case wire.LogChunk():
             hub.output(session, message)
         case wire.Images():

@@ -25,7 +25,18 @@ from mooring.model.errors import NotFound
 from mooring.model.heartbeats import Pace
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
-from mooring.store import agents, attempts, events, heartbeats, leadership, nodes, quarantine, transitions
+from mooring.store import (
+    agents,
+    attempts,
+    events,
+    heartbeats,
+    leadership,
+    mounts,
+    nodes,
+    quarantine,
+    transitions,
+    volumes,
+)
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
 from mooring.store.loading import lock_owners
@@ -40,9 +51,11 @@ from mooring.wire.agent import (
     LivingTask,
     LogChunk,
     Refused,
+    RemovedVolume,
     Report,
     Strays,
     TaskReport,
+    VolumesGone,
 )
 
 _log = structlog.get_logger(__name__)
@@ -210,7 +223,16 @@ class AgentHub:
             term = await leadership.current_term(connection)
             rows = await agents.desired(connection, session.node_id)
             end = await quarantine.to_end(connection, session.node_id, session.strays)
-        desired = Desired(term=term, tasks=[desired_task(row) for row in rows], end=end)
+            mounted = await mounts.of_workloads(connection, {row.workload_id for row in rows})
+            removed = await volumes.to_delete(connection, session.node_id)
+        desired = Desired(
+            term=term,
+            tasks=[desired_task(row, mounted.get(row.workload_id, ())) for row in rows],
+            end=end,
+            removed_volumes=[
+                RemovedVolume(volume_id=row.id, project_id=row.project_id, path=row.folder) for row in removed
+            ],
+        )
         if desired != session.last_desired:
             await session.send(desired)
             session.last_desired = desired
@@ -240,6 +262,10 @@ class AgentHub:
         """Take in which images are on the node, so that tasks go where theirs are."""
         with suppress(NotFound):
             await self._database.write(lambda each: nodes.set_images(each, session.node_id, message.images, now()))
+
+    async def volumes_gone(self, session: AgentSession, message: VolumesGone) -> None:
+        """What its node deleted as it was told exists no longer."""
+        await self._database.write(lambda c: volumes.gone(c, session.node_id, message.volumes, now()))
 
     async def _quarantine(
         self, connection: Connection, session: AgentSession, told: Sequence[LivingTask]

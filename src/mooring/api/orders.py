@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal
@@ -16,10 +16,12 @@ from mooring.model.lifecycle import TaskStatus
 from mooring.model.resources import quality_of
 from mooring.model.workloads import Kind
 from mooring.store import templates
+from mooring.store.mounts import Mounted
 from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning, Owner, VolumeSpec
 
 
-def desired_task(row: Any) -> DesiredTask:
+def desired_task(row: Any, mounted: Iterable[Mounted] = ()) -> DesiredTask:
+    """`mounted`: the volumes of its project that its workload mounts."""
     template = row.template
     status = TaskStatus(row.status)
     run: Literal["prepare", "run"] = "prepare" if status is TaskStatus.RESERVED else "run"
@@ -42,7 +44,7 @@ def desired_task(row: Any) -> DesiredTask:
         variables=variables_of(row.kind, row.array, row.replicas, row.task_index),
         containers=msgspec.convert(template["containers"], list[ContainerSpec]),
         init_containers=msgspec.convert(template.get("init_containers", []), list[ContainerSpec]),
-        volumes=msgspec.convert(template.get("volumes", []), list[VolumeSpec]),
+        volumes=_volumes(template, mounted),
         quality=_quality(templates.decode(template)),
         restart=template["restart"],
         max_restarts=template["max_restarts"],
@@ -59,6 +61,20 @@ def variables_of(kind: str, array: Mapping[str, int] | None, tasks: int, task_in
     if kind != Kind.SESSION:
         return {}
     return {"MOORING_TASK_ROLE": "sub" if task_index else "main", "MOORING_CLUSTER_SIZE": str(tasks)}
+
+
+def _volumes(template: Mapping[str, Any], mounted: Iterable[Mounted]) -> list[VolumeSpec]:
+    by_name = {volume.name: volume for volume in mounted}
+    return [_volume(each, by_name) for each in msgspec.convert(template.get("volumes", []), list[VolumeSpec])]
+
+
+def _volume(said: VolumeSpec, by_name: Mapping[str, Mounted]) -> VolumeSpec:
+    volume = by_name.get(said.name)
+    if said.kind != "named" or volume is None:
+        return said
+    if not volume.shared:
+        return msgspec.structs.replace(said, volume_id=volume.volume_id)
+    return msgspec.structs.replace(said, kind="shared", volume_id=volume.volume_id, path=volume.folder)
 
 
 def _quality(template: TaskTemplate) -> Literal["Guaranteed", "Burstable", "BestEffort"]:

@@ -83,7 +83,7 @@ class Node:
 
 @pytest.fixture
 async def node(engine: Engine, tmp_path: Path) -> AsyncIterator[Node]:
-    node = Node(tmp_path, engine)
+    node = Node(tmp_path, engine, host_paths=(tmp_path.parent, engine.folder))
     await node.runtime.open()
     yield node
     await node.close()
