@@ -45,6 +45,12 @@ agent_reports = Counter("mooring_agent_reports_total", "Task reports of agents",
 quarantined = Counter(
     "mooring_quarantined_total", "Tasks found on nodes that the database does not know", registry=registry
 )
+measured = Gauge(
+    "mooring_measured",
+    "What the tasks on a node use by measurement, in base units of the slot; of agents of this server",
+    ["pool", "node", "slot"],
+    registry=registry,
+)
 nodes = Gauge("mooring_nodes", "Nodes by status", ["status"], registry=registry)
 loop_runs = Counter("mooring_loop_runs_total", "Turns of the loops by outcome", ["loop", "outcome"], registry=registry)
 loop_seconds = Histogram("mooring_loop_seconds", "Time of a turn", ["loop"], buckets=_FAST, registry=registry)

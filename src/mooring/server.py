@@ -31,6 +31,7 @@ from mooring.api.pressure import Pressure
 from mooring.api.rates import RateLimits, Rates
 from mooring.api.services import DeploymentLimits, Services
 from mooring.api.tokens import Tokens
+from mooring.api.unsealing import Unsealing
 from mooring.clock import now
 from mooring.controllers.leader import Leader
 from mooring.controllers.retention import Retention
@@ -167,9 +168,15 @@ class _Server:
         self.signal = Signal()
         database.on_commit.append(self.signal.send)
         pace = _pace(settings)
-        self.hub = AgentHub(database, self.signal, pace, timedelta(seconds=settings.quarantine_seconds))
-        self.feed = EventFeed(database, self.signal)
         self.sealing = _sealing(settings)
+        self.hub = AgentHub(
+            database,
+            self.signal,
+            pace,
+            timedelta(seconds=settings.quarantine_seconds),
+            Unsealing(self.sealing, in_plain_text=settings.secrets_in_plain_text),
+        )
+        self.feed = EventFeed(database, self.signal)
         self.announcer: Announcer | None = None
         self._etcd: EtcdClient | None = None
         if settings.etcd_host is not None:
@@ -197,6 +204,7 @@ class _Server:
                     history=timedelta(days=settings.history_retention_days),
                     records=timedelta(days=settings.record_retention_days),
                     usage=timedelta(days=settings.usage_retention_days),
+                    measures=timedelta(hours=settings.measure_retention_hours),
                 ),
                 accounting_interval_seconds=settings.accounting_interval_seconds,
                 audit_interval_seconds=settings.audit_interval_seconds,
@@ -230,7 +238,7 @@ class _Server:
         await signing.check_shared(database, keys)
         services = Services(
             database=database,
-            intake=Intake(database),
+            intake=Intake(database, sealing=server.sealing),
             bookings=Bookings(database),
             questions=Questions(database),
             nodes=node_admin,
@@ -238,6 +246,8 @@ class _Server:
             quotas=QuotaAdmin(database),
             volumes=VolumeAdmin(database),
             logs=server.hub,
+            ways_in=server.hub,
+            measured=server.hub.measured,
             changes=server.signal,
             feed=server.feed,
             state=server.state,
@@ -285,7 +295,11 @@ class _Server:
         serving = asyncio.create_task(self.uvicorn._serve([self.listener]))
         background = [asyncio.create_task(self._attend())]
         if self.settings.role != "scheduler":
-            background += [asyncio.create_task(self.hub.follow()), asyncio.create_task(self.hub.write_heartbeats())]
+            background += [
+                asyncio.create_task(self.hub.follow()),
+                asyncio.create_task(self.hub.write_heartbeats()),
+                asyncio.create_task(self.hub.measured.keep_written(self.database)),
+            ]
         if self._etcd is not None and self.announcer is not None:
             background.append(asyncio.create_task(etcd_signals.listen(self._etcd, self.signal)))
             background.append(asyncio.create_task(self.announcer.run()))
@@ -298,6 +312,7 @@ class _Server:
         _log.info("Shutting down")
         self.state.stopping = True
         self.feed.close()
+        self.hub.hang_up()
         if self.agent is not None and working is not None:
             self.agent.stop(terminate=self.settings.on_stop == "stop")
             await working

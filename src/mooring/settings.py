@@ -132,6 +132,9 @@ class Settings(BaseModel):
     history_retention_days: float = Field(365.0, gt=0, description="how long the history of living things is kept")
     record_retention_days: float = Field(730.0, gt=0, description="how long the records of ended workloads are kept")
     usage_retention_days: float = Field(730.0, gt=0, description="how long daily usage is kept")
+    measure_retention_hours: float = Field(
+        48.0, gt=0, description="how long it is kept what each task used minute by minute; its days stay as usage"
+    )
     accounting_interval_seconds: float = Field(300.0, gt=0, description="pause between two counts of what was used")
 
     requests_at_once: int = Field(

@@ -18,6 +18,7 @@ import pytest
 
 from mooring.agent.agent import Agent
 from mooring.agent.options import Options
+from mooring.agent.process_runtime import ProcessRuntime
 from mooring.agent.runtime import Observed
 from mooring.agent.stream import AgentRefused
 from mooring.model.errors import Conflict
@@ -532,3 +533,30 @@ async def test_a_runtime_of_another_package_is_found_and_used(server: FakeServer
         request = await server.log(task)
         await eventually(whole(server, request))
         assert text(server, request) == "from a box"
+
+
+async def test_what_takes_long_to_prepare_holds_up_nothing_else(
+    server: FakeServer, node_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    fetched, begun, given_up = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slowly(_runtime: ProcessRuntime, _task: DesiredTask) -> None:
+        begun.set()
+        try:
+            await fetched.wait()
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
+
+    monkeypatch.setattr(ProcessRuntime, "prepare", slowly)
+    slow, quick = order("true", action="prepare"), order("true")
+    async with running(make(server, node_folder)):
+        await server.want(slow, quick)
+        await eventually(server.ended(quick))
+        assert begun.is_set()
+        assert server.statuses(slow) == []
+        await server.want()
+        await eventually(given_up.is_set)
+        fetched.set()
+        await server.want(slow)
+        await eventually(lambda: server.statuses(slow) == ["PREPARED"])

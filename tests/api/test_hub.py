@@ -4,6 +4,7 @@ it changes."""
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -12,6 +13,8 @@ from sqlalchemy import select, update
 from mooring.api import hub as hub_module
 from mooring.api.agent_session import AgentSession
 from mooring.api.hub import AgentHub
+from mooring.api.showing import task_view
+from mooring.api.unsealing import Unsealing
 from mooring.clock import now
 from mooring.coordination.signals import Signal
 from mooring.mirror.mirror import Mirror
@@ -24,6 +27,8 @@ from mooring.store.changes import Change
 from mooring.store.ids import new_id
 from mooring.store.tables import nodes as node_rows
 from mooring.store.tables import volumes as volume_rows
+from mooring.store.types import AnyRow
+from mooring.store.views.workloads import tasks_of
 from mooring.wire import agent as wire
 from mooring.wire.agent import (
     Desired,
@@ -81,11 +86,14 @@ async def connected(
     protocol: int = wire.PROTOCOL,
     pace: Pace | None = None,
     tasks: Sequence[LivingTask] = (),
+    unsealing: Unsealing | None = None,
+    confidential: bool = True,
 ) -> AsyncIterator[Connected]:
     signal = Signal()
     harbour.database.on_commit.append(signal.send)
-    hub = AgentHub(harbour.database, signal, pace)
+    hub = AgentHub(harbour.database, signal, pace, unsealing=unsealing)
     agent = Connected(hub, harbour, await harbour.node("n1"))
+    agent.session.confidential = confidential
     await hub.enter(agent.session, Hello(protocol=protocol, facts=FACTS, tasks=list(tasks)))
     loops = [asyncio.create_task(loop) for loop in (hub.follow(), hub.keep_informed(agent.session))]
     try:
@@ -350,6 +358,30 @@ async def test_a_task_goes_where_its_image_is_as_the_agents_told(harbour: Harbou
 async def test_images_of_a_node_that_was_removed_are_no_error(harbour: Harbour):
     hub = AgentHub(harbour.database, Signal())
     await hub.images(Connected(hub, harbour, uuid4()).session, Images(images={"localhost/a:1": 1}))
+
+
+async def test_how_far_a_node_is_with_an_image_is_seen_until_the_task_runs(harbour: Harbour):
+    async with connected(harbour) as agent:
+        workload = await harbour.submit("web", memory=0)
+        await harbour.place()
+        (task,) = await harbour.tasks(workload)
+
+        async def told(**report: Any) -> AnyRow:
+            await agent.hub.report(agent.session, Report(number=1, tasks=[TaskReport(task_id=task.id, **report)]))
+            return await harbour.task(task.id)
+
+        assert (await told(status="PREPARING")).reason is None
+        for words in ("pulling nginx:1.27", "pulling nginx:1.27: 34 of 80 MB"):
+            assert (await told(status="PREPARING", reason=words)).reason["message"] == words
+        kinds = [event.kind for event in await harbour.feed(task.id)]
+        running = await told(status="RUNNING", digests={"main": "sha256:1"}, address="10.0.0.7")
+        assert running.reason is None
+        assert kinds.count("PREPARING") == 1
+        late = await told(status="PREPARING", reason="pulling nginx:1.27: 79 of 80 MB")
+        assert (late.status, late.reason) == ("RUNNING", None)
+        async with harbour.database.read() as connection:
+            (shown,) = [task_view(row) for row in await tasks_of(connection, workload)]
+        assert (shown.digests, shown.address) == ({"main": "sha256:1"}, "10.0.0.7")
 
 
 async def test_an_agent_is_told_to_delete_a_removed_volume_until_it_says_that_it_is_gone(harbour: Harbour):

@@ -45,7 +45,7 @@ READS = [
 ]
 
 # Statuses of each route by who asks; `read` and `work` are keypairs of the admin with these scopes. {who} makes names
-# that are new, {web} and {job} are work of uma's, {key} is her keypair.
+# that are new, {web} and {job} are work of uma's, {task} is one of {web}, {key} is her keypair.
 ROUTES = """
     admin dora paul uma  frank read work route
     200   200  200  200  200   200  200  GET    /api/domains
@@ -144,6 +144,7 @@ ROUTES = """
     200   403  403  403  403   200  200  GET    /api/scaling
     200   200  200  200  200   200  200  GET    /api/usage
     200   200  200  200  200   200  200  GET    /api/usage/workloads
+    200   200  200  200  200   200  200  GET    /api/usage/tasks
     200   200  200  200  200   200  200  GET    /api/free
     200   200  200  200  200   200  200  GET    /api/timeline
     200   200  200  200  200   200  200  GET    /api/auth/me
@@ -159,9 +160,12 @@ ROUTES = """
     200   200  200  200  404   200  200  GET    /api/workloads/{web}/tasks
     200   200  200  200  404   200  200  GET    /api/workloads/{web}/history
     200   200  200  200  404   200  200  GET    /api/workloads/{web}/explanation
+    200   200  200  200  404   200  200  POST   /api/workloads/{web}/comparison $work
     200   200  200  200  404   200  200  GET    /api/workloads/{web}/wait?timeout=0
     200   200  200  200  404   200  200  GET    /api/workloads/{web}/logs
     202   202  202  202  404   403  403  POST   /api/workloads/{web}/scale {"replicas":2}
+    503   503  503  503  404   403  403  GET    /api/tasks/{task}/files?path=data
+    409   409  409  409  404   403  403  PUT    /api/tasks/{task}/files?path=data
     200   200  200  200  404   403  403  POST   /api/workloads/{job}/extend {"by":60}
     202   202  202  202  404   403  403  DELETE /api/workloads/{job}?keep=true
     200   200  200  200  200   200  200  GET    /api/sessions
@@ -317,6 +321,7 @@ async def test_each_role_gets_what_the_table_says_and_what_is_refused_changes_no
         people[scope] = basic(made.json()["access_key"], made.json()["secret"])
     await world.client.post("/api/policies", json={"name": "small"}, headers=people["admin"])
     web = await umas_work(world, people["uma"])
+    task = (await world.client.get(f"/api/workloads/{web}", headers=people["uma"])).json()["tasks"][0]["id"]
     job = await world.submit(people["uma"], name="job", pool="real", time=60)
     key = (await world.client.get("/api/keypairs", headers=people["uma"])).json()[0]["access_key"]
     longer = BODIES["$booking"] | {"duration": "2h"}
@@ -329,7 +334,7 @@ async def test_each_role_gets_what_the_table_says_and_what_is_refused_changes_no
         for row in rows():
             for name, status in row.statuses.items():
                 if (status >= 400) is refused:
-                    path = row.path.format(web=web, job=job, key=key, slot=slot, lab=lab, who=name)
+                    path = row.path.format(web=web, task=task, job=job, key=key, slot=slot, lab=lab, who=name)
                     answer = await world.client.request(row.method, path, json=row.sent(name), headers=people[name])
                     assert (row.method, row.path, name, answer.status_code) == (row.method, row.path, name, status), (
                         answer.text

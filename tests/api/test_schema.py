@@ -84,6 +84,7 @@ turns = itertools.count()
 # Put into every second path, since made-up names lead no further than to "not found".
 EXISTING = {
     "ref": "train",
+    "task_id": "00000000-0000-0000-0000-000000000000",
     "deployment_id": "web",
     "name": "default",
     "project": "default",

@@ -89,7 +89,8 @@ async def test_what_cannot_be_meant_is_refused_and_changes_nothing(world: World,
         ({"size": "10Gi", "name": "../etc"}, "invalid-input"),
         ({"size": "10Gi", "path": "/etc"}, "invalid-input"),
     ):
-        answer = await make(world, ann, str(body.pop("name", "data")), **body)
+        given: dict[str, Any] = {"name": "data", **body}
+        answer = await make(world, ann, **given)
         assert (body, answer.json()["code"]) == (body, code)
     assert await world.counts() == before
 

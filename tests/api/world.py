@@ -15,6 +15,7 @@ from sqlalchemy import func, select
 
 from mooring import clock
 from mooring.api.feed import EventFeed
+from mooring.api.hub import AgentHub
 from mooring.api.services import Services
 from mooring.api.signing import SigningKey, SigningKeys
 from mooring.api.tokens import Claims, Tokens
@@ -216,6 +217,7 @@ async def prepare(database: Database) -> tuple[Services, FakeLogs, WatchedSignal
         quotas=QuotaAdmin(database),
         volumes=VolumeAdmin(database),
         logs=logs,
+        ways_in=AgentHub(database, changes),
         changes=changes,
         feed=EventFeed(database, changes),
         state=state,

@@ -12,9 +12,9 @@ from tests.client.fake_server import FakeServer
 def test_usage_is_shown_in_slot_hours(server: FakeServer, mooring: Mooring) -> None:
     lines = mooring("usage", "--by", "user", "--since", "2026-03-01", "--until", "2026-03-31", "--pool", "gpu").stdout
     assert [line.split() for line in lines.splitlines()] == [
-        ["USER", "SLOT", "HOURS", "OF"],
-        ["lab/vision", "cpu", "1.500", "1"],
-        ["lab/vision", "memory", "0.000", "Gi"],
+        ["USER", "SLOT", "HOURS", "MEASURED", "OF"],
+        ["lab/vision", "cpu", "1.500", "0.250", "1"],
+        ["lab/vision", "memory", "0.000", "-", "Gi"],
     ]
     asked = server.last("GET", "/api/usage").query
     assert asked == {"by": "user", "since": "2026-03-01", "until": "2026-03-31", "pool": "gpu"}
@@ -25,7 +25,7 @@ def test_usage_is_shown_in_slot_hours(server: FakeServer, mooring: Mooring) -> N
 def test_usage_is_exact_for_programs(server: FakeServer, mooring: Mooring) -> None:
     assert json.loads(mooring("usage", "-o", "json").stdout)["usage"][0]["amount_seconds"] == 5_400_000
     rows = list(csv.DictReader(io.StringIO(mooring("usage", "-o", "csv").stdout)))
-    assert rows[0] == {"project": "lab/vision", "slot": "cpu", "hours": "1.500", "of": "1"}
+    assert rows[0] == {"project": "lab/vision", "slot": "cpu", "hours": "1.500", "measured": "0.250", "of": "1"}
 
 
 def test_ended_workloads_are_listed_by_their_records(server: FakeServer, mooring: Mooring) -> None:
@@ -35,6 +35,19 @@ def test_ended_workloads_are_listed_by_their_records(server: FakeServer, mooring
     [row] = csv.DictReader(io.StringIO(mooring("usage", "--workloads", "-o", "csv").stdout))
     assert (row["waited"], row["ran"], row["nodes"]) == ("90", "7200", "n1, n2")
     assert row["ended"] == "2026-01-01T00:00:00+00:00"
+
+
+def test_top_shows_what_tasks_use_beside_what_they_asked_for(server: FakeServer, mooring: Mooring) -> None:
+    lines = mooring("top", "web", "--pool", "gpu", "--user", "ada", "--sort", "memory").stdout.splitlines()
+    asked = {"pool": "gpu", "user": "ada", "name": "web", "sort": "memory", "limit": "50"}
+    assert server.last("GET", "/api/usage/tasks").query == asked
+    assert lines[1].split() == ["web", "0", "n1", "1.3", "8", "1.5Gi", "2Gi", "4Ki", "0", "ada", "3s", "ago"]
+    # one that was not measured yet, and asked for no memory
+    assert lines[2].split() == ["web", "1", "n2", "-", "8", "-", "-", "-", "-", "ada", "not", "yet"]
+    assert json.loads(mooring("top", "-o", "json").stdout)["tasks"][0]["cpu_millicores"] == 1300
+    [first, _] = csv.DictReader(io.StringIO(mooring("top", "--once", "-o", "csv").stdout))
+    assert (first["cpu"], first["cpu_asked"], first["sent/s"]) == ("1.3", "8", "-")
+    assert mooring("top", "--sort", "age").exit_code == 2
 
 
 def test_free_shows_the_largest_requests_and_what_quotas_leave(server: FakeServer, mooring: Mooring) -> None:

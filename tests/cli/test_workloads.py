@@ -245,6 +245,14 @@ def test_status_shows_the_tasks_and_the_reason(server: FakeServer, mooring: Moor
     assert missing.stderr.startswith("error: not-found: there is no workload 'nothing'\nhint: ")
 
 
+def test_status_shows_which_images_run_and_where_tasks_reach_each_other(server: FakeServer, mooring: Mooring) -> None:
+    images = {"main": f"sha256:{'5cdb8fea8fe7' * 5}", "log": f"sha256:{'9f86d081884c' * 5}"}
+    pair = server.add("pair")
+    pair.become("RUNNING", tasks=[task_view(0, status="RUNNING", digests=images, address="10.88.0.4"), task_view(1)])
+    assert "log 9f86d081884c, main 5cdb8fea8fe7 " in mooring("status", "pair").stdout
+    assert "10.88.0.4" in mooring("status", "pair", "-o", "wide").stdout
+
+
 @pytest.mark.parametrize(("status", "words"), [("RUNNING", "running, stopping"), ("CANCELLED", "cancelled")])
 def test_only_what_lives_is_said_to_be_stopping(server: FakeServer, mooring: Mooring, status: str, words: str) -> None:
     server.add("web", status, stopping=True)

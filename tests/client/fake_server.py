@@ -269,6 +269,7 @@ class FakeServer:
             web.get("/api/pools", self._pools),
             web.get("/api/usage", self._usage),
             web.get("/api/usage/workloads", self._records),
+            web.get("/api/usage/tasks", self._task_use),
             web.get("/api/free", self._free),
             web.get("/api/timeline", self._timeline),
             web.post("/api/pools", self._create_pool),
@@ -633,9 +634,15 @@ class FakeServer:
 
     async def _usage(self, request: web.Request) -> web.Response:
         line = accounting.UsageLine(name="lab/vision", slot="cpu", amount_seconds=5_400_000, hours="1.500", unit="1")
+        line = line.model_copy(update={"measured_hours": "0.250"})
         memory = accounting.UsageLine(name="lab/vision", slot="memory", amount_seconds=1, hours="0.000", unit="Gi")
         by = By(request.query["by"])
         return _json(accounting.UsageReport(by=by, since=NOW.date(), until=NOW.date(), usage=[line, memory]))
+
+    async def _task_use(self, request: web.Request) -> web.Response:
+        measured = task_use(0, cpu_millicores=1300, memory_bytes=3 << 29, memory_asked_bytes=2 << 30, age_seconds=3.0)
+        measured = measured.model_copy(update={"read_per_second": 4096, "written_per_second": 0})
+        return _json(accounting.TaskUseList(tasks=[measured, task_use(1)], total=2))
 
     async def _records(self, request: web.Request) -> web.Response:
         return _json(accounting.WorkloadRecordList(workloads=[workload_record("job")]))
@@ -751,6 +758,14 @@ def workload_view(name: str, **fields: Any) -> api.WorkloadDetail:
         **fields,
     }
     return api.WorkloadDetail(**values)
+
+
+def task_use(index: int, **fields: Any) -> accounting.TaskUse:
+    """A task that asked for eight cores and was not measured, unless the fields say so."""
+    unknown = dict.fromkeys(accounting.TaskUse.model_fields)
+    known = {"task_id": uuid4(), "workload_id": uuid4(), "workload": "web", "index": index, "user": "ada"}
+    place = {"project": "vision", "pool": "default", "node": f"n{index + 1}", "cpu_asked_millicores": 8000}
+    return accounting.TaskUse(**{**unknown, **known, **place, **fields})
 
 
 def workload_record(name: str) -> accounting.WorkloadRecord:

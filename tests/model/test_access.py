@@ -50,6 +50,7 @@ TABLE = """
     action           admin  domain-admin  project-admin  user
     SEE_WORK         opdf   opd           op             o
     CHANGE_WORK      opdf   opd           op             o
+    ENTER_WORK       opdf   opd           op             o
     SUBMIT           opdf   o             o              o
     BOOK             opdf   o             o              o
     SEE_BOOKING      opdf   opd           op             o
@@ -89,7 +90,8 @@ TABLE = """
 ROWS = [line.split() for line in TABLE.strip().splitlines()[1:]]
 _PROJECTS = {Action.SEE_PROJECT, Action.CHANGE_PROJECT, Action.SEE_MEMBERS, Action.CHANGE_MEMBERS}
 _PROJECTS |= {Action.SEE_SECRETS, Action.CHANGE_SECRETS, Action.SEE_VOLUMES}
-_WORKING = {Action.SUBMIT, Action.CHANGE_WORK, Action.BOOK, Action.CHANGE_BOOKING, Action.CHANGE_VOLUMES}
+_WORKING = {Action.SUBMIT, Action.CHANGE_WORK, Action.ENTER_WORK, Action.BOOK, Action.CHANGE_BOOKING}
+_WORKING |= {Action.CHANGE_VOLUMES}
 _DOMAINS = {Action.SEE_DOMAIN, Action.CHANGE_DOMAIN}
 
 

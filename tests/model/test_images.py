@@ -3,7 +3,7 @@
 import pytest
 
 from mooring.model.errors import InvalidInput
-from mooring.model.images import ImageName, comparable, parse_image
+from mooring.model.images import ImageName, comparable, parse_image, parse_registry
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 
@@ -88,3 +88,17 @@ def test_a_long_or_unprintable_name_is_told_shortened_and_in_one_line() -> None:
         parse_image("\x1b[31m" + "x" * 5000)
     assert len(caught.value.message) < 300
     assert caught.value.message.isprintable()
+
+
+@pytest.mark.parametrize("text", ["docker.io", "ghcr.io", "localhost", "localhost:5000", "10.0.0.7:5000"])
+def test_a_registry_alone_is_what_the_names_of_its_images_say(text: str) -> None:
+    assert parse_registry(text) == parse_image(f"{text}/a/b").registry == text
+    assert parse_registry("index.docker.io") == "docker.io"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "ghcr", "GHCR.io", "https://ghcr.io", "ghcr.io/org", "a.org:0", "a b.org", f"{'a' * 130}.org"]
+)
+def test_what_no_image_can_come_from_is_no_registry(text: str) -> None:
+    with pytest.raises(InvalidInput, match="is no registry"):
+        parse_registry(text)

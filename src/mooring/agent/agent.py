@@ -187,11 +187,15 @@ class Agent:
                 )
             ]
             stack.push_async_callback(self._health.close)
-            stack.push_async_callback(lambda: _cancel(self._preparing.values()))
+            stack.push_async_callback(self._stop_preparing)
             stack.push_async_callback(_cancel, loops)
             done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
+
+    async def _stop_preparing(self) -> None:
+        await _cancel(self._preparing.values())
+        self._preparing.clear()
 
     async def _leave(self) -> None:
         """Wait to be stopped, then end in order."""
@@ -239,9 +243,6 @@ class Agent:
         listed = {task.task_id for task in self._desired or ()}
         self._refused = {task_id: seen for task_id, seen in self._refused.items() if task_id in listed}
         self._prepared &= listed
-        for task_id, preparing in self._preparing.items():
-            if task_id not in listed:
-                preparing.cancel()
         found: dict[UUID, Observed] = dict(self._refused)
         owners: dict[UUID, Runtime] = {}
         for runtime in self._runtimes.values():
@@ -260,21 +261,17 @@ class Agent:
         for task_id, warning in plan.warn:
             if (runtime := self._runtime_of.get(task_id)) is not None:
                 await runtime.warn(task_id, warning)
+        await _cancel(self._preparing.pop(task_id) for task_id in self._preparing.keys() - _ids(plan.prepare))
         for task in plan.prepare:
             if task.task_id not in self._preparing:
-                # Not waited for: a large image must not keep other tasks from being started or stopped.
                 self._preparing[task.task_id] = asyncio.create_task(self._prepare(task))
         for task in plan.start:
             await self._try(task, "start")
 
     async def _prepare(self, task: DesiredTask) -> None:
-        try:
-            if await self._try(task, "prepare"):
-                self._prepared.add(task.task_id)
-        except Exception:
-            log.exception("preparing failed", task=str(task.task_id))
-        finally:
-            del self._preparing[task.task_id]
+        """Beside everything else: to fetch an image may take minutes."""
+        if await self._try(task, "prepare"):
+            self._prepared.add(task.task_id)
             self._wake.set()
 
     async def _try(self, task: DesiredTask, step: Literal["prepare", "start"]) -> bool:
@@ -496,6 +493,10 @@ class Agent:
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()
         return self._stopping.is_set()
+
+
+def _ids(tasks: Iterable[DesiredTask]) -> set[UUID]:
+    return {task.task_id for task in tasks}
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:

@@ -97,6 +97,7 @@ class _Channel:
 
     async def _until_over(self) -> int | None:
         reached = await self._reach()
+        await self._connection.send(ChannelWindow(channel_id=self._asked.channel_id, bytes=0))
         carrying = asyncio.create_task(self._carry(reached))
         handing_in = asyncio.create_task(self._hand_in(reached))
         sizing = asyncio.create_task(self._keep_size(reached))

@@ -10,7 +10,11 @@ from uuid import UUID
 from fastapi import Depends, Header, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from fastapi.security.http import HTTPBase
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
+from starlette.types import Scope
 
+from mooring.api.compatibility import check_client
 from mooring.api.pressure import Pressure
 from mooring.api.services import Services
 from mooring.api.tokens import Claims
@@ -45,6 +49,16 @@ class Login:
     """None for one who came with a keypair."""
 
 
+def admit(scope: Scope) -> None:
+    """Before anything is read: who is too old is told so, and who shows no credential is counted by its address."""
+    headers = Headers(scope=scope)
+    check_client(headers)
+    if "authorization" not in headers:
+        client = scope.get("client")
+        services: Services = scope["app"].state.services
+        services.rates.address(client[0] if client else None)
+
+
 # Not one of these waits for anything, but FastAPI would hand each to a thread unless it is async.
 async def _services(request: Request) -> Services:
     return cast(Services, request.app.state.services)
@@ -56,25 +70,31 @@ Served = Annotated[Services, Depends(_services)]
 async def _login(
     services: Served,
     request: Request,
-    token: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
-    keypair: Annotated[HTTPAuthorizationCredentials | None, Security(_basic)],
+    _token: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
+    _keypair: Annotated[HTTPAuthorizationCredentials | None, Security(_basic)],
 ) -> Login:
-    address = request.client.host if request.client else None
+    return await authenticated(services, request)
+
+
+async def authenticated(services: Services, connection: HTTPConnection) -> Login:
+    """Who asks, by the credential that a request or a WebSocket shows; NotAuthenticated where it is none."""
+    address = connection.client.host if connection.client else None
+    scheme, _, credential = connection.headers.get("Authorization", "").partition(" ")
     try:
-        if token is not None:
-            login = await _by_token(services, token.credentials)
-        elif keypair is not None and keypair.scheme.lower() == "basic":
-            login = await _by_keypair(services, *_parts(keypair.credentials))
+        if scheme.lower() == "bearer" and credential:
+            login = await _by_token(services, credential)
+        elif scheme.lower() == "basic" and credential:
+            login = await _by_keypair(services, *_parts(credential))
         else:
             raise NotAuthenticated("log in first: this needs the header 'Authorization: Bearer <token>'")
     except NotAuthenticated:
-        if "Authorization" in request.headers:
+        if "Authorization" in connection.headers:
             # Those that show none were counted at the door.
             services.rates.address(address)
         raise
     services.rates.request(login.principal)
     if login.principal.is_admin:
-        services.pressure.trust(Pressure.credential(request.headers["Authorization"].encode("latin-1")))
+        services.pressure.trust(Pressure.credential(connection.headers["Authorization"].encode("latin-1")))
     return replace(login, principal=replace(login.principal, address=address))
 
 

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
 from mooring.api.access import Served, User
 from mooring.api.errors import problems
+from mooring.api.measured import Measured
 from mooring.model.access import sight
 from mooring.model.accounting import By, hours_unit, slot_hours
 from mooring.model.errors import InvalidInput
 from mooring.model.slots import format_amounts
+from mooring.store import measured
+from mooring.store.views import measured as measured_views
 from mooring.store.views import usage as views
 from mooring.store.views.usage import RecordRow, UsageRow
-from mooring.wire.accounting import MAX_RECORDS, Room, UsageLine, UsageReport, WorkloadRecord, WorkloadRecordList
+from mooring.wire.accounting import (
+    MAX_RECORDS,
+    Room,
+    TaskUse,
+    TaskUseList,
+    UsageLine,
+    UsageReport,
+    UseOrder,
+    WorkloadRecord,
+    WorkloadRecordList,
+)
 from mooring.wire.fields import Name
 
 router = APIRouter(prefix="/api", tags=["accounting"], responses=problems(401, 422, 503))
 
 _DEFAULT_DAYS = 30
+_LATELY = timedelta(minutes=5)
 Since = Annotated[date | None, Query(description="The first day, in UTC; 30 days with today if not given")]
 Until = Annotated[date | None, Query(description="The last day, in UTC; today if not given")]
 
@@ -64,6 +79,31 @@ async def list_workload_records(
     return WorkloadRecordList(workloads=[_record(row) for row in rows])
 
 
+@router.get("/usage/tasks", operation_id="list_task_use")
+async def list_task_use(
+    services: Served,
+    principal: User,
+    pool: Name | None = None,
+    user: Name | None = None,
+    name: Name | None = None,
+    sort: UseOrder = "cpu",
+    limit: Annotated[int, Query(ge=1, le=MAX_RECORDS)] = 100,
+) -> TaskUseList:
+    """What the tasks that run use at this moment, as their agents measure it."""
+    services.rates.question(principal)
+    selection = measured_views.Running(sight(principal), pool=pool, user=user, name=name)
+    async with services.database.read() as connection:
+        rows = await measured_views.running(connection, selection)
+        known = services.measured.newest
+        at = services.now()
+        # Those of other servers' agents.
+        elsewhere = [row.id for row in rows if row.id not in known]
+        stored = await measured.newest(connection, elsewhere, at - _LATELY) if elsewhere else {}
+    tasks = [_task_use(row, known.get(row.id) or stored.get(row.id), at) for row in rows]
+    tasks.sort(key=_USE_ORDERS[sort])
+    return TaskUseList(tasks=tasks[:limit], total=len(tasks))
+
+
 @router.get("/free", operation_id="get_free", responses=problems(404))
 async def get_free(services: Served, principal: User, pool: Name | None = None) -> Room:
     """The largest requests that would start now, pool by pool, and what the quotas of whoever asks leave."""
@@ -94,7 +134,45 @@ def _line(row: UsageRow) -> UsageLine:
         amount_seconds=row.amount_seconds,
         hours=slot_hours(row.slot, row.amount_seconds),
         unit=hours_unit(row.slot),
+        measured_hours=None if row.measured_seconds is None else slot_hours(row.slot, row.measured_seconds),
     )
+
+
+def _task_use(row: measured_views.RunningRow, found: Measured | measured.Newest | None, at: datetime) -> TaskUse:
+    used = {} if found is None else found.amounts
+    return TaskUse(
+        task_id=row.id,
+        workload_id=row.workload_id,
+        workload=row.workload,
+        index=row.task_index,
+        user=row.user,
+        project=row.project,
+        pool=row.pool,
+        node=row.node_name,
+        cpu_millicores=used.get("cpu"),
+        cpu_asked_millicores=row.requested_slots.get("cpu"),
+        memory_bytes=used.get("memory"),
+        memory_asked_bytes=row.requested_slots.get("memory"),
+        read_per_second=used.get("read"),
+        written_per_second=used.get("written"),
+        received_per_second=used.get("received"),
+        sent_per_second=used.get("sent"),
+        measured_at=None if found is None else found.measured_at,
+        age_seconds=None if found is None else max(0.0, (at - found.measured_at).total_seconds()),
+    )
+
+
+def _flow(task: TaskUse) -> int:
+    flows = (task.read_per_second, task.written_per_second, task.received_per_second, task.sent_per_second)
+    return sum(flow or 0 for flow in flows)
+
+
+_USE_ORDERS: Mapping[UseOrder, Callable[[TaskUse], Any]] = {
+    "cpu": lambda task: (-(task.cpu_millicores or 0), task.workload, task.index),
+    "memory": lambda task: (-(task.memory_bytes or 0), task.workload, task.index),
+    "io": lambda task: (-_flow(task), task.workload, task.index),
+    "name": lambda task: (task.workload, task.index),
+}
 
 
 def _record(row: RecordRow) -> WorkloadRecord:

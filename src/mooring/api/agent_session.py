@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from mooring.api.unsealing import Confidences
 from mooring.wire.agent import PROTOCOL, Desired, FromServer, Welcome
 
 Send = Callable[[FromServer], Coroutine[Any, Any, None]]
@@ -20,6 +21,8 @@ class AgentSession:
     pool_id: UUID
     credential_hash: str
     send: Send
+    confidential: bool = True
+    """Nobody on the way can read what is said: TLS, or it is this machine."""
     protocol: int = PROTOCOL
     """The one that its agent speaks."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -29,6 +32,9 @@ class AgentSession:
     """What its agent says lives on the node without being listed."""
     open: bool = True
     last_desired: Desired | None = None
+    """Without what is secret in it."""
+    last_confidences: Confidences = field(default_factory=dict)
+    """What went with it, sealed."""
     last_welcome: Welcome | None = None
 
     def wake(self, *, orders: bool = True) -> None:

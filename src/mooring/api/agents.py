@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any
 from uuid import UUID
 
@@ -145,7 +146,9 @@ async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
         async with sending:
             await websocket.send_text(wire.encode(message))
 
-    session = AgentSession(node.id, node.name, node.pool_id, node.credential_hash, send)
+    session = AgentSession(
+        node.id, node.name, node.pool_id, node.credential_hash, send, confidential=_confidential(websocket)
+    )
     sender: asyncio.Task[None] | None = None
     try:
         async with asyncio.timeout(_HELLO_SECONDS):
@@ -174,6 +177,16 @@ async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
         hub.leave(session)
 
 
+def _confidential(websocket: WebSocket) -> bool:
+    """Whether nobody on the way can read: what a proxy on this machine says of its own client is believed."""
+    if websocket.url.scheme == "wss":
+        return True
+    try:
+        return websocket.client is not None and ip_address(websocket.client.host).is_loopback
+    except ValueError:
+        return False
+
+
 async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent) -> None:
     match message:
         case wire.Heartbeat():
@@ -181,6 +194,8 @@ async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent
         case wire.Report():
             await hub.report(session, message)
             await session.send(wire.Received(number=message.number))
+        case wire.Measures():
+            hub.measures(session, message)
         case wire.Strays():
             await hub.strays(session, message)
         case wire.VolumesGone():
@@ -190,6 +205,8 @@ async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent
         case wire.Images():
             _check_images(message.images)
             await hub.images(session, message)
+        case wire.ChannelData() | wire.ChannelWindow() | wire.ChannelEnd():
+            hub.channel(session, message)
         case wire.Hello():
             raise InvalidInput("an agent says hello once")
 

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from fastapi import APIRouter, FastAPI
 from fastapi_swagger import patch_fastapi
-from starlette.datastructures import Headers
-from starlette.types import Scope
 
 from mooring.api import (
     accounting,
     actions,
     auth,
     batches,
+    channels,
     deployment,
     domains,
     errors,
@@ -38,14 +37,15 @@ from mooring.api import (
     volumes,
     workloads,
 )
+from mooring.api.access import admit
 from mooring.api.boundary import Boundary
-from mooring.api.compatibility import check_client
 from mooring.api.services import Services
 from mooring.wire.fields import MAX_BATCH_BYTES
 
 _TAGS = [
     {"name": "workloads", "description": "Sessions and deployments: submit, watch, scale, remove."},
     {"name": "sessions", "description": "Sessions: interactive, batch, inference and system."},
+    {"name": "ways in", "description": "Into tasks: commands, ports, files."},
     {"name": "timeslots", "description": "Room for a window of time: bookings, labs, maintenance."},
     {"name": "deployment", "description": "Deployments in the words of fog-compute."},
     {"name": "events", "description": "What happened: page by page, or as a stream."},
@@ -65,6 +65,7 @@ OPERATIONS = (auth.router, operations.router, server.router)
 EVERYTHING = (
     batches.router,
     workloads.router,
+    channels.router,
     sessions.router,
     timeslots.router,
     labs.router,
@@ -110,16 +111,10 @@ def create_app(services: Services, routers: Sequence[APIRouter] = EVERYTHING) ->
     # Swagger UI from the installed package: the page works where nothing else can be reached.
     patch_fastapi(app, redirect_from_root_to_docs=False)
     app.add_middleware(
-        Boundary, pressure=services.pressure, larger_bodies={batches.PATH: MAX_BATCH_BYTES}, admit=_admit
+        Boundary,
+        pressure=services.pressure,
+        larger_bodies={batches.PATH: MAX_BATCH_BYTES},
+        streams=channels.takes_a_stream,
+        admit=admit,
     )
     return app
-
-
-def _admit(scope: Scope) -> None:
-    """Before anything is read: who is too old is told so, and who shows no credential is counted by its address."""
-    headers = Headers(scope=scope)
-    check_client(headers)
-    if "authorization" not in headers:
-        client = scope.get("client")
-        services: Services = scope["app"].state.services
-        services.rates.address(client[0] if client else None)

@@ -52,12 +52,16 @@ class Boundary:
         app: ASGIApp,
         pressure: Pressure,
         larger_bodies: Mapping[str, int] | None = None,
+        streams: Callable[[Scope], bool] = lambda _scope: False,
         admit: Callable[[Scope], None] | None = None,
     ) -> None:
-        """`larger_bodies`: paths whose bodies may have more bytes. `admit` refuses a request before it is read."""
+        """`larger_bodies`: paths whose bodies may have more bytes; `streams`: whose bodies the routes read themselves,
+        as they come. `admit` refuses a request before it is read.
+        """
         self._app = app
         self._pressure = pressure
         self._larger_bodies = larger_bodies or {}
+        self._streams = streams
         self._admit = admit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,11 +97,11 @@ class Boundary:
             if self._admit is not None:
                 self._admit(scope)
             # Before the turn: whoever sends slowly keeps nobody waiting.
-            whole_body = await _read_body(scope, receive, most_bytes)
-            if whole_body is not None:
+            body = receive if self._streams(scope) else await _read_body(scope, receive, most_bytes)
+            if body is not None:
                 if place.bounded:
                     turn = scope[TURN] = await self._pressure.turn(place.credential, reserved=place.reserved)
-                await self._app(scope, _first(whole_body, receive), send_with_id)
+                await self._app(scope, body, send_with_id)
             return
         except (Outdated, TooManyAttempts) as error:
             answer = refusal(error)
@@ -149,8 +153,8 @@ async def _turn_away(send: Send, request_id: str) -> None:
     await send({"type": "http.response.body", "body": answer.body})
 
 
-async def _read_body(scope: Scope, receive: Receive, most_bytes: int) -> bytes | None:
-    """The whole body, however it was sent; None where the client has gone."""
+async def _read_body(scope: Scope, receive: Receive, most_bytes: int) -> Receive | None:
+    """What gives the whole body, however it was sent; None where the client has gone."""
     announced = Headers(scope=scope).get("content-length", "")
     if announced.isascii() and announced.isdigit() and len(announced) < 20 and int(announced) > most_bytes:
         raise BodyTooLarge
@@ -163,7 +167,7 @@ async def _read_body(scope: Scope, receive: Receive, most_bytes: int) -> bytes |
         if len(body) > most_bytes:
             raise BodyTooLarge
         if not message.get("more_body", False):
-            return bytes(body)
+            return _first(bytes(body), receive)
 
 
 def _first(body: bytes, receive: Receive) -> Receive:

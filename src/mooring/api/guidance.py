@@ -21,6 +21,7 @@ class Guidance:
         self._pace = pace
         self._heartbeat_seconds = pace.least_seconds
         self._health: dict[UUID, HealthProgram] = {}
+        self.pool_names: dict[UUID, str] = {}
         self._read_at: float | None = None
 
     @property
@@ -35,13 +36,15 @@ class Guidance:
         """True if something changed. Nodes of the whole cluster count, whichever server they are connected to."""
         before = (self._heartbeat_seconds, self._health)
         self._heartbeat_seconds = self._pace.interval_seconds(await nodes.count_real(connection))
+        found = await pools.all_pools(connection)
+        self.pool_names = {pool.id: pool.name for pool in found}
         self._health = {
             pool.id: HealthProgram(
                 command=list(health.command),
                 interval_seconds=health.interval_seconds,
                 timeout_seconds=health.timeout_seconds,
             )
-            for pool in await pools.all_pools(connection)
+            for pool in found
             if (health := pool.policy.health) is not None
         }
         self._read_at = monotonic()

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
+import msgspec
 import structlog
 
 from mooring import metrics
+from mooring.api import unsealing
 from mooring.api.agent_session import AgentSession
 from mooring.api.guidance import Guidance
+from mooring.api.measured import MeasuredUse
 from mooring.api.orders import desired_task
+from mooring.api.task_channels import Channel, TaskChannels, able
 from mooring.api.task_output import TaskOutput
+from mooring.api.unsealing import Unsealing
 from mooring.binding import preparing
 from mooring.clock import now
 from mooring.coordination.signals import Signal
@@ -25,6 +30,7 @@ from mooring.model.errors import NotFound
 from mooring.model.heartbeats import Pace
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
+from mooring.sealing import Sealing
 from mooring.store import (
     agents,
     attempts,
@@ -43,6 +49,9 @@ from mooring.store.loading import lock_owners
 from mooring.store.narration import narrate
 from mooring.wire.agent import (
     WELCOMED_SINCE,
+    ChannelData,
+    ChannelEnd,
+    ChannelWindow,
     Desired,
     Facts,
     Heartbeat,
@@ -50,6 +59,8 @@ from mooring.wire.agent import (
     Images,
     LivingTask,
     LogChunk,
+    Measures,
+    Purpose,
     Refused,
     RemovedVolume,
     Report,
@@ -75,14 +86,19 @@ class AgentHub:
         signal: Signal,
         pace: Pace | None = None,
         quarantine_grace: timedelta = timedelta(hours=1),
+        unsealing: Unsealing | None = None,
     ) -> None:
+        """Without `unsealing` no task is told anything secret."""
         self._database = database
         self._signal = signal
         self._quarantine_grace = quarantine_grace
+        self._unsealing = unsealing or Unsealing(Sealing(None))
         self._sessions: dict[UUID, list[AgentSession]] = {}
         """By node. A stream that is over may be found out later than its agent's next one: all of them are told."""
         self._guidance = Guidance(pace or Pace())
         self._output = TaskOutput()
+        self._channels = TaskChannels()
+        self.measured = MeasuredUse()
         self._beats: dict[UUID, heartbeats.Beat] = {}
         self.door = asyncio.Semaphore(_HELLOS_AT_ONCE)
         """Through which agents come in, a few at a time."""
@@ -107,6 +123,7 @@ class AgentHub:
                     else:
                         news, position = await events.since(connection, position)
                         self._wake(event.node_id for event in news if event.node_id is not None)
+                        self._wake_waiting_for(event.object_id for event in news if event.kind == events.SECRETS)
                         if news:
                             # What becomes of a stray happens elsewhere.
                             strays = (node_id for node_id, own in self._sessions.items() if any(s.strays for s in own))
@@ -151,6 +168,13 @@ class AgentHub:
             for session in self._sessions.get(node_id, ()):
                 session.wake(orders=orders)
 
+    def _wake_waiting_for(self, projects: Iterable[UUID]) -> None:
+        """Tasks of these projects that have not started are told what is secret as it is now."""
+        changed = set(projects)
+        for session in (session for own in self._sessions.values() for session in own if changed):
+            if any(each.project_id in changed for each in session.last_confidences.values()):
+                session.wake()
+
     # --- one agent's stream ---
 
     async def enter(self, session: AgentSession, hello: Hello) -> None:
@@ -191,12 +215,14 @@ class AgentHub:
     def leave(self, session: AgentSession) -> None:
         session.open = False
         self._output.end(session)
+        self._channels.end(session)
         own = self._sessions.get(session.node_id, [])
         if session not in own:
             return
         own.remove(session)
         if not own:
             del self._sessions[session.node_id]
+            self.measured.forget(session, pool=self._guidance.pool_names.get(session.pool_id, ""))
         metrics.agents_connected.set(len(self._sessions))
         _log.info(f"Agent of node {session.node_name} disconnected")
 
@@ -224,18 +250,43 @@ class AgentHub:
             rows = await agents.desired(connection, session.node_id)
             end = await quarantine.to_end(connection, session.node_id, session.strays)
             mounted = await mounts.of_workloads(connection, {row.workload_id for row in rows})
+            tasks = [desired_task(row, mounted.get(row.workload_id, ())) for row in rows]
             removed = await volumes.to_delete(connection, session.node_id)
-        desired = Desired(
-            term=term,
-            tasks=[desired_task(row, mounted.get(row.workload_id, ())) for row in rows],
-            end=end,
-            removed_volumes=[
-                RemovedVolume(volume_id=row.id, project_id=row.project_id, path=row.folder) for row in removed
-            ],
-        )
-        if desired != session.last_desired:
-            await session.send(desired)
-            session.last_desired = desired
+            confidences = await unsealing.read(connection, tasks)
+        going = [RemovedVolume(volume_id=row.id, project_id=row.project_id, path=row.folder) for row in removed]
+        desired = Desired(term=term, tasks=tasks, end=end, removed_volumes=going)
+        if (desired, confidences) == (session.last_desired, session.last_confidences):
+            return
+        whole, refused = self._unsealing.whole(session, tasks, confidences)
+        if refused:
+            await self._refuse(session, refused)
+        await session.send(msgspec.structs.replace(desired, tasks=whole))
+        session.last_desired, session.last_confidences = desired, confidences
+
+    async def _refuse(self, session: AgentSession, refused: Mapping[UUID, Reason]) -> None:
+        """Tasks that cannot be told what they need end before they start; their node says when nothing is left."""
+
+        async def work(connection: Connection) -> Applied:
+            at, actor = now(), "secrets"
+            await lock_owners(connection, list(refused))
+            reasons = {
+                task_id: refused[task_id]
+                for task_id in await agents.unstarted(connection, session.node_id, list(refused))
+            }
+            applied = await preparing.take_reports(connection, [], reasons, actor=actor, now=at)
+            settled = {change.task_id for change, _ in applied.tasks}
+            changes = [
+                Change(task_id, TaskStatus.FAILED, reason, freed=False)
+                for task_id, reason in reasons.items()
+                if task_id not in settled
+            ]
+            ended = await transitions.apply(connection, changes, actor=actor, now=at)
+            await attempts.record_starts(connection, ended, at)
+            applied.tasks += ended.tasks
+            applied.workloads += ended.workloads
+            return applied
+
+        narrate(await self._database.write(work))
 
     def beat(self, session: AgentSession, message: Heartbeat) -> None:
         self._beats[session.node_id] = heartbeats.Beat(
@@ -246,6 +297,9 @@ class AgentHub:
             message.disk_percent,
             _clean(message.problem) if message.problem else None,
         )
+
+    def measures(self, session: AgentSession, message: Measures) -> None:
+        self.measured.take(session, message, pool=self._guidance.pool_names.get(session.pool_id, ""))
 
     async def strays(self, session: AgentSession, message: Strays) -> None:
         """Take in which tasks live on a node that was not told to run them."""
@@ -303,6 +357,8 @@ class AgentHub:
             applied.tasks += held.tasks
             applied.workloads += held.workloads
             await attempts.record_starts(connection, applied, at)
+            progress = {task.task_id: _reason(task) for task in reports if task.status == "PREPARING" and task.reason}
+            await agents.note_progress(connection, progress)
             gone = [task.task_id for task in reports if task.gone]
             if gone:
                 await transitions.free_lost(connection, gone, at)
@@ -316,11 +372,32 @@ class AgentHub:
     # --- output of tasks ---
 
     def stream(self, task_id: UUID, node_id: UUID, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
-        newest = self._sessions.get(node_id, [None])[-1]
-        return self._output.stream(newest, task_id, tail=tail, follow=follow)
+        return self._output.stream(self._newest(node_id), task_id, tail=tail, follow=follow)
 
     def output(self, session: AgentSession, chunk: LogChunk) -> None:
         self._output.take(session, chunk)
+
+    # --- ways into tasks ---
+
+    def check(self, node_id: UUID) -> None:
+        """Unavailable where the node's agent is not connected to this very process, or too old."""
+        able(self._newest(node_id))
+
+    def open(
+        self, task_id: UUID, node_id: UUID, container: str | None, purpose: Purpose
+    ) -> AbstractAsyncContextManager[Channel]:
+        return self._channels.open(self._newest(node_id), task_id, container, purpose)
+
+    def channel(self, session: AgentSession, message: ChannelData | ChannelWindow | ChannelEnd) -> None:
+        self._channels.take(session, message)
+
+    def hang_up(self) -> None:
+        """The server stops: all ways in end with that reason."""
+        self._channels.hang_up()
+
+    def _newest(self, node_id: UUID) -> AgentSession | None:
+        own = self._sessions.get(node_id)
+        return own[-1] if own else None
 
 
 def devices_of(facts: Facts) -> dict[str, list[Device]]:

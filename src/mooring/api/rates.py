@@ -28,6 +28,8 @@ class RateLimits:
     requests: float = 500.0
     questions: float = 10.0
     streams: int = 20
+    channels: int = 100
+    """Ways into tasks: a page in a browser opens many at once."""
     address_requests: float = 100.0
     admin_factor: float = 10.0
     """An admin may have so many times as much."""
@@ -85,6 +87,7 @@ class Rates:
         self.limits = limits or RateLimits()
         self._buckets = Buckets(clock)
         self._streams: Counter[UUID] = Counter()
+        self._channels: Counter[UUID] = Counter()
 
     def address(self, address: str | None) -> None:
         """A request of somebody unknown."""
@@ -107,20 +110,27 @@ class Rates:
 
     def open_stream(self, principal: Principal) -> Callable[[], None]:
         """Count a stream in; what is returned counts it out."""
-        most = int(self._rate(principal, self.limits.streams))
+        return self._open(self._streams, principal, self.limits.streams, "streams")
+
+    def open_channel(self, principal: Principal) -> Callable[[], None]:
+        """Count a way into a task in; what is returned counts it out."""
+        return self._open(self._channels, principal, self.limits.channels, "channels")
+
+    def _open(self, opened: Counter[UUID], principal: Principal, limit: int, what: str) -> Callable[[], None]:
+        most = int(self._rate(principal, limit))
         user_id = principal.user_id
-        if self._streams[user_id] >= most:
+        if opened[user_id] >= most:
             raise TooManyAttempts(
-                f"you have {most} streams open, which is all that you may have; close one first",
-                code="too-many-streams",
+                f"you have {most} {what} open, which is all that you may have; close one first",
+                code=f"too-many-{what}",
                 details={"retry_after_seconds": _STREAM_RETRY_SECONDS},
             )
-        self._streams[user_id] += 1
+        opened[user_id] += 1
 
         def close() -> None:
-            self._streams[user_id] -= 1
-            if not self._streams[user_id]:
-                del self._streams[user_id]
+            opened[user_id] -= 1
+            if not opened[user_id]:
+                del opened[user_id]
 
         return close
 

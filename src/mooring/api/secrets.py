@@ -10,7 +10,7 @@ from mooring.api.access import Served, User, named
 from mooring.api.errors import problems
 from mooring.api.projects import OfDomain, find_project
 from mooring.model.access import Action
-from mooring.model.registries import check_registry
+from mooring.model.images import parse_registry
 from mooring.store import registry_logins, secrets
 from mooring.store.actions import Actor
 from mooring.store.engine import Connection
@@ -83,7 +83,7 @@ async def put_registry_login(
     domain: OfDomain = None,
 ) -> RegistryLoginView:
     """Set how the project's tasks log in to a registry. It is not tried here: their nodes are who reaches it."""
-    host = check_registry(registry)
+    host = parse_registry(registry)
 
     async def work(connection: Connection) -> KeptLogin:
         found = await find_project(connection, principal, domain, project, Action.CHANGE_SECRETS)
@@ -105,7 +105,7 @@ async def put_registry_login(
 async def remove_registry_login(
     services: Served, principal: User, project: str, registry: str, domain: OfDomain = None
 ) -> None:
-    host = check_registry(registry)
+    host = parse_registry(registry)
 
     async def work(connection: Connection) -> None:
         found = await find_project(connection, principal, domain, project, Action.CHANGE_SECRETS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -10,9 +11,11 @@ from uuid import UUID
 
 from mooring import clock
 from mooring.api.feed import EventFeed
+from mooring.api.measured import MeasuredUse
 from mooring.api.passwords import Passwords
 from mooring.api.pressure import Pressure
 from mooring.api.rates import Rates
+from mooring.api.task_channels import Channel
 from mooring.api.throttle import LoginThrottle
 from mooring.api.tokens import Tokens
 from mooring.model.quotas import Scope
@@ -22,11 +25,14 @@ from mooring.store.actions import Actor
 from mooring.store.engine import Database
 from mooring.store.node_templates import StoredTemplate
 from mooring.store.projects import Project
+from mooring.store.views.workloads import WorkloadRow
 from mooring.store.volumes import Volume
 from mooring.wire.accounting import Room
+from mooring.wire.agent import Purpose
 from mooring.wire.api import (
     AuditReport,
     BatchAccepted,
+    Difference,
     DrainRequest,
     NodeRequest,
     TaintsChange,
@@ -68,6 +74,10 @@ class Intake(Protocol):
 
     async def submit_lab(self, principal: Principal, request: LabRequest, *, key: str | None = None) -> LabAccepted:
         """A workload with a timeslot of its own, written together."""
+        ...
+
+    async def compare(self, principal: Principal, present: WorkloadRow, request: WorkloadRequest) -> list[Difference]:
+        """Where a workload differs from what would be written for a request."""
         ...
 
     async def scale(self, principal: Principal, workload_id: UUID, replicas: int) -> None: ...
@@ -167,6 +177,17 @@ class Logs(Protocol):
         ...
 
 
+class WaysIn(Protocol):
+    def check(self, node_id: UUID) -> None:
+        """Unavailable where the node's agent is not connected to this very process, or too old."""
+
+    def open(
+        self, task_id: UUID, node_id: UUID, container: str | None, purpose: Purpose
+    ) -> AbstractAsyncContextManager[Channel]:
+        """A channel into a task for the block; Unavailable where its node does not answer."""
+        ...
+
+
 class Changes(Protocol):
     @property
     def count(self) -> int:
@@ -261,6 +282,7 @@ class Services:
     quotas: Quotas
     volumes: Volumes
     logs: Logs
+    ways_in: WaysIn
     changes: Changes
     feed: EventFeed
     state: State
@@ -278,4 +300,5 @@ class Services:
     throttle: LoginThrottle = field(default_factory=LoginThrottle)
     rates: Rates = field(default_factory=Rates)
     pressure: Pressure = field(default_factory=Pressure)
+    measured: MeasuredUse = field(default_factory=MeasuredUse)
     now: Callable[[], datetime] = clock.now

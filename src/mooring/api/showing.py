@@ -162,6 +162,8 @@ def task_view(row: TaskRow) -> TaskView:
         started_at=row.started_at,
         ended_at=row.ended_at,
         deadline_at=row.deadline_at,
+        digests=dict(row.digests or {}),
+        address=row.address,
     )
 
 

@@ -28,6 +28,7 @@ from mooring.store.views import history as history_views
 from mooring.store.views import workloads as views
 from mooring.store.views.workloads import Order, Progress, Selection, SortKey, TaskRow, WorkloadRow
 from mooring.wire.api import (
+    Comparison,
     HistoryList,
     ScaleRequest,
     TaskList,
@@ -169,6 +170,17 @@ async def explain(services: Served, principal: User, ref: str) -> Explanation:
     row = await find_workload(services, principal, ref)
     services.rates.question(principal)
     return await services.questions.explain(row.id)
+
+
+@router.post("/{ref}/comparison", operation_id="compare_workload", responses=problems(400, 403, 404, 409, 413))
+async def compare(services: Served, principal: User, ref: str, request: WorkloadRequest) -> Comparison:
+    """Where a workload differs from what this request would make. Nothing changes."""
+    row = await find_workload(services, principal, ref)
+    services.rates.question(principal)
+    found = await services.intake.compare(principal, row, request)
+    if row.user_id != principal.user_id:
+        found = [each for each in found if ".environment." not in each.field]
+    return Comparison(id=row.id, kind=row.kind, status=row.status, ended=row.ended_at is not None, differences=found)
 
 
 @router.get("/{ref}/wait", operation_id="wait_for_workload", responses=problems(404))

@@ -15,6 +15,7 @@ from mooring.cli.words import (
     command_text,
     counts_text,
     devices,
+    digests,
     instant,
     pairs,
     reason_text,
@@ -44,7 +45,11 @@ def show_workload(client: Client, detail: WorkloadDetail, output: Format, *, all
         return
     shown = tasks if all_tasks or detail.array is None else tasks[:_SHOWN_OF_ARRAY]
     print()
-    told = {"DEVICES": any(task.devices for task in shown), "INDEX": detail.array is not None}
+    told = {
+        "DEVICES": any(task.devices for task in shown),
+        "IMAGES": any(task.digests for task in shown),
+        "INDEX": detail.array is not None,
+    }
     columns = [replace(column, wide=not told.get(column.title, not column.wide)) for column in _TASK_COLUMNS]
     show_table(columns, [_task_row(task, detail) for task in shown], output)
     if len(shown) < detail.replicas:
@@ -199,6 +204,8 @@ _TASK_COLUMNS = (
     Column("SCORE", wide=True, number=True),
     Column("STARTED", wide=True),
     Column("ENDED", wide=True),
+    Column("ADDRESS", wide=True),
+    Column("IMAGES"),
     Column("ID", wide=True),
     Column("REASON"),
 )
@@ -218,6 +225,8 @@ def _task_row(task: TaskView, detail: WorkloadDetail) -> list[Cell]:
         "" if task.score is None else f"{task.score:.2f}",
         instant(task.started_at),
         instant(task.ended_at),
+        task.address or "",
+        digests(task.digests),
         str(task.id),
         task.reason or "",
     ]

@@ -6,7 +6,7 @@ Cells are other people's text: control characters are escaped, and nothing is re
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -16,6 +16,8 @@ from mooring.model.names import shown
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from rich.console import Console
+    from rich.table import Table
 
 # Laying out a rich table costs about a millisecond a row.
 MAX_RICH_ROWS = 200
@@ -50,13 +52,20 @@ def show_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], output
     if output is Format.CSV:
         _show_csv(columns, rows)
         return
-    kept = [number for number, column in enumerate(columns) if output is Format.WIDE or not column.wide]
-    columns = [columns[number] for number in kept]
-    rows = [[row[number] for number in kept] for row in rows]
+    columns, rows = _narrowed(columns, rows, output)
     if sys.stdout.isatty() and len(rows) <= MAX_RICH_ROWS:
-        _show_rich(columns, rows)
+        _console().print(_table(columns, rows))
     else:
         _show_plain(columns, rows)
+
+
+def show_live(columns: Sequence[Column], frames: Iterable[Sequence[Sequence[Cell]]], output: Format) -> None:
+    """A table on a screen of its own, drawn anew with every frame."""
+    from rich.live import Live
+
+    with Live(console=_console(), screen=True, auto_refresh=False) as live:
+        for rows in frames:
+            live.update(_table(*_narrowed(columns, rows[:MAX_RICH_ROWS], output)), refresh=True)
 
 
 def show_json(value: BaseModel | Sequence[BaseModel]) -> None:
@@ -82,19 +91,31 @@ def show_fields(fields: Sequence[tuple[str, Cell]]) -> None:
 def show_line(*parts: Cell) -> None:
     """One line of text; styled parts have their colour on a terminal."""
     if sys.stdout.isatty() and any(isinstance(part, Styled) for part in parts):
-        from rich.console import Console
         from rich.text import Text
 
         line = Text()
         for part in parts:
             line.append(shown(_text(part)), style=part.style if isinstance(part, Styled) else "")
-        Console(highlight=False, markup=False, emoji=False).print(line, soft_wrap=True)
+        _console().print(line, soft_wrap=True)
     else:
         print(shown("".join(_text(part) for part in parts)).rstrip())
 
 
-def _show_rich(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+def _narrowed(
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], output: Format
+) -> tuple[list[Column], list[list[Cell]]]:
+    """Without what only the wide format has."""
+    kept = [number for number, column in enumerate(columns) if output is Format.WIDE or not column.wide]
+    return [columns[number] for number in kept], [[row[number] for number in kept] for row in rows]
+
+
+def _console() -> Console:
     from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def _table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -103,7 +124,7 @@ def _show_rich(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Non
         table.add_column(Text(column.title), justify="right" if column.number else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(shown(_text(cell)), style=cell.style if isinstance(cell, Styled) else "") for cell in row))
-    Console(highlight=False, markup=False, emoji=False).print(table)
+    return table
 
 
 def _show_plain(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:

@@ -101,6 +101,11 @@ def rounded(slot: str, amount: str) -> str:
     return f"{value:.3g}{unit}" if abs(value) < 1000 else f"{value:.0f}{unit}"
 
 
+def digests(by_container: Mapping[str, str]) -> str:
+    """`main 5cdb8fea8fe7, log 9f86d081884c`: as much of each as tells images apart."""
+    return ", ".join(f"{name} {digest.rpartition(':')[2][:12]}" for name, digest in sorted(by_container.items()))
+
+
 def devices(by_slot: Mapping[str, Iterable[tuple[int, int]]]) -> str:
     """`gpu 0, gpu 2 (0.5)`: a share of a device with how much of it."""
     from mooring.model.slots import UNITS_PER_ONE, slot_type

@@ -6,7 +6,7 @@ from datetime import date
 
 from mooring.client.operation import Operation, given
 from mooring.model.accounting import By
-from mooring.wire.accounting import Room, UsageReport, WorkloadRecordList
+from mooring.wire.accounting import Room, TaskUseList, UsageReport, UseOrder, WorkloadRecordList
 from mooring.wire.timeline import TimelineView
 
 
@@ -23,6 +23,19 @@ def workload_records(
     """What is left of workloads that ended on these days, the last first."""
     query = given(since=since, until=until, pool=pool, limit=limit)
     return Operation("GET", "/api/usage/workloads", WorkloadRecordList, query=query)
+
+
+def task_use(
+    *,
+    pool: str | None = None,
+    user: str | None = None,
+    name: str | None = None,
+    sort: UseOrder = "cpu",
+    limit: int | None = None,
+) -> Operation[TaskUseList]:
+    """What the tasks that run use at this moment, those that use most first."""
+    query = given(pool=pool, user=user, name=name, sort=sort, limit=limit)
+    return Operation("GET", "/api/usage/tasks", TaskUseList, query=query)
 
 
 def timeline(

@@ -112,11 +112,6 @@ class AsyncClient:
     revoke_pool_access = _sent(tenancy.revoke_pool_access)
     actions = _sent(tenancy.actions)
 
-    volumes = _sent(keeping.volumes)
-    volume = _sent(keeping.volume)
-    create_volume = _sent(keeping.create_volume)
-    remove_volume = _sent(keeping.remove_volume)
-
     secrets = _sent(confidential.secrets)
     secret = _sent(confidential.secret)
     put_secret = _sent(confidential.put_secret)
@@ -124,6 +119,10 @@ class AsyncClient:
     registry_logins = _sent(confidential.registry_logins)
     put_registry_login = _sent(confidential.put_registry_login)
     remove_registry_login = _sent(confidential.remove_registry_login)
+    volumes = _sent(keeping.volumes)
+    volume = _sent(keeping.volume)
+    create_volume = _sent(keeping.create_volume)
+    remove_volume = _sent(keeping.remove_volume)
 
     submit = _sent(operations.submit)
     submit_batch = _sent(operations.submit_batch)
@@ -131,6 +130,7 @@ class AsyncClient:
     workloads = _sent(operations.workloads)
     workload = _sent(operations.workload)
     explanation = _sent(operations.explanation)
+    compare = _sent(operations.compare)
     history = _sent(operations.history)
     wait = _sent(operations.wait)
     tasks = _sent(operations.tasks)
@@ -185,6 +185,7 @@ class AsyncClient:
 
     usage = _sent(accounting.usage)
     workload_records = _sent(accounting.workload_records)
+    task_use = _sent(accounting.task_use)
     free = _sent(accounting.free)
     timeline = _sent(accounting.timeline)
 

@@ -121,6 +121,11 @@ def explanation(ref: str) -> Operation[Explanation]:
     return Operation("GET", _workload_path(ref, "explanation"), Explanation)
 
 
+def compare(ref: str, request: api.WorkloadRequest) -> Operation[api.Comparison]:
+    """Where a workload differs from what a request would make; nothing changes."""
+    return Operation("POST", _workload_path(ref, "comparison"), api.Comparison, body=request)
+
+
 def history(ref: str) -> Operation[api.HistoryList]:
     return Operation("GET", _workload_path(ref, "history"), api.HistoryList)
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from mooring.clock import now
 from mooring.coordination.leadership import Office
-from mooring.store import agenda, feed, leadership, purging, records, scale_requests, submissions, usage
+from mooring.store import agenda, feed, leadership, measured, purging, records, scale_requests, submissions, usage
 from mooring.store.engine import Connection, Database
 
 _Purge = Callable[[Connection, datetime, int], Awaitable[int]]
@@ -26,6 +26,8 @@ class Retention:
     """Also of what lives on."""
     records: timedelta = timedelta(days=730)
     usage: timedelta = timedelta(days=730)
+    measures: timedelta = timedelta(hours=48)
+    """What each task used minute by minute."""
 
 
 class RetentionLoop:
@@ -42,6 +44,7 @@ class RetentionLoop:
             (scale_requests.purge, retention.history, 1000),
             (records.purge, retention.records, 5000),
             (usage.purge, retention.usage, 1),
+            (measured.purge, retention.measures, 10_000),
         )
 
     async def once(self) -> bool:

@@ -20,8 +20,14 @@ from mooring.model.quantity import INT64_MAX
 from mooring.model.resources import check_resources
 from mooring.model.slots import parse_amounts, slot_type
 from mooring.model.workloads import Kind
-from mooring.wire.api import WorkloadRequest
-from mooring.wire.containers import ContainerRequest, InitContainerRequest, MountRequest, ProbeRequest, VolumeRequest
+from mooring.wire.containers import (
+    ContainerRequest,
+    InitContainerRequest,
+    MountRequest,
+    ProbeRequest,
+    TaskTemplateRequest,
+    VolumeRequest,
+)
 
 _RESERVED_PREFIX = "MOORING_"
 _KEPT_FOLDERS = ("/proc", "/sys", "/dev", "/run/secrets")
@@ -44,7 +50,7 @@ _CONTAINERS_ONLY = (
 """What has no effect on a process of the node itself."""
 
 
-def template_of(request: WorkloadRequest, kind: Kind, replicas: int) -> TaskTemplate:
+def template_of(request: TaskTemplateRequest, kind: Kind, replicas: int) -> TaskTemplate:
     """InvalidInput for what cannot be meant."""
     _check_containers(request)
     volumes = _volumes(request.volumes)
@@ -66,7 +72,7 @@ def template_of(request: WorkloadRequest, kind: Kind, replicas: int) -> TaskTemp
     return template
 
 
-def _check_containers(request: WorkloadRequest) -> None:
+def _check_containers(request: TaskTemplateRequest) -> None:
     if len({container.image is None for container in request.all_containers}) > 1:
         raise InvalidInput("the containers of a task all have an image, or none has", code="mixed-runtimes")
     if _doubled([container.name for container in request.all_containers]):
@@ -89,7 +95,7 @@ def _check_containers(request: WorkloadRequest) -> None:
         _check_init_container(container)
 
 
-def _check_processes(request: WorkloadRequest) -> None:
+def _check_processes(request: TaskTemplateRequest) -> None:
     """Tasks without an image: what only containers have is refused rather than left without effect."""
     for what in ("init_containers", "volumes"):
         if getattr(request, what):

@@ -12,10 +12,12 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from mooring.clock import now
+from mooring.intake import secrets
 from mooring.intake.admission import Gate, open_gate
 from mooring.intake.batch import hash_of, name_taken, read_batch, translate_batch
 from mooring.intake.booking_limits import check_limits
 from mooring.intake.circumstances import Surroundings, of_project, policy_for
+from mooring.intake.comparison import differences
 from mooring.intake.dependencies import left_behind, resolved
 from mooring.intake.hooks import Hooks
 from mooring.intake.labs import as_lab
@@ -31,6 +33,7 @@ from mooring.model.reasons import Reason
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
 from mooring.scheduling.admission import Validator
+from mooring.sealing import Sealing
 from mooring.store import actions, mounts, pools, rollouts, submissions, time_limits, timeslots, workloads
 from mooring.store.actions import Actor, State
 from mooring.store.changes import Applied
@@ -40,8 +43,9 @@ from mooring.store.narration import narrate
 from mooring.store.submissions import Answered, Key
 from mooring.store.types import as_uuid
 from mooring.store.views import workloads as views
+from mooring.store.views.workloads import WorkloadRow
 from mooring.store.workloads import NewWorkload
-from mooring.wire.api import BatchAccepted, WorkloadAccepted, WorkloadRequest
+from mooring.wire.api import BatchAccepted, Difference, WorkloadAccepted, WorkloadRequest
 from mooring.wire.fields import Answer
 from mooring.wire.sessions import ExtendRequest
 from mooring.wire.timeslots import LabAccepted, LabRequest
@@ -79,11 +83,18 @@ class _Written:
 class Intake:
     """The one way in. `submit` returns when the workload is durable."""
 
-    def __init__(self, database: Database, hooks: Hooks | None = None, validators: Sequence[Validator] = ()) -> None:
-        """Without `hooks` and `validators` those that are installed are asked."""
+    def __init__(
+        self,
+        database: Database,
+        hooks: Hooks | None = None,
+        validators: Sequence[Validator] = (),
+        sealing: Sealing | None = None,
+    ) -> None:
+        """Without `hooks` and `validators` those that are installed are asked; with `sealing` secrets are tried."""
         self._database = database
         self._hooks = Hooks.discovered() if hooks is None else hooks
         self._validators = validators or installed_validators()
+        self._sealing = sealing
         self._queue: list[_Submission[Any]] = []
         self._writing = False
         self._surroundings = Surroundings(database)
@@ -163,6 +174,12 @@ class Intake:
             self._writers.add(writer)
             writer.add_done_callback(self._writers.discard)
         return await done
+
+    async def compare(self, principal: Principal, present: WorkloadRow, request: WorkloadRequest) -> list[Difference]:
+        """Where a workload differs from what would be written for a request; refused as its submission would be."""
+        found = await self._surroundings.of(principal, [request], mere_question=True)
+        wanted, _ = translate(request, of_project(found, request.project))
+        return differences(present, request, wanted)
 
     async def scale(self, principal: Principal, workload_id: UUID, replicas: int) -> None:
         async def work(connection: Connection) -> Applied:
@@ -261,7 +278,7 @@ class Intake:
     async def _write(self, group: Sequence[_Submission[Any]]) -> None:
         for left in reversed(range(_TRIES)):
             try:
-                written = await self._database.write(partial(_written, group, self._validators))
+                written = await self._database.write(partial(_written, group, self._validators, self._sealing))
                 break
             except Exception as error:
                 if not is_taken(error) or left == 0:
@@ -283,7 +300,10 @@ async def _record(
 
 
 async def _written(
-    group: Sequence[_Submission[Any]], validators: Sequence[Validator], connection: Connection
+    group: Sequence[_Submission[Any]],
+    validators: Sequence[Validator],
+    sealing: Sealing | None,
+    connection: Connection,
 ) -> _Written:
     """Write what is new of a group, with the answers that can be asked for again."""
     at = now()
@@ -293,6 +313,7 @@ async def _written(
     # Where the answer to an earlier try's commit was lost, its rows are there already.
     there = set(taken.values())
     gate = await open_gate(connection, fresh, validators, at)
+    untold = await secrets.refusals(connection, ((w.id, w.principal.project_id, w.template) for w in fresh), sealing)
     living = await mounts.lock_living(connection, {mount.volume_id for new in fresh for mount in new.mounts})
     accepted: list[NewWorkload] = []
     given: list[tuple[Key, Answered]] = []
@@ -310,7 +331,9 @@ async def _written(
                 refused[new.id] = name_taken(new)
             elif new.id in there:
                 continue
-            elif (error := await _refuses(new, gate, living) or await _book(connection, new, at)) is not None:
+            elif (
+                error := untold.get(new.id) or await _refuses(new, gate, living) or await _book(connection, new, at)
+            ) is not None:
                 refused[new.id] = error
         refused |= left_behind(submission.new, refused)
         accepted += [new for new in submission.new if new.id not in refused and new.id not in there]

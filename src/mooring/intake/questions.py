@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from mooring.clock import now
+from mooring.intake import secrets
 from mooring.intake.admission import open_gate
 from mooring.intake.batch import name_taken
 from mooring.intake.circumstances import Surroundings, of_project
@@ -107,7 +108,8 @@ class Questions:
                 if (principal.user_id, new.name) in taken:
                     raise name_taken(new)
                 gate = await open_gate(connection, [new], self._validators, now())
-                if (refused := await gate.refuses(new)) is not None:
+                untold = await secrets.refusals(connection, [(new.id, new.principal.project_id, new.template)])
+                if (refused := untold.get(new.id) or await gate.refuses(new)) is not None:
                     raise refused
                 workload = as_workload(new, pool, await dependencies.as_they_stand(connection, new.terms.dependencies))
                 await mirror.tenancy.meet(connection, [workload], now())

@@ -14,6 +14,8 @@ class Action(StrEnum):
     SEE_WORK = "see work"
     """A workload, its history, output, explanation and events."""
     CHANGE_WORK = "change work"
+    ENTER_WORK = "enter work"
+    """Run commands in its tasks, reach their ports, read and write their files."""
     SUBMIT = "hand in work"
     BOOK = "book timeslots"
     SEE_BOOKING = "see a timeslot"
@@ -67,6 +69,7 @@ _NOBODY: frozenset[_Standing] = frozenset()
 _GRANTED: dict[Action, frozenset[_Standing]] = {
     Action.SEE_WORK: _WORK,
     Action.CHANGE_WORK: _WORK,
+    Action.ENTER_WORK: _WORK,
     Action.SUBMIT: frozenset({_Standing.OWNER}),
     Action.BOOK: frozenset({_Standing.OWNER}),
     Action.SEE_BOOKING: _WORK,
@@ -107,6 +110,7 @@ _GRANTED: dict[Action, frozenset[_Standing]] = {
 # Without the second there is nothing to refuse: who may not see a thing is told that it does not exist.
 _SEEING = {
     Action.CHANGE_WORK: Action.SEE_WORK,
+    Action.ENTER_WORK: Action.SEE_WORK,
     Action.CHANGE_BOOKING: Action.SEE_BOOKING,
     Action.CHANGE_DOMAIN: Action.SEE_DOMAIN,
     Action.CHANGE_PROJECT: Action.SEE_PROJECT,
@@ -119,7 +123,16 @@ _SEEING = {
     Action.CHANGE_QUOTA: Action.SEE_QUOTA,
 }
 _READING = frozenset(action for action in Action if action.name.startswith("SEE_"))
-_WORKING = frozenset({Action.SUBMIT, Action.CHANGE_WORK, Action.BOOK, Action.CHANGE_BOOKING, Action.CHANGE_VOLUMES})
+_WORKING = frozenset(
+    {
+        Action.SUBMIT,
+        Action.CHANGE_WORK,
+        Action.ENTER_WORK,
+        Action.BOOK,
+        Action.CHANGE_BOOKING,
+        Action.CHANGE_VOLUMES,
+    }
+)
 """What a keypair for work is good for, as far as it is its user's own."""
 _IMPERSONATING = frozenset({Action.CHANGE_USER, Action.CHANGE_KEYPAIR})
 

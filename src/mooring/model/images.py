@@ -15,6 +15,8 @@ DOCKER_HUB = "docker.io"
 """The registry of names that mention none."""
 _HUB_ALIASES = frozenset({"index.docker.io", "registry-1.docker.io"})
 _OFFICIAL = "library"
+LONGEST_REGISTRY = 127
+"""Of those that one can log in to."""
 _LONGEST_REPOSITORY = 255
 _LONGEST_SHOWN = 80
 _HEX_DIGITS = {"sha256": 64, "sha512": 128}
@@ -61,6 +63,22 @@ def parse_image(text: str) -> ImageName:
     if not all(_PART.fullmatch(part) for part in repository.split("/")):
         raise _wrong(text, "between '/' are lower-case letters and digits, with '.', '_' and '-' only between them")
     return ImageName(registry, repository, tag or "latest", digest if at else None)
+
+
+def parse_registry(text: str) -> str:
+    """A registry alone, as `ImageName` has it; InvalidInput for what no name of an image can begin with."""
+    registry = DOCKER_HUB if text in _HUB_ALIASES else text
+    try:
+        found = parse_image(f"{registry}/{_OFFICIAL}/image").registry
+    except InvalidInput:
+        found = None
+    if found != registry or len(registry) > LONGEST_REGISTRY:
+        raise InvalidInput(
+            f"{shown(text[:_LONGEST_SHOWN])!r} is no registry: write its host in lower case, with its port where that"
+            " is not the usual one, such as ghcr.io or registry.example.org:5000",
+            code="invalid-registry",
+        )
+    return registry
 
 
 @lru_cache(maxsize=4096)

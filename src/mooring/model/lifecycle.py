@@ -86,6 +86,8 @@ SILENT = frozenset({NodeStatus.SUSPECT, NodeStatus.LOST})
 
 # Tasks that occupy a node: their ledger rows count there.
 OCCUPYING = frozenset({T.RESERVED, T.SCHEDULED, T.PREPARING, T.RUNNING, T.TERMINATING})
+# Tasks that have a place, and were not seen running there.
+UNSTARTED = frozenset({T.RESERVED, T.SCHEDULED, T.PREPARING})
 # Tasks whose rows count as `used` rather than `reserved`.
 USING = frozenset({T.RUNNING, T.TERMINATING})
 # Tasks that are, or are on their way to be, a running part of their workload.

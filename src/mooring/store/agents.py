@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, and_, bindparam, case, func, or_, select
+from sqlalchemy import Select, and_, bindparam, case, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.lifecycle import OCCUPYING
+from mooring.model.lifecycle import OCCUPYING, UNSTARTED, TaskStatus
+from mooring.model.reasons import Reason
 from mooring.store.tables import nodes, projects, tasks, users, workload_revisions, workloads
 from mooring.store.types import AnyRow, json_type
 
@@ -61,6 +63,20 @@ def _desired() -> Select[Any]:
     )
 
 
+async def note_progress(connection: AsyncConnection, reasons: Mapping[UUID, Reason]) -> None:
+    """How far nodes are with what they prepare, for people to see: nothing depends on it, and nobody is woken."""
+    if reasons:
+        rows = [{"task": task_id, "told": reason.as_dict()} for task_id, reason in sorted(reasons.items())]
+        await connection.execute(_PROGRESS, rows)
+
+
+_PROGRESS = (
+    update(tasks)
+    .where(tasks.c.id == bindparam("task"), tasks.c.status == TaskStatus.PREPARING)
+    .values(reason=bindparam("told", type_=tasks.c.reason.type))
+)
+
+
 async def on_nodes(connection: AsyncConnection, node_ids: list[UUID]) -> list[AnyRow]:
     """Tasks that occupy these nodes, with their status and kind."""
     rows = await connection.execute(
@@ -70,6 +86,16 @@ async def on_nodes(connection: AsyncConnection, node_ids: list[UUID]) -> list[An
         .order_by(tasks.c.id)
     )
     return list(rows)
+
+
+async def unstarted(connection: AsyncConnection, node_id: UUID, task_ids: list[UUID]) -> list[UUID]:
+    """Which of these tasks are on the node and have not been reported as running."""
+    rows = await connection.execute(
+        select(tasks.c.id).where(
+            tasks.c.id.in_(task_ids), tasks.c.node_id == node_id, tasks.c.status.in_(list(UNSTARTED))
+        )
+    )
+    return sorted(rows.scalars())
 
 
 async def owned(connection: AsyncConnection, node_id: UUID, task_ids: list[UUID]) -> set[UUID]:

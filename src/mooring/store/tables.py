@@ -438,6 +438,8 @@ workloads = Table(
     Column("rolling", Boolean, nullable=False, server_default=text("false")),
     # It ends when its tasks have used next to nothing for so long.
     Column("idle_timeout_seconds", Integer),
+    # Set from its warning on until its tasks do something again.
+    Column("idle_warned_at", UtcDateTime),
     Column("requested_slots", json_type(), nullable=False),
     Column("labels", json_type(), nullable=False),
     # What its tasks demand of their place: a `model.constraints.Constraints`.
@@ -793,6 +795,19 @@ usage_buckets = Table(
     Column("seconds", BigInteger, nullable=False),
 )
 
+measured_buckets = Table(
+    "measured_buckets",
+    metadata,
+    # As `usage_buckets`, but what was really used. Added to as it is measured, never counted again.
+    Column("starts_at", UtcDateTime, primary_key=True),
+    Column("pool", String(63), primary_key=True),
+    Column("project_id", Id, primary_key=True),
+    Column("user_id", Id, primary_key=True),
+    Column("slot_name", String(64), primary_key=True),
+    # Base units times minutes: times seconds it may be larger than a number of 64 bits.
+    Column("amount_minutes", BigInteger, nullable=False),
+)
+
 settled_days = Table(
     "settled_days",
     metadata,
@@ -837,7 +852,10 @@ task_usage = Table(
     Column("task_id", Id, ForeignKey("tasks.id"), primary_key=True),
     Column("measured_at", UtcDateTime, primary_key=True),
     Column("slot_name", String(64), primary_key=True),
+    # On average over so many seconds before; bytes per second of `read`, `written`, `received` and `sent`.
     Column("amount", BigInteger, nullable=False),
+    Column("seconds", Integer, nullable=False, server_default=text("60")),
+    Index("ix_task_usage_measured_at", "measured_at"),
 )
 
 # --- what happened ----------------------------------------------------------------------------------------------------

@@ -19,7 +19,16 @@ from mooring.model.lifecycle import USING
 from mooring.store import sets
 from mooring.store.engine import without_haste
 from mooring.store.sets import Statement, Writes
-from mooring.store.tables import domains, node_resources, nodes, pools, projects, settled_days, usage_buckets
+from mooring.store.tables import (
+    domains,
+    measured_buckets,
+    node_resources,
+    nodes,
+    pools,
+    projects,
+    settled_days,
+    usage_buckets,
+)
 from mooring.store.types import EPOCH, as_uuid
 
 DAY = timedelta(days=1)
@@ -162,6 +171,6 @@ async def purge(connection: AsyncConnection, before: datetime, most: int) -> int
     last = select(func.max(day)).scalar_subquery()
     oldest = select(day).where(day <= before - DAY, day < last).order_by(day).limit(most)
     gone = list((await connection.execute(oldest)).scalars())
-    await connection.execute(delete(usage_buckets).where(usage_buckets.c.starts_at.in_(gone)))
-    await connection.execute(delete(settled_days).where(day.in_(gone)))
+    for table in (usage_buckets, measured_buckets, settled_days):
+        await connection.execute(delete(table).where(table.c.starts_at.in_(gone)))
     return len(gone)

@@ -181,7 +181,7 @@ async def names_in_use(connection: AsyncConnection, new: Sequence[NewWorkload]) 
 async def submit(connection: AsyncConnection, new: Sequence[NewWorkload], now: datetime) -> None:
     """Write workloads with their tasks PENDING, their ledger rows, history and events: a statement per table."""
     writes = sets.Writes.on(connection)
-    sets.insert(writes, workloads, [_workload_row(w, now) for w in new])
+    sets.insert(writes, workloads, [row_of(w, now) for w in new])
     sets.insert(
         writes,
         dependency_rows,
@@ -237,7 +237,7 @@ def insert_tasks(writes: sets.Writes, wanted: Sequence[NewTask], now: datetime) 
     sets.insert(writes, resource_allocations, ledger)
 
 
-def _workload_row(w: NewWorkload, now: datetime) -> dict[str, Any]:
+def row_of(w: NewWorkload, now: datetime) -> dict[str, Any]:
     return {
         "id": w.id,
         "name": w.name,

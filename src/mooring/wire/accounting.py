@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import date, datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from mooring.model.accounting import By
 from mooring.wire.fields import Answer
 
 MAX_RECORDS = 1000
+UseOrder = Literal["cpu", "memory", "io", "name"]
 
 
 class UsageLine(Answer):
@@ -22,6 +23,8 @@ class UsageLine(Answer):
     """Slot hours, rounded to thousandths."""
     unit: str
     """What an hour is one of: `Gi` for slots that count bytes, otherwise `1`."""
+    measured_hours: str | None = None
+    """How much of it was really used, as agents measured it; None: nobody did."""
 
 
 class UsageReport(Answer):
@@ -30,6 +33,39 @@ class UsageReport(Answer):
     until: date
     """The last day that is counted."""
     usage: list[UsageLine]
+
+
+class TaskUse(Answer):
+    """What a task that runs uses, beside what it asked for. None: it was not measured lately, or asked for none."""
+
+    task_id: UUID
+    workload_id: UUID
+    workload: str
+    index: int
+    user: str
+    project: str
+    pool: str
+    node: str | None
+    cpu_millicores: int | None
+    cpu_asked_millicores: int | None
+    memory_bytes: int | None
+    memory_asked_bytes: int | None
+    read_per_second: int | None
+    """Bytes, from disks."""
+    written_per_second: int | None
+    received_per_second: int | None
+    """Bytes, over its own network."""
+    sent_per_second: int | None
+    measured_at: datetime | None
+    age_seconds: float | None
+    """How old it is: up to a minute more where the agent is connected to another server."""
+
+
+class TaskUseList(Answer):
+    tasks: list[TaskUse]
+    """Those that use most first."""
+    total: int
+    """How many run, of those that may be seen and were asked for."""
 
 
 class WorkloadRecord(Answer):

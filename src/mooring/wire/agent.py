@@ -16,6 +16,11 @@ OLDEST_PROTOCOL = 1
 """Of agents that a server still works with."""
 WELCOMED_SINCE = 2
 """Agents of an older protocol expect no welcome, and send heartbeats at a pace of their own."""
+CHANNELS_SINCE = 3
+"""Agents of an older protocol know no way into their tasks."""
+
+SECRETS_SINCE = 3
+"""Agents of an older protocol would start a task without its secrets."""
 
 NODE_HEADER = "Mooring-Node"
 """In which an agent names its node: a server that never heard of it has no reason to end its tasks."""
@@ -438,7 +443,10 @@ class ChannelData(msgspec.Struct, frozen=True, kw_only=True, tag="channel-data")
 
 
 class ChannelWindow(msgspec.Struct, frozen=True, kw_only=True, tag="channel-window"):
-    """So many bytes more are taken; a channel begins with CHANNEL_WINDOW in both directions."""
+    """So many bytes more are taken; a channel begins with CHANNEL_WINDOW in both directions.
+
+    The agent's first says that the task is reached, and may be about no byte more.
+    """
 
     channel_id: UUID
     bytes: int

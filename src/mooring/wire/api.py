@@ -10,15 +10,13 @@ from pydantic import Field, SkipValidation, StringConstraints
 
 from mooring.model.durations import LONGEST_SECONDS
 from mooring.model.events import Noun
-from mooring.wire.containers import ContainerRequest, InitContainerRequest, VolumeRequest
+from mooring.wire.containers import TaskTemplateRequest
 from mooring.wire.fields import (
     INT32_MAX,
     MAX_BATCH,
-    MAX_CONTAINERS,
     MAX_ENVIRONMENT,
     MAX_LABELS,
     MAX_TASKS,
-    MAX_VOLUMES,
     UNSHOWN,
     Answer,
     EnvironmentName,
@@ -116,26 +114,14 @@ class UserCreated(UserView):
 # --- workloads ----------------------------------------------------------------------------------------------------
 
 
-class WorkloadRequest(TermsRequest):
-    name: Name | None = None
-    """None: one is made up."""
-    kind: Literal["session", "deployment"] = "session"
-    type: Name = "batch"
+class WorkloadFields(TaskTemplateRequest, TermsRequest):
+    """What can be said of every workload, whatever its kind."""
+
     pool: Name | None = None
     """None: the pool that offers the runtime it needs."""
     project: Name | None = None
     """A project that one is a member of; None: one's default project, or that of the keypair."""
     replicas: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1
-    containers: Annotated[list[ContainerRequest], Field(min_length=1, max_length=MAX_CONTAINERS)]
-    init_containers: Annotated[list[InitContainerRequest], Field(max_length=MAX_CONTAINERS)] = []
-    """They run one after the other, each to its end, before the containers start."""
-    volumes: Annotated[list[VolumeRequest], Field(max_length=MAX_VOLUMES)] = []
-    """What the containers mount."""
-    restart: Literal["never", "on-failure", "always"] | None = None
-    """None: never for a session, always for a deployment."""
-    max_restarts: Annotated[int, Field(ge=0, le=1000)] = 5
-    stop_grace_seconds: Annotated[int, Field(ge=0, le=3600)] = 10
-    architecture: ShortText | None = None
     region: Name | None = None
     priority: Annotated[int, Field(ge=0, le=100)] = 10
     labels: Annotated[dict[LabelName, ShortText], Field(max_length=MAX_LABELS)] = {}
@@ -162,10 +148,31 @@ class WorkloadRequest(TermsRequest):
     min_available: Annotated[int, Field(ge=0, le=MAX_TASKS)] | None = None
     """Preemption leaves so many of its tasks alone, if it can."""
 
-    @property
-    def all_containers(self) -> list[ContainerRequest]:
-        """In the order of their start."""
-        return [*self.init_containers, *self.containers]
+
+class WorkloadRequest(WorkloadFields):
+    name: Name | None = None
+    """None: one is made up."""
+    kind: Literal["session", "deployment"] = "session"
+    type: Name = "batch"
+
+
+class Difference(Answer):
+    """A field that is other than it is wanted; None: there is no such field."""
+
+    field: str
+    """`replicas`, `containers.main.image`."""
+    present: str | None
+    wanted: str | None
+
+
+class Comparison(Answer):
+    """A workload beside a request: where they differ, and whether it lives on."""
+
+    id: UUID
+    kind: str
+    status: str
+    ended: bool
+    differences: list[Difference]
 
 
 class WorkloadAccepted(Answer):
@@ -202,6 +209,10 @@ class TaskView(Answer):
     ended_at: datetime | None
     deadline_at: datetime | None = None
     """When its time is over; known from its start on."""
+    digests: dict[str, str] = {}
+    """By container: what its image was when it was started."""
+    address: str | None = None
+    """Where the other tasks of its session reach it."""
 
 
 class TaskList(Answer):

@@ -9,7 +9,9 @@ from pydantic import Field, StringConstraints
 from mooring.model.containers import Capability
 from mooring.wire.fields import (
     MAX_COMMAND,
+    MAX_CONTAINERS,
     MAX_ENVIRONMENT,
+    MAX_VOLUMES,
     EnvironmentName,
     Image,
     Name,
@@ -108,3 +110,23 @@ class InitContainerRequest(ContainerRequest):
     name: Name
     sidecar: bool = False
     """It keeps running beside those that follow; otherwise they wait for its end."""
+
+
+class TaskTemplateRequest(Request):
+    """What every task is made from."""
+
+    containers: Annotated[list[ContainerRequest], Field(min_length=1, max_length=MAX_CONTAINERS)]
+    init_containers: Annotated[list[InitContainerRequest], Field(max_length=MAX_CONTAINERS)] = []
+    """They run one after the other, each to its end, before the containers start."""
+    volumes: Annotated[list[VolumeRequest], Field(max_length=MAX_VOLUMES)] = []
+    """What the containers mount."""
+    restart: Literal["never", "on-failure", "always"] | None = None
+    """None: never for a session, always for a deployment."""
+    max_restarts: Annotated[int, Field(ge=0, le=1000)] = 5
+    stop_grace_seconds: Annotated[int, Field(ge=0, le=3600)] = 10
+    architecture: ShortText | None = None
+
+    @property
+    def all_containers(self) -> list[ContainerRequest]:
+        """In the order of their start."""
+        return [*self.init_containers, *self.containers]

@@ -73,6 +73,13 @@ class Node:
         self.runtime = ContainerRuntime(self._context)
         await self.runtime.open()
 
+    async def __aenter__(self) -> Node:
+        await self.runtime.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     async def close(self) -> None:
         """End all tasks, then let go."""
         for task_id in await self.runtime.observe(set()):
@@ -83,16 +90,5 @@ class Node:
 
 @pytest.fixture
 async def node(engine: Engine, tmp_path: Path) -> AsyncIterator[Node]:
-    node = Node(tmp_path, engine, host_paths=(tmp_path.parent, engine.folder))
-    await node.runtime.open()
-    yield node
-    await node.close()
-
-
-@pytest.fixture
-async def narrow_node(engine: Engine, tmp_path: Path) -> AsyncIterator[Node]:
-    """One that keeps little of what tasks say and lets them have few processes."""
-    node = Node(tmp_path, engine, log_bytes=20_000, max_processes=20)
-    await node.runtime.open()
-    yield node
-    await node.close()
+    async with Node(tmp_path, engine, host_paths=(tmp_path.parent, engine.folder)) as node:
+        yield node

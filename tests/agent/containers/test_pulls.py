@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 from aiodocker import Docker
 from aiohttp import web
+from msgspec.structs import replace
 
+from mooring.agent.containers.engine import EngineGone
 from mooring.agent.containers.pulls import Images, Pulled, login_for
 from mooring.model.containers import Pull
 from mooring.model.errors import MooringError
 from mooring.wire.agent import RegistryLogin
 from tests.agent.builders import eventually
+from tests.agent.containers.conftest import Node, container, order
 from tests.engine import BUSYBOX, Engine, running_engine
 from tests.servers import RegistryServer, running_registry, stop
 
@@ -215,8 +218,15 @@ async def test_an_engine_that_goes_away_while_it_fetches_has_not_fetched(tmp_pat
         engine.goes_away.set()
         engine.says("Downloading", 1, 2)
         failed = await refusal(waiting)
-    assert failed.code == "image-pull-failed"
-    assert "Response payload is not completed" in failed.message
+    assert isinstance(failed, EngineGone)
+
+
+async def test_who_waits_for_a_pull_hears_that_its_engine_was_left(tmp_path: Path) -> None:
+    async with slow_engine(tmp_path) as (engine, images):
+        waiting = asyncio.create_task(images.ensure("nginx", Pull.IF_NOT_PRESENT))
+        await eventually(lambda: bool(engine.pulls))
+        await images.close()
+        assert isinstance(await refusal(waiting), EngineGone)
 
 
 def test_a_login_is_for_the_registry_that_it_names() -> None:
@@ -225,3 +235,28 @@ def test_a_login_is_for_the_registry_that_it_names() -> None:
     assert login_for("nginx", [own, hub]) is hub
     assert login_for("r.example:5000/x:1", [hub, own]) is own
     assert login_for("r.example/x:1", [hub, own]) is None
+
+
+def written(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+async def test_a_task_runs_from_an_image_behind_a_password_and_fails_without_it(
+    registry: RegistryServer, customer: Engine, tmp_path: Path
+) -> None:
+    tool = f"{registry.address}/team/tool:1"
+    login = RegistryLogin(registry=registry.address, username=registry.username, password=registry.password)
+    node = Node(tmp_path, customer)
+    await node.runtime.open()
+    try:
+        allowed, stranger = (order(containers=[container("true", image=tool, pull="always")]) for _ in range(2))
+        ran = await node.run(replace(allowed, logins=[login]))
+        assert (ran.status, ran.exit_code) == ("SUCCEEDED", 0)
+        assert ran.digests["main"].startswith("sha256:")
+        refused = await node.run(stranger)
+        assert (refused.status, refused.code, refused.ran) == ("FAILED", "image-denied", False)
+        assert "give the project a login" in refused.reason
+        assert (await node.runtime.images())[tool] > 1_000_000
+        assert registry.password.encode() not in written(tmp_path)
+    finally:
+        await node.close()

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +18,6 @@ from aiodocker import Docker, DockerError
 from aiodocker.multiplexed import MultiplexedResult
 
 from mooring.agent.containers.course import Seen
-from mooring.agent.containers.pulls import Images
 from mooring.agent.containers.specification import Abilities
 from mooring.model.errors import MooringError, Unavailable
 
@@ -84,18 +83,17 @@ def _is_socket(path: Path) -> bool:
 class Engine:
     """A connection to an engine that answered."""
 
-    def __init__(self, address: str, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, address: str) -> None:
         timeout = aiohttp.ClientTimeout(total=_ANSWER_SECONDS, sock_connect=_GREETING_SECONDS)
         self.address = address
         self.docker = Docker(url=address, timeout=timeout)
-        self.images = Images(self.docker, changed)
         self.abilities = Abilities()
 
     async def connect(self) -> None:
         """Ask who it is and what it can do."""
         try:
             async with asyncio.timeout(_GREETING_SECONDS):
-                with _translated():
+                with translated():
                     async with self.docker._query("_ping", versioned_api=False) as response:
                         greeting = response.headers
                     self.docker.api_version = f"v{greeting['Api-Version']}"
@@ -105,19 +103,18 @@ class Engine:
         self.abilities = _abilities(greeting.get("Libpod-API-Version"), info)
 
     async def close(self) -> None:
-        await self.images.close()
         await self.docker.close()
 
     async def listed(self, label: str) -> list[Listed]:
         """All containers with this label, running or not."""
-        with _translated():
+        with translated():
             found = await self.docker.containers.list(all=True, filters=json.dumps({"label": [label]}))
         return [Listed(each.id, str(each["State"]), dict(each["Labels"] or {})) for each in found]
 
     async def seen(self, name: str) -> Seen | None:
         """The container of that name or id; None: there is none."""
         try:
-            with _translated():
+            with translated():
                 return _seen(await self.docker.containers.container(name).show())
         except EngineRefused as refusal:
             if refusal.status == 404:
@@ -125,7 +122,7 @@ class Engine:
             raise
 
     async def create(self, name: str, config: Mapping[str, Any]) -> None:
-        with _translated():
+        with translated():
             await self.docker.containers.create(config, name=name)
 
     async def initialise(self, name: str) -> bool:
@@ -133,18 +130,18 @@ class Engine:
         if self.abilities.kind != "podman":
             return False
         path = f"v{self.abilities.version}/libpod/containers/{name}/init"
-        with _translated():
+        with translated():
             async with self.docker._query(path, "POST", versioned_api=False):
                 return True
 
     async def start(self, name: str) -> None:
-        with _translated():
+        with translated():
             await self.docker.containers.container(name).start()
 
     async def signal(self, name: str, signal: str) -> None:
         """Send a signal by its name; one that has ended already needs none."""
         try:
-            with _translated():
+            with translated():
                 await self.docker.containers.container(name).kill(signal=signal)
         except EngineRefused as refusal:
             if refusal.status not in (404, 409):
@@ -155,7 +152,7 @@ class Engine:
     async def remove(self, name: str) -> None:
         """With its processes, if it has any, and the volumes that only it has."""
         try:
-            with _translated():
+            with translated():
                 await self.docker.containers.container(name).delete(force=True, v=True)
         except EngineRefused as refusal:
             if refusal.status != 404:
@@ -170,7 +167,7 @@ class Engine:
             asked["tail"] = tail
         if since is not None:
             asked["since"] = f"{since:.9f}"
-        with _translated():
+        with translated():
             endless = aiohttp.ClientTimeout(sock_connect=_GREETING_SECONDS)
             async with self.docker._query(f"containers/{name}/logs", params=asked, timeout=endless) as response:
                 try:
@@ -184,7 +181,7 @@ class Engine:
         """The labels of each container with this label that something happens to; ends when the engine does."""
         filters = json.dumps({"type": ["container"], "label": [label]})
         endless = aiohttp.ClientTimeout(sock_connect=_GREETING_SECONDS)
-        with _translated():
+        with translated():
             async with self.docker._query("events", params={"filters": filters}, timeout=endless) as response:
                 try:
                     async for line in response.content:
@@ -201,26 +198,26 @@ class Engine:
             "Options": {"com.docker.network.bridge.name": bridge},
         }
         try:
-            with _translated():
+            with translated():
                 await self.docker.networks.create(config)
         except EngineRefused:
             if not await self.has_network(name):
                 raise
 
     async def has_network(self, name: str) -> bool:
-        with _translated():
+        with translated():
             found = await self.docker.networks.list(filters={"name": [name]})
         return any(network["Name"] == name for network in found)
 
     async def networks(self, label: str) -> list[tuple[str, Mapping[str, str]]]:
         """Those with this label, by name, with all of their labels."""
-        with _translated():
+        with translated():
             found = await self.docker.networks.list(filters={"label": [label]})
         return [(network["Name"], network["Labels"] or {}) for network in found]
 
     async def remove_network(self, name: str) -> None:
         try:
-            with _translated():
+            with translated():
                 await (await self.docker.networks.get(name)).delete()
         except EngineRefused as refusal:
             if refusal.status != 404:
@@ -228,7 +225,7 @@ class Engine:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def translated() -> Iterator[None]:
     """What goes wrong, in the agent's own words."""
     try:
         yield

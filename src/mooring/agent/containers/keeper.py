@@ -18,7 +18,7 @@ from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused
 from mooring.agent.containers.memory import MemoryWatch
 from mooring.agent.containers.networks import Networks
 from mooring.agent.containers.places import Places
-from mooring.agent.containers.pulls import Pulled, login_for
+from mooring.agent.containers.pulls import Images
 from mooring.agent.containers.record import Stopping, TaskRecord
 from mooring.agent.containers.specification import NODE, TASK, Place, Role, configuration, name_of
 from mooring.agent.logs import CHUNK, read_log
@@ -27,7 +27,6 @@ from mooring.agent.outcome import outcome
 from mooring.agent.records import ExitRecord
 from mooring.agent.runtime import Observed, StopCause
 from mooring.agent.supervisor.output import RotatedFile
-from mooring.model.containers import Pull
 from mooring.model.errors import MooringError, NotFound
 from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning
 
@@ -52,6 +51,7 @@ class Shared:
     memory_bytes: int
     memory: MemoryWatch = field(default_factory=MemoryWatch)
     engine: Engine | None = None
+    fetcher: Images | None = None
     workloads: Callable[[], Iterator[UUID]] = lambda: iter(())
     """Of all tasks that are not over yet."""
     starts: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
@@ -60,6 +60,11 @@ class Shared:
         if self.engine is None:
             raise EngineGone("the container engine of this node does not answer")
         return self.engine
+
+    def images(self) -> Images:
+        if self.fetcher is None:
+            raise EngineGone("the container engine of this node does not answer")
+        return self.fetcher
 
 
 class Keeper:
@@ -130,25 +135,18 @@ class Keeper:
         if record.outcome is not None:
             seen = outcome(record.outcome, gone=record.removed, acknowledged=record.acknowledged)
         else:
+            fetcher = None if record.began else self._shared.fetcher
             seen = Observed(
                 status="RUNNING" if record.ran else "PREPARING",
+                reason="" if fetcher is None else fetcher.progress_of(record.task),
                 ran=record.ran,
                 restarts=sum(record.restarts.values()),
                 stop_grace_seconds=stop.grace_seconds if stop is not None else None,
                 ready=all(self.ready.get(each.name, False) for each in record.task.containers if each.readiness),
-                reason=self._progress(),
                 warning=record.warning,
             )
         name = record.task.workload_name
         return replace(seen, workload_name=name, digests=record.digests, address=record.address)
-
-    def _progress(self) -> str:
-        """How far its images are."""
-        engine, task = self._shared.engine, self.record.task
-        if self.record.began or engine is None:
-            return ""
-        images = (each.image for each in (*task.init_containers, *task.containers) if each.image is not None)
-        return next((told for image in images if (told := engine.images.progress(image))), "")
 
     def container(self, name: str) -> tuple[ContainerSpec, Role]:
         task = self.record.task
@@ -235,15 +233,15 @@ class Keeper:
     async def _make_ready(self, engine: Engine) -> None:
         """Images, volumes and secrets: all that a start needs and that can fail. An order to stop ends the wait."""
         record, places = self.record, self._shared.places
-        fetching = asyncio.create_task(fetch_images(engine, self._order))
+        fetching = asyncio.create_task(self._shared.images().of_task(self._order))
         stopped = asyncio.create_task(self._stop_asked.wait())
         try:
             await asyncio.wait({fetching, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if not fetching.done():
                 return
-            fetched = await fetching
-            record.images = {name: image.id for name, image in fetched.items()}
-            record.digests = {name: image.digest for name, image in fetched.items()}
+            pulled = await fetching
+            record.images = {name: image.id for name, image in pulled.items()}
+            record.digests = {name: image.digest for name, image in pulled.items()}
             places.write_secrets(self._order)
             places.make_volumes(record.task)
         except EngineGone:
@@ -321,6 +319,16 @@ class Keeper:
         else:
             if step.name not in record.started:
                 record.started.append(step.name)
+            record.rejoin = [name for name in record.rejoin if name != step.name]
+            if step.again and step.name == network_holder(record):
+                await self._end_sharers(engine, step.name)
+
+    async def _end_sharers(self, engine: Engine, holder: str) -> None:
+        """One that is started again has another network: those that share it come back into that."""
+        for name, found in self.seen.items():
+            if name != holder and found.status == "running":
+                self.record.rejoin.append(name)
+                await engine.signal(name_of(self.task_id, name), "SIGKILL")
 
     async def _create(self, engine: Engine, container: ContainerSpec, role: Role, full: str) -> None:
         shared, task = self._shared, self.record.task
@@ -346,8 +354,8 @@ class Keeper:
         if role == "init" or name == holder:
             return await self._shared.networks.join(engine, self.record.task.workload_id)
         found = await engine.seen(name_of(self.task_id, holder))
-        if found is None:
-            raise MooringError(f"container {holder!r}, whose network it shares, is gone", code="start-failed")
+        if found is None or found.status != "running":
+            return await self._shared.networks.join(engine, self.record.task.workload_id)
         return f"container:{found.id}"
 
     # The end
@@ -368,8 +376,7 @@ class Keeper:
                     return time.time() + _RETRY_SECONDS
         await asyncio.to_thread(self._shared.places.remove_private, task.task_id)
         record.removed = True
-        if task.workload_id not in set(self._shared.workloads()):
-            await self._shared.networks.leave(engine, task.workload_id)
+        await self._shared.networks.tidy(engine, set(self._shared.workloads()))
         self._save()
         self._cleared.set()
         return None
@@ -394,18 +401,3 @@ class Keeper:
 
     def _save(self) -> None:
         records.write(self._shared.places.record(self.task_id), self.record)
-
-
-async def fetch_images(engine: Engine, task: DesiredTask) -> dict[str, Pulled]:
-    """Have all images of the task on the node; by container."""
-    fetched: dict[str, Pulled] = {}
-    for each in (*task.init_containers, *task.containers):
-        assert each.image is not None
-        login = login_for(each.image, task.logins)
-        try:
-            fetched[each.name] = await engine.images.ensure(each.image, Pull(each.pull), login)
-        except MooringError as problem:
-            if problem.code == "engine-failed":
-                raise EngineGone(problem.message) from None
-            raise
-    return fetched

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
-from aiodocker import Docker, DockerError
+from aiodocker import Docker
 from aiodocker.utils import compose_auth_header
 
+from mooring.agent.containers.engine import EngineGone, EngineRefused, translated
 from mooring.model.containers import Pull
 from mooring.model.errors import MooringError
 from mooring.model.images import ImageName, parse_image
-from mooring.wire.agent import RegistryLogin
+from mooring.wire.agent import DesiredTask, RegistryLogin
 
 _SILENT_SECONDS = 600.0
 """An engine that says nothing for so long is not fetching any more; taking a large layer apart is silent, too."""
@@ -91,6 +92,20 @@ class Images:
             raise _pull_failed(name, "the engine ended before it was there")
         return found
 
+    async def of_task(self, task: DesiredTask) -> dict[str, Pulled]:
+        """Have all images of a task, by container."""
+        found: dict[str, Pulled] = {}
+        for container in (*task.init_containers, *task.containers):
+            if container.image is not None:
+                login = login_for(container.image, task.logins)
+                found[container.name] = await self.ensure(container.image, Pull(container.pull), login)
+        return found
+
+    def progress_of(self, task: DesiredTask) -> str:
+        """Of the first image that is still being fetched."""
+        images = (container.image for container in (*task.init_containers, *task.containers))
+        return next((told for image in images if image is not None and (told := self.progress(image))), "")
+
     def progress(self, image: str) -> str | None:
         """`pulling nginx:1.27: 34 of 80 MB`; None while nobody fetches it."""
         name = parse_image(image)
@@ -104,10 +119,8 @@ class Images:
 
     async def present(self) -> dict[str, int]:
         """Those on the node, by each of their names, with their bytes."""
-        try:
+        with translated():
             listed = await self._docker.images.list()
-        except (DockerError, aiohttp.ClientError, OSError) as error:
-            raise _engine_failed(error) from None
         found: dict[str, int] = {}
         for image in listed:
             for name in (*(image.get("RepoTags") or ()), *(image.get("RepoDigests") or ())):
@@ -123,13 +136,12 @@ class Images:
 
     async def _find(self, name: ImageName) -> Pulled | None:
         try:
-            found = await self._docker.images.inspect(str(name))
-        except DockerError as error:
-            if error.status == 404:
+            with translated():
+                found = await self._docker.images.inspect(str(name))
+        except EngineRefused as refusal:
+            if refusal.status == 404:
                 return None
-            raise _engine_failed(error) from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise _engine_failed(error) from None
+            raise
         return Pulled(found["Id"], _digest(name, found))
 
     async def _fetch(self, name: ImageName, login: RegistryLogin | None) -> None:
@@ -143,7 +155,10 @@ class Images:
             fetching.task.add_done_callback(lambda _: self._forget(key, fetching))
         fetching.wanted += 1
         try:
-            await asyncio.shield(fetching.task)
+            await asyncio.wait([fetching.task])
+            if fetching.task.cancelled():
+                raise EngineGone(f"the engine went away while it fetched image {name.short}")
+            fetching.task.result()
         finally:
             fetching.wanted -= 1
             if not fetching.wanted:
@@ -165,10 +180,8 @@ class Images:
                         self._tell(loop.time())
         except TimeoutError:
             raise _pull_failed(name, f"nothing came for {_SILENT_SECONDS:.0f} s") from None
-        except DockerError as error:
-            raise _refusal(name, login, error) from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise _pull_failed(name, _told(error, login)) from None
+        except EngineRefused as refusal:
+            raise _refusal(name, login, refusal) from None
 
     def _tell(self, now: float) -> None:
         if now - self._told_at >= _TELL_SECONDS:
@@ -188,15 +201,16 @@ class Images:
         asked = self._docker._query(
             "images/create", "POST", params={"fromImage": str(name)}, headers=headers, timeout=_ENDLESS
         )
-        async with asked as response:
-            try:
-                async for line in response.content:
-                    item = json.loads(line)
-                    if problem := item.get("error"):
-                        raise DockerError(response.status, str(problem))
-                    yield item
-            finally:
-                response.close()
+        with translated():
+            async with asked as response:
+                try:
+                    async for line in response.content:
+                        item = json.loads(line)
+                        if problem := item.get("error"):
+                            raise EngineRefused(str(problem), response.status)
+                        yield item
+                finally:
+                    response.close()
 
 
 def login_for(image: str, logins: Iterable[RegistryLogin]) -> RegistryLogin | None:
@@ -215,32 +229,26 @@ def _digest(name: ImageName, found: Mapping[str, Any]) -> str:
     return digests.pop() if len(digests) == 1 else str(found["Id"])
 
 
-def _refusal(name: ImageName, login: RegistryLogin | None, error: DockerError) -> MooringError:
-    message = str(error.message)
-    if _DENIED.search(message):
+def _refusal(name: ImageName, login: RegistryLogin | None, refusal: EngineRefused) -> MooringError:
+    if _DENIED.search(refusal.message):
         who = f"user {login.username!r}" if login is not None else "those without a login"
         hint = "check the login" if login is not None else "give the project a login for that registry"
         return MooringError(
             f"registry {name.registry} does not give image {name.short} to {who}: {hint}, and the name of the image",
             code="image-denied",
         )
-    if error.status == 404 or _UNKNOWN.search(message):
+    if refusal.status == 404 or _UNKNOWN.search(refusal.message):
         return MooringError(f"registry {name.registry} has no image {name.short}", code="image-not-found")
-    return _pull_failed(name, _told(error, login))
+    return _pull_failed(name, _without_password(refusal.message, login))
 
 
 def _pull_failed(name: ImageName, why: str) -> MooringError:
     return MooringError(f"cannot fetch image {name.short} from {name.registry}: {why}", code="image-pull-failed")
 
 
-def _engine_failed(error: Exception) -> MooringError:
-    return MooringError(f"the container engine does not say which images it has: {_told(error)}", code="engine-failed")
-
-
-def _told(error: Exception, login: RegistryLogin | None = None) -> str:
-    """What an error says, in one line that shows no password."""
-    words = error.message if isinstance(error, DockerError) else str(error) or type(error).__name__
+def _without_password(words: str, login: RegistryLogin | None) -> str:
+    """What an engine says, in one line."""
     if login is not None and login.password:
         words = words.replace(login.password, "***")
-    line = "".join(sign if sign.isprintable() else " " for sign in str(words))
+    line = "".join(sign if sign.isprintable() else " " for sign in words)
     return line if len(line) <= _LONGEST_ERROR else line[: _LONGEST_ERROR - 3] + "..."

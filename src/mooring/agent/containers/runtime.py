@@ -17,8 +17,9 @@ from mooring.agent import folders, retention
 from mooring.agent import records as files
 from mooring.agent.containers import places, record
 from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused, addresses
-from mooring.agent.containers.keeper import Keeper, Shared, fetch_images
+from mooring.agent.containers.keeper import Keeper, Shared
 from mooring.agent.containers.networks import Networks
+from mooring.agent.containers.pulls import Images
 from mooring.agent.containers.record import TaskRecord
 from mooring.agent.containers.specification import NODE, TASK, check, enforces
 from mooring.agent.records import ExitRecord
@@ -85,7 +86,7 @@ class ContainerRuntime:
 
     async def prepare(self, task: DesiredTask) -> None:
         check(task)
-        await fetch_images(self._shared.reached(), task)
+        await self._shared.images().of_task(task)
 
     async def start(self, task: DesiredTask) -> None:
         if task.task_id in self._keepers or task.task_id in self._over:
@@ -110,6 +111,9 @@ class ContainerRuntime:
     async def observe(self, listed: Set[UUID]) -> Mapping[UUID, Observed]:
         over = {task_id: self._over[task_id].observed() for task_id in listed if task_id in self._over}
         return {**over, **{task_id: keeper.observed() for task_id, keeper in self._keepers.items()}}
+
+    async def images(self) -> Mapping[str, int]:
+        return await self._shared.images().present()
 
     async def acknowledge(self, task_id: UUID) -> None:
         keeper = self._keepers.get(task_id)
@@ -137,9 +141,6 @@ class ContainerRuntime:
             raise NotFound(f"this node keeps no output of container {container!r} of task {task_id}")
         async for data in keeper.logs(container, tail, follow):
             yield data
-
-    async def images(self) -> Mapping[str, int]:
-        return await self._shared.engine.images.present() if self._shared.engine is not None else {}
 
     async def close(self) -> None:
         if self._loop is not None:
@@ -189,7 +190,7 @@ class ContainerRuntime:
 
     async def _connect(self) -> bool:
         for address in addresses(self._options.engine):
-            engine = Engine(address, self._context.changed)
+            engine = Engine(address)
             try:
                 await engine.connect()
                 await self._remove_strays(engine)
@@ -198,6 +199,7 @@ class ContainerRuntime:
                 log.debug("no engine", address=address, reason=problem.message)
                 continue
             self._shared.engine = engine
+            self._shared.fetcher = Images(engine.docker, self._context.changed)
             self.enforces = enforces(engine.abilities)
             log.info("container engine found", address=address, engine=engine.abilities.kind)
             return True
@@ -205,6 +207,9 @@ class ContainerRuntime:
 
     async def _disconnect(self) -> None:
         engine, self._shared.engine = self._shared.engine, None
+        fetcher, self._shared.fetcher = self._shared.fetcher, None
+        if fetcher is not None:
+            await fetcher.close()
         if engine is not None:
             self._lost_at = time.monotonic()
             await engine.close()

@@ -53,14 +53,14 @@ class Place:
     term: int = 0
     memory_bytes: int = 0
     """Of the whole node."""
+    image: str | None = None
+    """The engine's own name of the container's image; None: as the order calls it."""
     folders: Mapping[str, Path] = field(default_factory=dict)
     """Of its volumes, by their names in the task."""
     secrets: Path | None = None
     """The folder with the container's secrets, if it has any."""
     network: str = "none"
     """The name of one, or `container:ID` of the container whose network is shared."""
-    image: str = ""
-    """As the engine knows it."""
 
 
 def name_of(task_id: UUID, container: str) -> str:

@@ -56,7 +56,7 @@ def usage(
     output: OutputOption = Format.TABLE,
     server: ServerOption = None,
 ) -> None:
-    """Show what was used, in slot hours: cores, devices and gigabytes times hours."""
+    """Show what was used, in slot hours: cores, devices and gigabytes times hours; measured: how much of it really."""
     from mooring.cli.connection import connect
 
     first, last = _day(since), _day(until)
@@ -72,8 +72,18 @@ def usage(
     if output is Format.JSON:
         show_json(report)
         return
-    columns = (Column(by.upper()), Column("SLOT"), Column("HOURS", number=True), Column("OF"))
-    show_table(columns, [[line.name, line.slot, line.hours, line.unit] for line in report.usage], output)
+    columns = (
+        Column(by.upper()),
+        Column("SLOT"),
+        Column("HOURS", number=True),
+        Column("MEASURED", number=True),
+        Column("OF"),
+    )
+    show_table(
+        columns,
+        [[line.name, line.slot, line.hours, line.measured_hours or "", line.unit] for line in report.usage],
+        output,
+    )
     if not report.usage:
         say("nothing was counted in these days yet; what runs now is counted every few minutes")
 

@@ -9,15 +9,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, exists, func, or_, select
+from sqlalchemy import ColumnElement, Select, Table, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.access import Sight
 from mooring.model.accounting import By
-from mooring.store.tables import domains, projects, usage_buckets, users, workload_records
+from mooring.store.tables import domains, measured_buckets, projects, usage_buckets, users, workload_records
 from mooring.store.views.sight import shown_to
 
-_bucket = usage_buckets.c
 _record = workload_records.c
 # Use outlives its tenants.
 _REMOVED = "(removed)"
@@ -25,7 +24,6 @@ _NAMES: Mapping[By, ColumnElement[str]] = {
     By.DOMAIN: func.coalesce(domains.c.name, _REMOVED),
     By.PROJECT: func.coalesce(domains.c.name + "/" + projects.c.name, _REMOVED),
     By.USER: func.coalesce(users.c.name, _REMOVED),
-    By.POOL: _bucket.pool,
 }
 
 
@@ -36,29 +34,49 @@ class UsageRow:
     slot: str
     amount_seconds: int
     """Base units times seconds, exact."""
+    measured_seconds: int | None = None
+    """How much of it was really used; None: nobody measured."""
 
 
 async def usage(
     connection: AsyncConnection, by: By, since: datetime, until: datetime, *, sight: Sight, pool: str | None = None
 ) -> list[UsageRow]:
     """What was used on the days that begin in [since, until]."""
-    name = _NAMES[by].label("name")
-    seen = shown_to(sight, domain_id=domains.c.id, project_id=_bucket.project_id, user_id=_bucket.user_id)
-    query = (
-        select(name, _bucket.slot_name, _bucket.amount, func.sum(_bucket.seconds))
-        .outerjoin(projects, projects.c.id == _bucket.project_id)
-        .outerjoin(domains, domains.c.id == projects.c.domain_id)
-        .outerjoin(users, users.c.id == _bucket.user_id)
-        .where(_bucket.starts_at >= since, _bucket.starts_at <= until, seen)
-        .group_by(name, _bucket.slot_name, _bucket.amount)
-    )
-    if pool is not None:
-        query = query.where(_bucket.pool == pool)
+    chosen = _Buckets(by, since, until, sight, pool)
     # Multiplied here: the product may be larger than the numbers of a database.
     sums: dict[tuple[str, str], int] = defaultdict(int)
-    for found, slot, amount, seconds in await connection.execute(query):
+    given = await connection.execute(chosen.grouped(usage_buckets, usage_buckets.c.seconds, usage_buckets.c.amount))
+    for found, slot, seconds, amount in given:
         sums[found, slot] += amount * int(seconds)
-    return [UsageRow(*key, total) for key, total in sorted(sums.items())]
+    measured = await connection.execute(chosen.grouped(measured_buckets, measured_buckets.c.amount_minutes))
+    used = {(found, slot): int(minutes) * 60 for found, slot, minutes in measured}
+    return [UsageRow(*key, total, used.get(key)) for key, total in sorted(sums.items())]
+
+
+@dataclass(frozen=True, slots=True)
+class _Buckets:
+    """Which days are summed up, and by what."""
+
+    by: By
+    since: datetime
+    until: datetime
+    sight: Sight
+    pool: str | None
+
+    def grouped(self, table: Table, summed: ColumnElement[int], *apart: ColumnElement[int]) -> Select[Any]:
+        """Name, slot, sum, and what is kept apart."""
+        own = table.c
+        name = (own.pool if self.by is By.POOL else _NAMES[self.by]).label("name")
+        seen = shown_to(self.sight, domain_id=domains.c.id, project_id=own.project_id, user_id=own.user_id)
+        query = (
+            select(name, own.slot_name, func.sum(summed), *apart)
+            .outerjoin(projects, projects.c.id == own.project_id)
+            .outerjoin(domains, domains.c.id == projects.c.domain_id)
+            .outerjoin(users, users.c.id == own.user_id)
+            .where(own.starts_at >= self.since, own.starts_at <= self.until, seen)
+            .group_by(name, own.slot_name, *apart)
+        )
+        return query if self.pool is None else query.where(own.pool == self.pool)
 
 
 @dataclass(frozen=True, slots=True)

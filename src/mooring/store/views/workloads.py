@@ -42,6 +42,7 @@ class WorkloadRow:
     replicas: int
     template: Mapping[str, Any]
     requested_slots: Mapping[str, int]
+    architecture: str | None
     region: str | None
     priority: int
     labels: Mapping[str, str]
@@ -49,6 +50,9 @@ class WorkloadRow:
     min_tasks: int | None
     single_node: bool
     pack: Sequence[str] | None
+    spread: bool
+    max_per_node: int | None
+    on_insufficient: str
     preempts: bool
     preemptible: bool
     min_available: int | None
@@ -112,6 +116,8 @@ class TaskRow:
     started_at: datetime | None
     ended_at: datetime | None
     deadline_at: datetime | None
+    digests: Mapping[str, str] | None
+    address: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +304,7 @@ def _workloads() -> Select[Any]:
             workloads.c.replicas,
             workloads.c.template,
             workloads.c.requested_slots,
+            workloads.c.architecture,
             workloads.c.region,
             workloads.c.priority,
             workloads.c.labels,
@@ -305,6 +312,9 @@ def _workloads() -> Select[Any]:
             workloads.c.min_tasks,
             workloads.c.single_node,
             workloads.c.pack,
+            workloads.c.spread,
+            workloads.c.max_per_node,
+            workloads.c.on_insufficient,
             workloads.c.preempts,
             workloads.c.preemptible,
             workloads.c.min_available,

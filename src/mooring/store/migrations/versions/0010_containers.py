@@ -85,6 +85,21 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["created_by"], ["users.id"], name=op.f("fk_workload_revisions_created_by")),
         sa.PrimaryKeyConstraint("workload_id", "number", name=op.f("pk_workload_revisions")),
     )
+    op.create_table(
+        "measured_buckets",
+        sa.Column("starts_at", UtcDateTime(), nullable=False),
+        sa.Column("pool", sa.String(length=63), nullable=False),
+        sa.Column("project_id", Id(), nullable=False),
+        sa.Column("user_id", Id(), nullable=False),
+        sa.Column("slot_name", sa.String(length=64), nullable=False),
+        sa.Column("amount_minutes", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint(
+            "starts_at", "pool", "project_id", "user_id", "slot_name", name=op.f("pk_measured_buckets")
+        ),
+    )
+    with op.batch_alter_table("task_usage", recreate="never") as batch_op:
+        batch_op.add_column(sa.Column("seconds", sa.Integer(), server_default=sa.text("60"), nullable=False))
+    op.create_index("ix_task_usage_measured_at", "task_usage", ["measured_at"])
     with op.batch_alter_table("nodes", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("images", json_type(), nullable=True))
     with op.batch_alter_table("workloads", recreate="never") as batch_op:
@@ -92,6 +107,7 @@ def upgrade() -> None:
         batch_op.add_column(sa.Column("rollout", json_type(), nullable=True))
         batch_op.add_column(sa.Column("rolling", sa.Boolean(), server_default=sa.text("false"), nullable=False))
         batch_op.add_column(sa.Column("idle_timeout_seconds", sa.Integer(), nullable=True))
+        batch_op.add_column(sa.Column("idle_warned_at", UtcDateTime(), nullable=True))
     with op.batch_alter_table("tasks", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("revision", sa.Integer(), server_default=sa.text("1"), nullable=False))
         batch_op.add_column(sa.Column("ready", sa.Boolean(), server_default=sa.text("false"), nullable=False))
@@ -115,10 +131,14 @@ def downgrade() -> None:
         for column in ("active_at", "address", "digests", "retires_at", "ready", "revision"):
             batch_op.drop_column(column)
     with op.batch_alter_table("workloads", recreate="never") as batch_op:
-        for column in ("idle_timeout_seconds", "rolling", "rollout", "revision"):
+        for column in ("idle_warned_at", "idle_timeout_seconds", "rolling", "rollout", "revision"):
             batch_op.drop_column(column)
     with op.batch_alter_table("nodes", recreate="never") as batch_op:
         batch_op.drop_column("images")
+    op.drop_index("ix_task_usage_measured_at", "task_usage")
+    with op.batch_alter_table("task_usage", recreate="never") as batch_op:
+        batch_op.drop_column("seconds")
+    op.drop_table("measured_buckets")
     op.drop_table("workload_revisions")
     op.drop_table("workload_volumes")
     op.drop_table("volumes")

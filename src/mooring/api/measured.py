@@ -1,0 +1,162 @@
+"""What the tasks of this server's agents use: the newest in memory, averages in the database once a minute."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from uuid import UUID
+
+import structlog
+
+from mooring import metrics
+from mooring.api.agent_session import AgentSession
+from mooring.clock import now
+from mooring.model.errors import InvalidInput
+from mooring.model.idleness import is_active
+from mooring.store import measured
+from mooring.store.engine import Database
+from mooring.wire.agent import Measures, TaskMeasure
+
+_log = structlog.get_logger(__name__)
+_TURN_SECONDS = 10.0
+_TURNS_PER_AVERAGE = 6
+_LONGEST_SECONDS = 60.0
+"""What a single measure speaks for at most."""
+_MOST_CORES, _MOST_BYTES, _MOST_COUNTED = 10**9, 2**50, 2**62
+_FLOWS = ("read", "written", "received", "sent")
+
+
+@dataclass(slots=True)
+class Measured:
+    """A task as it was measured last."""
+
+    node_id: UUID
+    measured_at: datetime
+    amounts: dict[str, int]
+    """Slot to amount; of `read`, `written`, `received` and `sent` bytes per second, once two measures tell."""
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Since the last averages were written: amounts times seconds."""
+
+    last: Measured
+    seconds: float = 0.0
+    amounts: dict[str, float] = field(default_factory=dict)
+
+    def add(self, measured: Measured, seconds: float) -> None:
+        self.last = measured
+        self.seconds += seconds
+        for slot, amount in measured.amounts.items():
+            self.amounts[slot] = self.amounts.get(slot, 0.0) + amount * seconds
+
+
+class MeasuredUse:
+    def __init__(self) -> None:
+        self._newest: dict[UUID, Measured] = {}
+        self._counters: dict[UUID, tuple[int, ...]] = {}
+        self._sums: dict[UUID, _Sums] = {}
+        self._active: dict[UUID, datetime] = {}
+        self._inside: dict[UUID, int] = {}
+
+    @property
+    def newest(self) -> Mapping[UUID, Measured]:
+        return self._newest
+
+    def take(self, session: AgentSession, message: Measures, *, pool: str = "") -> None:
+        """An agent speaks for the tasks that its node was told to run, and for no others."""
+        for measure in message.tasks:
+            _check(measure)
+        at = now()
+        orders = session.last_desired
+        own = {task.task_id for task in orders.tasks if task.action == "run"} if orders is not None else set()
+        told = {measure.task_id: measure for measure in message.tasks if measure.task_id in own}
+        welcome = session.last_welcome
+        usual_seconds = (welcome.measure_seconds if welcome is not None else None) or _TURN_SECONDS
+        for task_id, measure in told.items():
+            self._take(session.node_id, task_id, measure, at, usual_seconds)
+        for slot in measured.COUNTED:
+            total = sum(self._newest[task_id].amounts[slot] for task_id in told)
+            metrics.measured.labels(pool, session.node_name, slot).set(total)
+
+    def forget(self, session: AgentSession, *, pool: str = "") -> None:
+        """The agent is gone: another server may know more about its node by now."""
+        self._newest = {id: newest for id, newest in self._newest.items() if newest.node_id != session.node_id}
+        for slot in measured.COUNTED:
+            with contextlib.suppress(KeyError):
+                metrics.measured.remove(pool, session.node_name, slot)
+
+    def touch(self, task_id: UUID) -> None:
+        """Somebody does something in the task at this moment."""
+        self._active[task_id] = now()
+
+    def enter(self, task_id: UUID) -> None:
+        """Somebody is inside (`exec`, `attach`, `forward`): until as many have left, the task is active."""
+        self._inside[task_id] = self._inside.get(task_id, 0) + 1
+        self.touch(task_id)
+
+    def leave(self, task_id: UUID) -> None:
+        self.touch(task_id)
+        left = self._inside.pop(task_id, 1) - 1
+        if left > 0:
+            self._inside[task_id] = left
+
+    async def keep_written(self, database: Database) -> None:
+        """Write what is new of all agents together, for ever; it wakes nobody."""
+        turn = 0
+        while True:
+            await asyncio.sleep(_TURN_SECONDS)
+            turn += 1
+            try:
+                await self.write(database, averages=turn % _TURNS_PER_AVERAGE == 0)
+            except Exception:
+                _log.exception("Cannot write what was measured; trying again with the next of it")
+
+    async def write(self, database: Database, *, averages: bool = True) -> None:
+        for task_id in self._inside:
+            self.touch(task_id)
+        active, self._active = self._active, {}
+        rows = self._averages() if averages else []
+        if active or rows:
+            await database.write(partial(measured.write, averages=rows, active=active), wakes=False)
+
+    def _take(self, node_id: UUID, task_id: UUID, measure: TaskMeasure, at: datetime, usual_seconds: float) -> None:
+        before = self._newest.get(task_id)
+        seconds = usual_seconds if before is None else max((at - before.measured_at).total_seconds(), 0.0)
+        amounts = {"cpu": measure.cpu_millicores, "memory": measure.memory_bytes}
+        counters = (measure.read_bytes, measure.written_bytes, measure.received_bytes, measure.sent_bytes)
+        counted, self._counters[task_id] = self._counters.get(task_id), counters
+        if counted is not None and seconds > 0:
+            flows = zip(_FLOWS, counters, counted, strict=True)
+            amounts |= {flow: round(max(0, new - old) / seconds) for flow, new, old in flows}
+        self._newest[task_id] = newest = Measured(node_id, at, amounts)
+        self._sums.setdefault(task_id, _Sums(newest)).add(newest, min(seconds, _LONGEST_SECONDS))
+        if is_active(amounts["cpu"], sum(amounts.get(flow, 0) for flow in _FLOWS)):
+            self._active[task_id] = at
+
+    def _averages(self) -> list[measured.Average]:
+        """Of what was measured since the last time; what was not is forgotten."""
+        sums, self._sums = self._sums, {}
+        self._newest = {task_id: newest for task_id, newest in self._newest.items() if task_id in sums}
+        self._counters = {task_id: counters for task_id, counters in self._counters.items() if task_id in sums}
+        return [
+            measured.Average(task_id, own.last.node_id, own.last.measured_at, slot, amount, max(1, round(own.seconds)))
+            for task_id, own in sums.items()
+            if own.seconds > 0
+            for slot, total in own.amounts.items()
+            if (amount := round(total / own.seconds)) or slot in measured.COUNTED
+        ]
+
+
+def _check(measure: TaskMeasure) -> None:
+    counters = (measure.read_bytes, measure.written_bytes, measure.received_bytes, measure.sent_bytes)
+    if (
+        not 0 <= measure.cpu_millicores <= _MOST_CORES
+        or not 0 <= measure.memory_bytes <= _MOST_BYTES
+        or not all(0 <= counter <= _MOST_COUNTED for counter in counters)
+    ):
+        raise InvalidInput("no machine has so much, or less than nothing, as an agent says that a task uses")

@@ -1,0 +1,149 @@
+"""Ways into tasks, on their way between the agents of their nodes and those who opened them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+from mooring.api.agent_session import AgentSession
+from mooring.model.errors import Conflict, InvalidInput, MooringError, NotFound, Unavailable
+from mooring.store.ids import new_id
+from mooring.wire.agent import (
+    CHANNELS_SINCE,
+    ChannelData,
+    ChannelEnd,
+    ChannelOpen,
+    ChannelResize,
+    ChannelWindow,
+    Purpose,
+)
+from mooring.wire.flow import Side
+
+_KINDS: dict[str, type[MooringError]] = {
+    "not-found": NotFound,
+    "unknown-container": NotFound,
+    "invalid-input": InvalidInput,
+    "invalid-path": InvalidInput,
+    "files-refused": InvalidInput,
+    "unavailable": Unavailable,
+    "agent-lost": Unavailable,
+    "server-stopping": Unavailable,
+    "port-not-answering": Unavailable,
+    "too-many-channels": Unavailable,
+}
+"""By the codes that agents give; any other contradicts the present state."""
+
+
+class Channel:
+    """The server's side of a way in: `side` carries the bytes."""
+
+    def __init__(self, session: AgentSession, channel_id: UUID) -> None:
+        self.session = session
+        self.ending: ChannelEnd | None = None
+        self.side = Side(_Link(session, channel_id))
+        self._channel_id = channel_id
+        self._decided = asyncio.Event()
+
+    async def opened(self) -> None:
+        """Returns when the task is reached; the problem where it cannot be."""
+        await self._decided.wait()
+        if (problem := self.problem) is not None:
+            raise problem
+
+    @property
+    def problem(self) -> MooringError | None:
+        """What it ended with, unless it ended well or is not over."""
+        if self.ending is None or self.ending.code is None or self.ending.exit_code is not None:
+            return None
+        return _KINDS.get(self.ending.code, Conflict)(self.ending.message, code=self.ending.code)
+
+    async def resize(self, rows: int, columns: int) -> None:
+        if self.ending is None:
+            await self.session.send(ChannelResize(channel_id=self._channel_id, rows=rows, columns=columns))
+
+    async def close(self) -> None:
+        """Nobody is there any more who would hear of it."""
+        if self.ending is None and self.session.open:
+            self.end(ChannelEnd(channel_id=self._channel_id))
+            await self.session.send(ChannelEnd(channel_id=self._channel_id))
+
+    def take(self, message: ChannelData | ChannelWindow | ChannelEnd) -> None:
+        match message:
+            case ChannelData():
+                if not self.side.take(message.data, message.error):
+                    self.lost("the task's node sent more than is taken")
+            case ChannelWindow():
+                self.side.grant(message.bytes)
+            case ChannelEnd():
+                self.end(message)
+        self._decided.set()
+
+    def lost(self, message: str, code: str = "agent-lost") -> None:
+        self.end(ChannelEnd(channel_id=self._channel_id, code=code, message=message))
+
+    def end(self, ending: ChannelEnd) -> None:
+        if self.ending is None:
+            self.ending = ending
+        self.side.end()
+        self._decided.set()
+
+
+def able(session: AgentSession | None) -> AgentSession:
+    """The session of a node through which its tasks can be reached; Unavailable where there is none."""
+    if session is None:
+        raise Unavailable("the task's node is not connected to this server at the moment", code="agent-unreachable")
+    if session.protocol < CHANNELS_SINCE:
+        raise Unavailable("the agent of the task's node is too old for this: upgrade it", code="agent-outdated")
+    return session
+
+
+class TaskChannels:
+    def __init__(self) -> None:
+        self._open: dict[UUID, Channel] = {}
+
+    @asynccontextmanager
+    async def open(
+        self, session: AgentSession | None, task_id: UUID, container: str | None, purpose: Purpose
+    ) -> AsyncIterator[Channel]:
+        """A channel for the block; `session`: of the task's node, if its agent is connected here."""
+        session = able(session)
+        channel_id = new_id()
+        channel = self._open[channel_id] = Channel(session, channel_id)
+        try:
+            await session.send(
+                ChannelOpen(channel_id=channel_id, task_id=task_id, container=container, purpose=purpose)
+            )
+            yield channel
+        finally:
+            del self._open[channel_id]
+            await channel.close()
+
+    def take(self, session: AgentSession, message: ChannelData | ChannelWindow | ChannelEnd) -> None:
+        channel = self._open.get(message.channel_id)
+        if channel is not None and channel.session is session:
+            channel.take(message)
+
+    def end(self, session: AgentSession) -> None:
+        """Its stream is closed: nothing more comes from there."""
+        for channel in self._open.values():
+            if channel.session is session:
+                channel.lost("the connection with the task's node was lost")
+
+    def hang_up(self) -> None:
+        """The server stops: everybody is told why it is over."""
+        for channel in self._open.values():
+            channel.lost("the server stops; open it again", code="server-stopping")
+
+
+class _Link:
+    def __init__(self, session: AgentSession, channel_id: UUID) -> None:
+        self._session = session
+        self._channel_id = channel_id
+
+    async def data(self, data: bytes, error: bool) -> None:
+        await self._session.send(ChannelData(channel_id=self._channel_id, data=data, error=error))
+
+    async def window(self, count: int) -> None:
+        await self._session.send(ChannelWindow(channel_id=self._channel_id, bytes=count))

@@ -1,0 +1,94 @@
+"""A workload as it is beside a request for it: where they differ, in the words of requests. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mooring.model.slots import slot_type
+from mooring.store import templates
+from mooring.store.constraints import decode_constraints, encode_constraints
+from mooring.store.views.workloads import WorkloadRow
+from mooring.store.workloads import NewWorkload, row_of
+from mooring.wire.api import Difference, WorkloadRequest
+
+_COMPARED = (
+    "kind",
+    "type",
+    "replicas",
+    "priority",
+    "architecture",
+    "region",
+    "labels",
+    "gang",
+    "min_tasks",
+    "single_node",
+    "pack",
+    "spread",
+    "max_per_node",
+    "on_insufficient",
+    "preempts",
+    "preemptible",
+    "min_available",
+    "private",
+    "starts_at",
+    "time_limit_seconds",
+    "warning_signal",
+    "warning_seconds",
+    "array",
+    "parallel",
+    "max_retries",
+    "retry_on",
+    "on_dependency_failure",
+    "singleton",
+)
+"""Columns. What a workload comes after has done its work once that was over, and is left out."""
+_SAID_ELSEWHERE = ("labels", "project", "images")
+"""Parts of constraints that repeat other fields."""
+
+
+def differences(present: WorkloadRow, request: WorkloadRequest, wanted: NewWorkload) -> list[Difference]:
+    """`wanted` is what the request was translated into. Pool, project and booking count only where it names them."""
+    columns = row_of(wanted, present.created_at)
+    stands: dict[str, Any] = {name: getattr(present, name) for name in _COMPARED}
+    asked: dict[str, Any] = {name: columns[name] for name in _COMPARED}
+    stands |= _body(present.template, present.constraints)
+    asked |= _body(columns["template"], columns["constraints"])
+    if request.pool is not None:
+        stands["pool"], asked["pool"] = present.pool, request.pool
+    if request.project is not None:
+        stands["project"], asked["project"] = present.project, request.project
+    if request.booking is not None:
+        stands["booking"], asked["booking"] = present.timeslot_id, wanted.terms.booking
+    old, new = dict(_fields(stands)), dict(_fields(asked))
+    return [
+        Difference(field=field, present=old.get(field), wanted=new.get(field))
+        for field in sorted({*old, *new})
+        if old.get(field) != new.get(field)
+    ]
+
+
+def _body(template: Mapping[str, Any], constraints: Mapping[str, Any]) -> dict[str, Any]:
+    """Template and constraints in the one form that they are written in today."""
+    body = templates.encode(templates.decode(template))
+    body.pop("architecture", None)
+    placement = encode_constraints(decode_constraints(dict(constraints)))
+    body["placement"] = {name: value for name, value in placement.items() if name not in _SAID_ELSEWHERE}
+    return body
+
+
+def _fields(value: Any, path: str = "", *, amounts: bool = False) -> Iterator[tuple[str, str]]:
+    """Every single field by its path, `containers.main.ports`; what is None or empty is not there."""
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            # What a container asks for has another name in requests.
+            called = "resources" if name == "slots" else name
+            shown = slot_type(name).format(part) if amounts else part
+            yield from _fields(shown, f"{path}.{called}" if path else called, amounts=name in ("slots", "limits"))
+    elif path.endswith(("containers", "volumes")):
+        yield path, ", ".join(each["name"] for each in value)
+        for each in value:
+            yield from _fields({**each, "name": None}, f"{path}.{each['name']}")
+    elif value is not None and value != [] and value != ():
+        yield path, json.dumps(value, default=str).strip('"')

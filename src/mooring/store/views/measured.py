@@ -1,0 +1,66 @@
+"""The tasks that run, as somebody sees them who wants to know what they use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mooring.model.access import Sight
+from mooring.model.lifecycle import TaskStatus
+from mooring.store.tables import pools, projects, tasks, users, workloads
+from mooring.store.views.sight import shown_to
+
+_MOST = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Which are meant; None does not restrict."""
+
+    sight: Sight
+    pool: str | None = None
+    user: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunningRow:
+    id: UUID
+    workload_id: UUID
+    workload: str
+    task_index: int
+    user: str
+    project: str
+    pool: str
+    node_name: str | None
+    requested_slots: Mapping[str, int]
+
+
+async def running(connection: AsyncConnection, selection: Running) -> list[RunningRow]:
+    wanted = ((pools.c.name, selection.pool), (users.c.name, selection.user), (workloads.c.name, selection.name))
+    rows = await connection.execute(
+        select(
+            tasks.c.id,
+            tasks.c.workload_id,
+            workloads.c.name.label("workload"),
+            tasks.c.task_index,
+            users.c.name.label("user"),
+            projects.c.name.label("project"),
+            pools.c.name.label("pool"),
+            tasks.c.node_name,
+            tasks.c.requested_slots,
+        )
+        .join(workloads, workloads.c.id == tasks.c.workload_id)
+        .join(pools, pools.c.id == workloads.c.pool_id)
+        .join(projects, projects.c.id == workloads.c.project_id)
+        .join(users, users.c.id == workloads.c.user_id)
+        .where(tasks.c.status == TaskStatus.RUNNING, shown_to(selection.sight))
+        .where(*(column == value for column, value in wanted if value is not None))
+        .order_by(tasks.c.id.desc())
+        .limit(_MOST)
+    )
+    return [RunningRow(**row._mapping) for row in rows]

@@ -1,0 +1,198 @@
+"""Measures of agents: checked, kept in memory, written as averages, and shown to those who may see the work."""
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import insert, select, update
+
+from mooring import clock, metrics
+from mooring.api.agent_session import AgentSession
+from mooring.api.measured import MeasuredUse
+from mooring.model.errors import InvalidInput
+from mooring.model.lifecycle import TaskStatus
+from mooring.store.tables import task_usage, tasks, workloads
+from mooring.wire.agent import Desired, DesiredTask, Measures, TaskMeasure
+from tests.agent.builders import order
+from tests.api.world import World
+from tests.store.databases import on_sqlite
+from tests.store.harbour import Harbour
+from tests.store.test_measured import running
+
+START = datetime(2026, 3, 2, 9, tzinfo=clock.now().tzinfo)
+
+
+class Hands:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.at = START
+
+    def now(self) -> datetime:
+        return self.at
+
+    def monotonic(self) -> float:
+        return (self.at - START).total_seconds()
+
+    def move(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
+    hands = Hands()
+    monkeypatch.setattr(clock, "source", hands)
+    return hands
+
+
+def session(*desired: DesiredTask, node_id: UUID | None = None) -> AgentSession:
+    async def send(_: object) -> None:
+        await asyncio.sleep(0)
+
+    found = AgentSession(node_id or uuid4(), "n1", uuid4(), "", send)
+    found.last_desired = Desired(term=1, tasks=list(desired))
+    return found
+
+
+def measure(task_id: UUID, cpu: int = 0, memory: int = 0, **fields: Any) -> TaskMeasure:
+    return TaskMeasure(task_id=task_id, cpu_millicores=cpu, memory_bytes=memory, **fields)
+
+
+def told(*measures: TaskMeasure) -> Measures:
+    return Measures(at=0.0, tasks=list(measures))
+
+
+def test_only_tasks_that_the_node_was_told_to_run_are_believed(hands: Hands):
+    use, task, stopped = MeasuredUse(), order("x"), order("x", action="stop")
+    use.take(session(task, stopped), told(measure(task.task_id, 100), measure(stopped.task_id), measure(uuid4())))
+    assert use.newest.keys() == {task.task_id}
+
+
+@pytest.mark.parametrize("wrong", [{"cpu": -1}, {"memory": 2**60}, {"read_bytes": -5}, {"sent_bytes": 2**63 - 1}])
+def test_impossible_measures_are_refused(wrong: dict[str, int], hands: Hands):
+    use, task = MeasuredUse(), order("x")
+    with pytest.raises(InvalidInput):
+        use.take(session(task), told(measure(task.task_id, **wrong)))
+    assert not use.newest
+
+
+def test_counters_become_bytes_per_second(hands: Hands):
+    use, task = MeasuredUse(), order("x")
+    agent = session(task)
+    use.take(agent, told(measure(task.task_id, 100, 5, read_bytes=1000, sent_bytes=10)))
+    assert use.newest[task.task_id].amounts == {"cpu": 100, "memory": 5}
+    hands.move(10)
+    use.take(agent, told(measure(task.task_id, 200, 6, read_bytes=21_000, sent_bytes=0)))
+    flows = {"read": 2000, "written": 0, "received": 0, "sent": 0}
+    assert use.newest[task.task_id].amounts == {"cpu": 200, "memory": 6, **flows}
+
+
+def test_a_node_s_sum_is_a_metric_without_names_of_tasks_and_goes_with_its_agent(hands: Hands):
+    use, first, second = MeasuredUse(), order("x"), order("x")
+    agent = session(first, second)
+    use.take(agent, told(measure(first.task_id, 300), measure(second.task_id, 400)), pool="lab")
+    line = 'mooring_measured{node="n1",pool="lab",slot="cpu"} 700.0'
+    assert line in metrics.text().decode()
+    use.take(agent, told(), pool="lab")
+    assert 'mooring_measured{node="n1",pool="lab",slot="cpu"} 0.0' in metrics.text().decode()
+    use.forget(agent, pool="lab")
+    assert 'pool="lab"' not in metrics.text().decode()
+
+
+async def written(harbour: Harbour) -> dict[str, tuple[int, int]]:
+    rows = await harbour.rows(select(task_usage))
+    return {row.slot_name: (row.amount, row.seconds) for row in rows}
+
+
+@on_sqlite
+async def test_a_minute_of_measures_is_written_as_one_average(harbour: Harbour, hands: Hands):
+    await harbour.node("n1")
+    task = await running(harbour)
+    use = MeasuredUse()
+    agent = session(order("x", task_id=task.id), node_id=task.node_id)
+    # the first speaks for the usual ten seconds: (10 * 1000 + 20 * 4000) / 30
+    use.take(agent, told(measure(task.id, 1000, 100)))
+    hands.move(20)
+    use.take(agent, told(measure(task.id, 4000, 100, read_bytes=0)))
+    use.forget(agent)
+    await use.write(harbour.database)
+    assert await written(harbour) == {"cpu": (3000, 30), "memory": (100, 30)}
+    await use.write(harbour.database)
+    assert len(await harbour.rows(select(task_usage))) == 2
+
+
+@on_sqlite
+async def test_who_is_inside_a_task_keeps_it_active(harbour: Harbour, hands: Hands):
+    await harbour.node("n1")
+    task = await running(harbour)
+    await idle_after(harbour, task.workload_id, 600)
+    use = MeasuredUse()
+    use.enter(task.id)
+    use.enter(task.id)
+    use.leave(task.id)
+    hands.move(100)
+    await use.write(harbour.database, averages=False)
+    assert await active_at(harbour) == START + timedelta(seconds=100)
+    use.leave(task.id)
+    hands.move(100)
+    await use.write(harbour.database, averages=False)
+    assert await active_at(harbour) == START + timedelta(seconds=100)
+
+
+@on_sqlite
+async def test_work_and_traffic_are_activity_and_a_little_of_both_is_not(harbour: Harbour, hands: Hands):
+    await harbour.node("n1")
+    task = await running(harbour)
+    await idle_after(harbour, task.workload_id, 600)
+    use = MeasuredUse()
+    agent = session(order("x", task_id=task.id), node_id=task.node_id)
+    for cpu, read, active in ((19, 0, None), (20, 0, 10), (5, 9000, 10), (5, 30_000, 30), (5, 30_500, 30)):
+        hands.move(10)
+        use.take(agent, told(measure(task.id, cpu, 100, read_bytes=read)))
+        await use.write(harbour.database, averages=False)
+        assert await active_at(harbour) == (None if active is None else START + timedelta(seconds=active + 10))
+
+
+async def idle_after(harbour: Harbour, workload_id: UUID, seconds: int) -> None:
+    change = update(workloads).where(workloads.c.id == workload_id).values(idle_timeout_seconds=seconds)
+    await harbour.database.write(lambda c: c.execute(change))
+
+
+async def active_at(harbour: Harbour) -> datetime | None:
+    [row] = await harbour.rows(select(tasks.c.active_at))
+    found: datetime | None = row.active_at
+    return found
+
+
+async def test_the_use_of_tasks_is_shown_to_those_who_may_see_them(world: World):
+    admin, ada, ben = await world.admin(), await world.user("ada"), await world.user("ben")
+    await world.add_node("n1")
+    calm, busy = await run(world, ada, "calm"), await run(world, ada, "busy")
+    known = world.services.measured
+    known.take(session(order("x", task_id=busy)), told(measure(busy, 1300, 1 << 30)))
+    old = {"task_id": calm, "measured_at": clock.now() - timedelta(seconds=70), "slot_name": "cpu", "amount": 5}
+    await world.services.database.write(lambda c: c.execute(insert(task_usage), [old]))
+    answer = (await world.client.get("/api/usage/tasks", headers=ada)).json()
+    assert [(task["workload"], task["cpu_millicores"]) for task in answer["tasks"]] == [("busy", 1300), ("calm", 5)]
+    assert [task["age_seconds"] >= 70 for task in answer["tasks"]] == [False, True]
+    assert answer["tasks"][0]["cpu_asked_millicores"] == 500
+    assert await names(world, admin, sort="name") == ["busy", "calm"]
+    assert await names(world, admin, name="calm", user="ada", pool="simulated") == ["calm"]
+    assert await names(world, admin, user="ben") == await names(world, ben) == []
+    assert await names(world, ada, limit=1) == ["busy"]
+
+
+async def run(world: World, headers: dict[str, str], name: str) -> UUID:
+    """The id of the only task of a workload that runs."""
+    workload_id = await world.submit(headers, name=name)
+    await world.move(workload_id, TaskStatus.SCHEDULED, TaskStatus.RUNNING)
+    detail = (await world.client.get(f"/api/workloads/{workload_id}", headers=headers)).json()
+    return UUID(detail["tasks"][0]["id"])
+
+
+async def names(world: World, headers: dict[str, str], **query: Any) -> list[str]:
+    answer = await world.client.get("/api/usage/tasks", params=query, headers=headers)
+    assert answer.status_code == 200, answer.text
+    return [task["workload"] for task in answer.json()["tasks"]]
