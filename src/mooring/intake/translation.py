@@ -40,7 +40,7 @@ def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[N
     slot = booking_of(request, circumstances)
     if slot is None:
         named = request.pool or next((volume.pool for volume in volumes), None)
-        pool = choose_pool(named, template.runtime, circumstances.pools, circumstances.may_use)
+        pool = choose_pool(named, template.runtime, circumstances.pools, circumstances.may_use, circumstances.offers)
     else:
         # Who may use the timeslot may use its pool for that.
         pool = choose_pool(slot.pool, template.runtime, circumstances.pools)
@@ -97,10 +97,19 @@ def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[N
     return new, pool
 
 
+_CERTAINTY = (True, None, False)
+"""Pools whose nodes run such tasks come before those that have no nodes yet."""
+
+
 def choose_pool(
-    name: str | None, runtime: str | None, pools: Sequence[Pool], allowed: Callable[[Pool], bool] = lambda _pool: True
+    name: str | None,
+    runtime: str | None,
+    pools: Sequence[Pool],
+    allowed: Callable[[Pool], bool] = lambda _pool: True,
+    offers: Callable[[Pool, str | None], bool | None] = lambda _pool, _runtime: None,
 ) -> Pool:
-    """The pool by its name, or one that may be used and offers the runtime: a real one before the simulated one.
+    """The pool by its name, or one that may be used and offers the runtime: a real one before the simulated one, and
+    one whose nodes run such tasks before one where some may come to.
 
     Without a runtime any may be meant: what will run there is not known yet.
     """
@@ -124,17 +133,22 @@ def choose_pool(
             )
         return found
     offering = [pool for pool in pools if runtime is None or runtime in pool.runtimes]
-    usable = sorted(filter(allowed, offering), key=lambda pool: (pool.simulated, pool.name))
+    usable = sorted(
+        filter(allowed, offering),
+        key=lambda pool: (_CERTAINTY.index(offers(pool, runtime)), pool.simulated, pool.name),
+    )
     if not usable and offering:
         raise NotAllowed(
             f"no pool that you may use offers {runtime or 'any'} tasks; ask an admin for access to one",
             code="pool-not-allowed",
             details={"runtime": runtime},
         )
-    if not usable:
+    if not usable or offers(usable[0], runtime) is False:
         raise InvalidInput(
-            f"no pool offers {runtime} tasks here"
-            + ("; start the server with --simulate 5 to play with simulated nodes" if runtime == "container" else ""),
+            "no node runs containers: none has found an engine such as Docker or Podman; start the server with"
+            " --simulate 5 to play with simulated nodes"
+            if runtime == "container"
+            else f"no pool offers {runtime} tasks here",
             code="runtime-not-offered",
             details={"runtime": runtime},
         )

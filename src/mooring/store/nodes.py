@@ -10,7 +10,21 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, and_, delete, func, insert, literal_column, or_, select, update
+import msgspec
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    String,
+    and_,
+    cast,
+    delete,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.constraints import Taint
@@ -413,6 +427,16 @@ async def served_slots(connection: AsyncConnection) -> dict[UUID, frozenset[str]
     for pool_id, slot in rows:
         found.setdefault(pool_id, set()).update([slot] if slot is not None else ())
     return {pool_id: frozenset(slots) for pool_id, slots in found.items()}
+
+
+async def served_runtimes(connection: AsyncConnection) -> dict[UUID, frozenset[str]]:
+    """Per pool the runtimes that some node of it has, whether or not it is there right now."""
+    written = cast(nodes.c.runtimes, String)
+    rows = await connection.execute(select(nodes.c.pool_id, written).distinct())
+    found: dict[UUID, set[str]] = {}
+    for pool_id, runtimes in rows:
+        found.setdefault(pool_id, set()).update(msgspec.json.decode(runtimes, type=list[str]))
+    return {pool_id: frozenset(runtimes) for pool_id, runtimes in found.items()}
 
 
 async def lock(connection: AsyncConnection, node_id: UUID) -> None:

@@ -123,11 +123,14 @@ def upgrade() -> None:
     op.create_index(
         "ix_tasks_retires_at_alive", "tasks", ["retires_at"], sqlite_where=retiring, postgresql_where=retiring
     )
+    # Real nodes had no containers so far, so that their first pool did not offer any.
+    op.execute("""UPDATE pools SET runtimes = '["container", "process"]' WHERE name = 'default'""")
     # Nothing was asked of what runs so far.
     op.execute("UPDATE tasks SET ready = true WHERE status = 'RUNNING'")
 
 
 def downgrade() -> None:
+    op.execute("""UPDATE pools SET runtimes = '["process"]' WHERE name = 'default'""")
     op.drop_index("ix_tasks_retires_at_alive", table_name="tasks")
     op.drop_index("ix_workloads_rolling", table_name="workloads")
     op.drop_index("ix_workloads_idle_timeout", table_name="workloads")
