@@ -232,7 +232,8 @@ def _digest(name: ImageName, found: Mapping[str, Any]) -> str:
 def _refusal(name: ImageName, login: RegistryLogin | None, refusal: EngineRefused) -> MooringError:
     if _DENIED.search(refusal.message):
         who = f"user {login.username!r}" if login is not None else "those without a login"
-        hint = "check the login" if login is not None else "give the project a login for that registry"
+        give = f"give the project a login with `mooring registry login {name.registry}`"
+        hint = "check the login" if login is not None else give
         return MooringError(
             f"registry {name.registry} does not give image {name.short} to {who}: {hint}, and the name of the image",
             code="image-denied",
