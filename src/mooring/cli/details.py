@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _PAGE = 1000
 _SHOWN_OF_ARRAY = 20
-_BRIEFLY = timedelta(minutes=2)
+_BRIEFLY = timedelta(minutes=1)
 
 
 def show_workload(client: Client, detail: WorkloadDetail, output: Format, *, all_tasks: bool) -> None:
