@@ -19,7 +19,7 @@ class IdlenessLoop:
 
     async def once(self) -> bool:
         async with self._database.read() as connection:
-            due = await idleness.due(connection)
+            due = await idleness.due(connection, now())
         told = [session for session in due if session.step is not Step.END]
         over = [session for session in due if session.step is Step.END]
         if told:

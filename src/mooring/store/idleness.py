@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -11,16 +11,16 @@ from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, func, select, update
+from sqlalchemy import Select, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.durations import format_duration
 from mooring.model.idleness import Idleness, Step
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
-from mooring.store import events
+from mooring.store import events, measured
 from mooring.store.history import Journal
 from mooring.store.sets import Writes, among
-from mooring.store.tables import task_usage, tasks, workloads
+from mooring.store.tables import tasks, workloads
 from mooring.store.types import AnyRow
 
 
@@ -35,22 +35,19 @@ class Session:
     known_until: datetime
 
 
-async def due(connection: AsyncConnection) -> list[Session]:
+async def due(connection: AsyncConnection, now: datetime) -> list[Session]:
     """The sessions that are to be warned, ended, or no longer held to be idle."""
     rows = (await connection.execute(_running())).all()
-    found = (_session(list(own)) for _, own in groupby(rows, key=attrgetter("workload_id")))
-    return [session for session in found if session is not None and session.step is not Step.NONE]
+    sessions = [list(own) for _, own in groupby(rows, key=attrgetter("workload_id"))]
+    # Most are in use, whatever was measured last.
+    candidates = [own for own in sessions if _runs(own) and _idleness(own).step(now) is not Step.NONE]
+    known = await measured.last_measured(connection, [row.id for own in candidates for row in own])
+    found = (_session(own, known) for own in candidates if all(row.id in known for row in own))
+    return [session for session in found if session.step is not Step.NONE]
 
 
 @cache
 def _running() -> Select[Any]:
-    own = task_usage.c
-    measured_at = (
-        select(func.max(own.measured_at, type_=own.measured_at.type))
-        .where(own.task_id == tasks.c.id)
-        .correlate(tasks)
-        .scalar_subquery()
-    )
     return (
         select(
             tasks.c.id,
@@ -58,7 +55,6 @@ def _running() -> Select[Any]:
             tasks.c.status,
             tasks.c.started_at,
             tasks.c.active_at,
-            measured_at.label("measured_at"),
             workloads.c.idle_timeout_seconds,
             workloads.c.idle_warned_at,
         )
@@ -75,22 +71,22 @@ def _running() -> Select[Any]:
     )
 
 
-def _session(rows: Sequence[AnyRow]) -> Session | None:
-    """None: some task of it does not run, or was never measured."""
-    if any(row.status != TaskStatus.RUNNING or row.measured_at is None for row in rows):
-        return None
-    first = rows[0]
-    known_until = min(row.measured_at for row in rows)
-    idleness = Idleness(
-        since=max(row.active_at or row.started_at for row in rows),
-        timeout=timedelta(seconds=first.idle_timeout_seconds),
-        warned_at=first.idle_warned_at,
-    )
+def _runs(rows: Sequence[AnyRow]) -> bool:
+    return all(row.status == TaskStatus.RUNNING for row in rows)
+
+
+def _idleness(rows: Sequence[AnyRow]) -> Idleness:
+    since = max(row.active_at or row.started_at for row in rows)
+    return Idleness(since, timedelta(seconds=rows[0].idle_timeout_seconds), rows[0].idle_warned_at)
+
+
+def _session(rows: Sequence[AnyRow], known: Mapping[UUID, datetime]) -> Session:
+    known_until = min(known[row.id] for row in rows)
     return Session(
-        first.workload_id,
-        first.idle_timeout_seconds,
+        rows[0].workload_id,
+        rows[0].idle_timeout_seconds,
         [row.id for row in rows],
-        idleness.step(known_until),
+        _idleness(rows).step(known_until),
         known_until,
     )
 
