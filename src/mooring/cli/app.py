@@ -17,6 +17,7 @@ from mooring.cli.commands import (
     domains,
     events,
     explain,
+    files,
     forward,
     free,
     history,
@@ -32,6 +33,7 @@ from mooring.cli.commands import (
     ps,
     quarantine,
     quota,
+    rollouts,
     run,
     scaling,
     secrets,
@@ -73,6 +75,7 @@ app = typer.Typer(
 )
 for module in (
     deploy,
+    files,
     submit,
     run,
     sessions,
@@ -88,6 +91,7 @@ for module in (
     forward,
     history,
     workloads,
+    rollouts,
     volumes,
     nodes,
     quarantine,

@@ -173,6 +173,10 @@ PrivateOption = Annotated[bool, typer.Option("--private", help="Exempt from quot
 TimeOption = Annotated[
     str | None, typer.Option("--time", metavar="TIME", help="End it so long after its start: 30m, 2h, 1-12:00:00.")
 ]
+IdleTimeoutOption = Annotated[
+    str | None,
+    typer.Option("--idle-timeout", metavar="TIME", help="End it when it has done nothing for so long: 30m, 2h."),
+]
 SignalOption = Annotated[
     str | None,
     typer.Option("--signal", metavar="SIGNAL@SECONDS", help="Warn it so many seconds before its time is over."),

@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import httpx2
 
-from mooring.client import accounting, bookings, confidential, operations, tenancy, ways_in
+from mooring.client import accounting, bookings, confidential, operations, rollouts, tenancy, ways_in
 from mooring.client import scaling as growing
 from mooring.client import volumes as keeping
 from mooring.client.address import canonical_address, proxy_for, resolve_server, tls_context
@@ -151,6 +151,13 @@ class Client:
     cancel_session = _sent(operations.cancel_session)
     cancel = _sent(operations.cancel)
     event_page = _sent(operations.event_page)
+
+    update = _sent(rollouts.update)
+    roll_back = _sent(rollouts.roll_back)
+    pause_rollout = _sent(rollouts.pause_rollout)
+    resume_rollout = _sent(rollouts.resume_rollout)
+    revisions = _sent(rollouts.revisions)
+    endpoints = _sent(rollouts.endpoints)
 
     book = _sent(bookings.book)
     timeslots = _sent(bookings.timeslots)
