@@ -87,11 +87,13 @@ class AgentHub:
         pace: Pace | None = None,
         quarantine_grace: timedelta = timedelta(hours=1),
         unsealing: Unsealing | None = None,
+        server_url: str | None = None,
     ) -> None:
-        """Without `unsealing` no task is told anything secret."""
+        """Without `unsealing` no task is told anything secret. `server_url`: where other servers reach this one."""
         self._database = database
         self._signal = signal
         self._quarantine_grace = quarantine_grace
+        self._server_url = server_url
         self._unsealing = unsealing or Unsealing(Sealing(None))
         self._sessions: dict[UUID, list[AgentSession]] = {}
         """By node. A stream that is over may be found out later than its agent's next one: all of them are told."""
@@ -198,6 +200,7 @@ class AgentHub:
                 machine_image=facts.machine_image,
                 machine_image_version=facts.machine_image_version,
                 address=facts.address,
+                server_url=self._server_url,
                 now=now(),
             )
             return await self._quarantine(connection, session, hello.tasks)

@@ -26,11 +26,11 @@ from mooring.agent.containers.record import TaskRecord
 from mooring.agent.containers.specification import NODE, TASK, check, enforces
 from mooring.agent.measuring import Meter
 from mooring.agent.records import ExitRecord
-from mooring.agent.runtime import Observed, RuntimeContext, StopCause
+from mooring.agent.runtime import Observed, Reached, RuntimeContext, StopCause
 from mooring.agent.supervisor.record import boot_id
 from mooring.agent.volumes import VolumeFolders
 from mooring.model.errors import MooringError, NotFound
-from mooring.wire.agent import DesiredTask, EndWarning, TaskMeasure
+from mooring.wire.agent import DesiredTask, EndWarning, Purpose, TaskMeasure
 
 log = structlog.get_logger(__name__)
 
@@ -151,6 +151,12 @@ class ContainerRuntime:
             raise NotFound(f"this node keeps no output of container {container!r} of task {task_id}")
         async for data in keeper.logs(container, tail, follow):
             yield data
+
+    async def reach(self, task_id: UUID, container: str | None, purpose: Purpose) -> Reached:
+        keeper = self._keepers.get(task_id)
+        if keeper is None:
+            raise NotFound(f"this node has no task {task_id}")
+        return await keeper.reach(container, purpose)
 
     async def close(self) -> None:
         if self._loop is not None:
