@@ -40,9 +40,7 @@ def test_declared_devices_are_numbered_and_make_the_capacity(tmp_path):
         (1, "A100", 80 * 1024**3),
         (2, "T4", None),
     ]
-    facts = machine_facts(
-        tmp_path, runtimes=["process"], enforces={}, multi_tenant=True, options=Options(devices=devices)
-    )
+    facts = machine_facts(tmp_path, runtimes={"process": {}}, multi_tenant=True, options=Options(devices=devices))
     assert (facts.capacity["gpu"], facts.capacity["fpga"]) == (3000, 2)
     assert facts.enforces == {"gpu": "environment", "fpga": "environment"}
 

@@ -42,9 +42,7 @@ def test_a_nearly_full_disk_is_a_problem_with_the_share_used(tmp_path, monkeypat
 
 
 def test_the_machine_says_what_it_has(tmp_path):
-    facts = machine_facts(
-        tmp_path, runtimes=["process"], enforces={"cpu": "none"}, multi_tenant=False, options=Options()
-    )
+    facts = machine_facts(tmp_path, runtimes={"process": {"cpu": "none"}}, multi_tenant=False, options=Options())
     assert facts.capacity["cpu"] == (psutil.cpu_count() or 1) * 1000
     assert facts.capacity["memory"] == psutil.virtual_memory().total
     assert facts.capacity["storage"] > 0

@@ -18,6 +18,7 @@ import structlog
 from mooring.agent import facts, folders
 from mooring.agent.backoff import delays
 from mooring.agent.channels import Channels
+from mooring.agent.containers.runtime import ContainerRuntime
 from mooring.agent.credential import load_credential, load_term, store_credential, store_term
 from mooring.agent.health import Health
 from mooring.agent.image_reports import ImageReports
@@ -27,7 +28,7 @@ from mooring.agent.options import Options
 from mooring.agent.outbox import Outbox
 from mooring.agent.process_runtime import ProcessRuntime
 from mooring.agent.reconcile import Finding, Plan, living, reconcile
-from mooring.agent.runtime import Observed, Runtime, RuntimeContext, discover, runtime_of
+from mooring.agent.runtime import Conditional, Observed, Runtime, RuntimeContext, discover, runtime_of
 from mooring.agent.stream import AgentRefused, Connection, Server
 from mooring.model.errors import Conflict, MooringError, Unavailable
 from mooring.wire.agent import (
@@ -98,6 +99,7 @@ class Agent:
         self._acknowledged: set[UUID] = set()
         self._connection: Connection | None = None
         self._welcomed = False
+        self._told_runtimes: dict[str, Mapping[str, str]] = {}
         self._heartbeat_seconds = _UNTOLD_HEARTBEAT_SECONDS
         self._beat_now = asyncio.Event()
         self._health = Health(self._beat_now.set)
@@ -162,9 +164,13 @@ class Agent:
         self.node_id = credential.node_id
         self._term = load_term(self._root, credential.node_id)
         self._desired = None
-        context = RuntimeContext(self._root, credential.node_id, self._options, self._wake.set)
-        # The built-in one is always there; another package may put its own in its place.
-        self._runtimes = {"process": ProcessRuntime(context), **discover(context)}
+        context = RuntimeContext(self._root, credential.node_id, self._options, self._wake.set, lambda: self._term)
+        # The built-in ones are always there; another package may put its own in their place.
+        self._runtimes = {
+            "process": ProcessRuntime(context),
+            "container": ContainerRuntime(context),
+            **discover(context),
+        }
         async with contextlib.AsyncExitStack() as stack:
             for runtime in self._runtimes.values():
                 await runtime.open()
@@ -215,6 +221,10 @@ class Agent:
                     await self._wake.wait()
 
     async def _reconcile_once(self) -> None:
+        if self._connection is not None and self._offered() != self._told_runtimes:
+            # What a node has is said at the beginning of a stream: begin another.
+            log.info("other runtimes than before", runtimes=sorted(self._offered()))
+            await self._connection.close()
         await self._pass_on_acknowledged()
         observed = await self._observe()
         if self._desired is None and not self._terminating:
@@ -364,7 +374,8 @@ class Agent:
     async def _converse(self, connection: Connection) -> None:
         self._outbox.connected()
         alive = living(await self._observe())
-        await connection.send(Hello(protocol=PROTOCOL, facts=self._facts(), tasks=list(alive)))
+        self._told_runtimes = self._offered()
+        await connection.send(Hello(protocol=PROTOCOL, facts=self._facts(connection.address), tasks=list(alive)))
         self._told_strays = ()
         self._connection = connection
         self._welcomed = False
@@ -452,17 +463,22 @@ class Agent:
 
     # Small things
 
-    def _facts(self) -> Facts:
-        enforces: dict[str, str] = {}
-        for runtime in self._runtimes.values():
-            enforces = {**runtime.enforces, **enforces}
+    def _facts(self, address: str | None = None) -> Facts:
         return facts.machine_facts(
             self._root,
-            runtimes=self._runtimes or ["process"],
-            enforces=enforces,
+            runtimes=self._offered() or {"process": {}},
             multi_tenant=os.getuid() == 0 or self._options.trust_tenants,
             options=self._options,
+            address=address,
         )
+
+    def _offered(self) -> dict[str, Mapping[str, str]]:
+        """The runtimes that can start tasks, and how each keeps limits."""
+        return {
+            name: runtime.enforces
+            for name, runtime in self._runtimes.items()
+            if not isinstance(runtime, Conditional) or runtime.available
+        }
 
     def _coming(self, task_id: UUID) -> bool:
         """Whether the task is to run here and has only not been started yet."""

@@ -24,12 +24,15 @@ from mooring.wire.agent import DeviceFact, Facts, Heartbeat
 def machine_facts(
     root: Path,
     *,
-    runtimes: Iterable[str],
-    enforces: Mapping[str, str],
+    runtimes: Mapping[str, Mapping[str, str]],
     multi_tenant: bool,
     options: Options,
+    address: str | None = None,
 ) -> Facts:
-    """The facts that the node registers with; `root` is on the disk that tasks use."""
+    """The facts that the node registers with; `root` is on the disk that tasks use.
+
+    `runtimes`: by name, how each keeps the limits of slots.
+    """
     found = graphics_processors()
     devices = {"gpu": found} if found else {}
     devices |= {slot: list(named) for slot, named in options.devices.items()}
@@ -46,13 +49,24 @@ def machine_facts(
         runtimes=sorted(runtimes),
         boot_id=boot_id(),
         agent_version=__version__,
-        enforces={**enforces, **dict.fromkeys(devices, "environment")},
+        enforces=_enforced({name: dict.fromkeys(devices, "environment") | dict(how) for name, how in runtimes.items()}),
         devices=devices,
         licence=options.licence,
         machine_image=options.machine_image,
         machine_image_version=options.machine_image_version,
         multi_tenant=multi_tenant,
+        address=options.address or address,
     )
+
+
+def _enforced(runtimes: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Per slot how a limit is kept, by each runtime where they differ."""
+    kept: dict[str, str] = {}
+    for slot in dict.fromkeys(slot for how in runtimes.values() for slot in how):
+        ways = {name: how[slot] for name, how in runtimes.items() if slot in how}
+        same = len(set(ways.values())) == 1
+        kept[slot] = next(iter(ways.values())) if same else ", ".join(f"{name}: {way}" for name, way in ways.items())
+    return kept
 
 
 def graphics_processors() -> list[DeviceFact]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal
@@ -16,13 +16,18 @@ from mooring.model.lifecycle import TaskStatus
 from mooring.model.resources import quality_of
 from mooring.model.workloads import Kind
 from mooring.store import templates
-from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning, Owner, VolumeSpec
+from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning, Owner, Peer, VolumeSpec
+
+_COMING = frozenset({TaskStatus.SCHEDULED, TaskStatus.PREPARING})
+_UNSTARTED = _COMING | {TaskStatus.RESERVED}
 
 
-def desired_task(row: Any) -> DesiredTask:
+def desired_task(row: Any, together: Sequence[Any] = ()) -> DesiredTask:
+    """`together`: all tasks of the session, if it has several that work together."""
     template = row.template
     status = TaskStatus(row.status)
-    run: Literal["prepare", "run"] = "prepare" if status is TaskStatus.RESERVED else "run"
+    only_prepared = status is TaskStatus.RESERVED or _waits_for_others(row, together)
+    run: Literal["prepare", "run"] = "prepare" if only_prepared else "run"
     return DesiredTask(
         task_id=row.id,
         workload_id=row.workload_id,
@@ -43,6 +48,7 @@ def desired_task(row: Any) -> DesiredTask:
         containers=msgspec.convert(template["containers"], list[ContainerSpec]),
         init_containers=msgspec.convert(template.get("init_containers", []), list[ContainerSpec]),
         volumes=msgspec.convert(template.get("volumes", []), list[VolumeSpec]),
+        peers=[_peer(each, row) for each in together] if status in _UNSTARTED else [],
         quality=_quality(templates.decode(template)),
         restart=template["restart"],
         max_restarts=template["max_restarts"],
@@ -61,6 +67,23 @@ def variables_of(kind: str, array: Mapping[str, int] | None, tasks: int, task_in
     return {"MOORING_TASK_ROLE": "sub" if task_index else "main", "MOORING_CLUSTER_SIZE": str(tasks)}
 
 
+def _waits_for_others(row: Any, together: Sequence[Any]) -> bool:
+    """Main starts last: until the others that have a node run there, it is only made ready."""
+    others = (TaskStatus(each.status) for each in together if each.task_index > 0)
+    return row.task_index == 0 and row.status == TaskStatus.SCHEDULED and any(other in _COMING for other in others)
+
+
+def _peer(other: Any, own: Any) -> Peer:
+    ports = [port for _, port in other.ports or ()]
+    address = other.node_address
+    if other.address is not None and other.node_id == own.node_id:
+        # Within one network of the engine it is reached as itself, and its ports are those that it listens on.
+        listens = [port for container in own.template["containers"] for port in container.get("ports", ())]
+        address, ports = other.address, [*listens[: len(ports)], *ports[len(listens) :]] if ports else listens
+    name = f"sub{other.task_index}" if other.task_index else "main"
+    return Peer(index=other.task_index, name=name, address=address, ports=ports)
+
+
 def _quality(template: TaskTemplate) -> Literal["Guaranteed", "Burstable", "BestEffort"]:
     """Where a container sets no limit, what it asks for is its limit."""
 
@@ -73,7 +96,7 @@ def _quality(template: TaskTemplate) -> Literal["Guaranteed", "Burstable", "Best
 
 
 def _warning(row: Any) -> EndWarning | None:
-    if row.deadline_at is None or row.warning_signal is None:
+    if row.warning_signal is None or (row.deadline_at is None and row.idle_warned_at is None):
         return None
-    at = row.deadline_at - timedelta(seconds=row.warning_seconds or 0)
+    at = row.idle_warned_at or row.deadline_at - timedelta(seconds=row.warning_seconds or 0)
     return EndWarning(at=at.timestamp(), signal=row.warning_signal)

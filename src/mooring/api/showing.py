@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
 
 from mooring.clock import now
 from mooring.model.attempts import AttemptRecord
+from mooring.model.containers import Container
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.dependencies import Dependency
 from mooring.model.groups import group_of
+from mooring.model.idleness import Idleness
+from mooring.model.lifecycle import TaskStatus
 from mooring.model.slots import format_amounts, slot_type
 from mooring.model.workloads import Kind
 from mooring.store import rollouts, templates
@@ -23,6 +26,7 @@ from mooring.store.views.nodes import NodeRow, PoolRow, SlotRow
 from mooring.store.views.workloads import TaskRow, WorkloadRow, not_before
 from mooring.wire.api import (
     AttemptRow,
+    ContainerView,
     DeviceView,
     HistoryRow,
     NodeView,
@@ -121,12 +125,15 @@ def _waits_for(reason: Mapping[str, Any]) -> WaitsFor:
 def workload_detail(
     row: WorkloadRow, tasks: Sequence[TaskRow], dependencies: Sequence[Dependency], *, to_owner: bool
 ) -> WorkloadDetail:
-    environment = None
-    if to_owner:
-        environment = {c.name: dict(c.environment) for c in templates.decode(row.template).all_containers}
+    template, idle = templates.decode(row.template), _idleness(row, tasks)
+    environment = {c.name: dict(c.environment) for c in template.all_containers} if to_owner else None
     return WorkloadDetail(
         **dict(workload_view(row)),
         tasks=[task_view(task) for task in tasks],
+        containers=[
+            *(container_view(each, "sidecar" if each.sidecar else "init") for each in template.init_containers),
+            *(container_view(each, "main") for each in template.containers),
+        ],
         environment=environment,
         stopping=row.stopping,
         gang=row.gang,
@@ -140,6 +147,9 @@ def workload_detail(
         private=row.private,
         starts_at=row.starts_at,
         time_limit_seconds=row.time_limit_seconds,
+        idle_timeout_seconds=row.idle_timeout_seconds,
+        idle_since=None if idle is None else idle.since,
+        idle_ends_at=None if idle is None else idle.ends_at,
         signal=None if row.warning_signal is None else f"{row.warning_signal}@{row.warning_seconds}",
         deadline_at=min((t.deadline_at for t in tasks if t.status == "RUNNING" and t.deadline_at), default=None),
         dependencies=[dependency_view(dependency) for dependency in dependencies],
@@ -154,6 +164,14 @@ def workload_detail(
     )
 
 
+def _idleness(row: WorkloadRow, tasks: Sequence[TaskRow]) -> Idleness | None:
+    running = [task.active_at or task.started_at for task in tasks if task.status == TaskStatus.RUNNING]
+    since = max((at for at in running if at is not None), default=None)
+    if row.idle_timeout_seconds is None or since is None:
+        return None
+    return Idleness(since, timedelta(seconds=row.idle_timeout_seconds), row.idle_warned_at)
+
+
 def dependency_view(dependency: Dependency) -> DependencyView:
     return DependencyView(
         id=dependency.workload_id,
@@ -161,6 +179,17 @@ def dependency_view(dependency: Dependency) -> DependencyView:
         condition=dependency.condition,
         status=dependency.status,
         fate=dependency.fate,
+    )
+
+
+def container_view(container: Container, role: Literal["init", "sidecar", "main"]) -> ContainerView:
+    return ContainerView(
+        name=container.name,
+        role=role,
+        image=container.image,
+        command=list(container.command),
+        ports=list(container.ports),
+        mounts={mount.path: mount.volume for mount in container.mounts},
     )
 
 

@@ -11,11 +11,14 @@ from mooring.cli.commands import (
     account,
     actions,
     bookings,
+    cp,
     database,
     deploy,
     domains,
     events,
     explain,
+    files,
+    forward,
     free,
     history,
     keypairs,
@@ -46,6 +49,7 @@ from mooring.cli.commands import (
     volumes,
     workloads,
 )
+from mooring.cli.commands import exec as execute
 from mooring.cli.commands import wait as waits
 from mooring.cli.exits import EPILOG, report
 from mooring.model.errors import MooringError
@@ -71,6 +75,7 @@ app = typer.Typer(
 )
 for module in (
     deploy,
+    files,
     submit,
     run,
     sessions,
@@ -81,6 +86,9 @@ for module in (
     explain,
     top,
     logs,
+    execute,
+    cp,
+    forward,
     history,
     workloads,
     rollouts,

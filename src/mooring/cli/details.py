@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from mooring.cli.output import Cell, Column, Format, Styled, show_fields, show_json, show_line, show_table
@@ -26,10 +26,11 @@ from mooring.model.durations import format_duration
 
 if TYPE_CHECKING:
     from mooring.client import Client
-    from mooring.wire.api import TaskView, WorkloadDetail
+    from mooring.wire.api import ContainerView, TaskView, WorkloadDetail
 
 _PAGE = 1000
 _SHOWN_OF_ARRAY = 20
+_BRIEFLY = timedelta(minutes=1)
 
 
 def show_workload(client: Client, detail: WorkloadDetail, output: Format, *, all_tasks: bool) -> None:
@@ -89,6 +90,7 @@ def _show_fields(detail: WorkloadDetail) -> None:
             ("priority", _priority(detail)),
             ("private", "yes" if detail.private else ""),
             ("time", _time(detail)),
+            ("idle", _idle(detail)),
             ("retries", _retries(detail)),
             ("after", _dependencies(detail)),
             ("singleton", detail.singleton or ""),
@@ -103,6 +105,9 @@ def _show_fields(detail: WorkloadDetail) -> None:
             ("admission", _admission(detail)),
         ]
     )
+    if len(detail.containers) > 1 or any(each.ports or each.mounts for each in detail.containers):
+        for each in detail.containers:
+            show_line(f"container {each.name}: {_container(each)}")
     for container, variables in (detail.environment or {}).items():
         for variable, value in variables.items():
             show_line(f"environment of {container}: {variable}={value}")
@@ -110,6 +115,16 @@ def _show_fields(detail: WorkloadDetail) -> None:
         show_line(f"hint: {advice}")
     if detail.status == "PENDING":
         show_line(f"`mooring explain {detail.name}` shows which nodes lack what")
+
+
+def _container(container: ContainerView) -> str:
+    parts = [
+        "" if container.role == "main" else container.role,
+        container.image or command_text(container.command),
+        f"listens on {', '.join(map(str, container.ports))}" if container.ports else "",
+        *(f"{volume} at {path}" for path, volume in container.mounts.items()),
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def _replicas(detail: WorkloadDetail) -> str:
@@ -184,6 +199,14 @@ def _time(detail: WorkloadDetail) -> str:
     if detail.deadline_at is not None:
         parts.append(f"over at {instant(detail.deadline_at)} (in {age(datetime.now(UTC), until=detail.deadline_at)})")
     return "; ".join(parts)
+
+
+def _idle(detail: WorkloadDetail) -> str:
+    if detail.idle_timeout_seconds is None:
+        return ""
+    if detail.idle_since is None or datetime.now(UTC) - detail.idle_since < _BRIEFLY:
+        return f"ends after {format_duration(detail.idle_timeout_seconds)} without use"
+    return f"for {age(detail.idle_since)}, ends at {instant(detail.idle_ends_at)} if that goes on"
 
 
 def _retries(detail: WorkloadDetail) -> str:

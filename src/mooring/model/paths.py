@@ -9,15 +9,17 @@ from mooring.model.names import shown
 
 
 def check_path(path: str, *, what: str) -> str:
-    """The path without a slash at its end. `.`, `..`, `//`, control characters and `:` are refused."""
+    """The path without a slash at its end. `.`, `..`, `//`, control characters, `:`, `,` and `"` are refused."""
     parts = path.rstrip("/").split("/")
     if parts[0] or any(part in ("", ".", "..") for part in parts[1:]):
         raise InvalidInput(
             f"{what} {shown(path[:60])!r} must begin with / and have no '.', '..' or '//' in it", code="invalid-path"
         )
-    if ":" in path or not path.isprintable():
-        # Engines read a colon as the end of a path.
-        raise InvalidInput(f"{what} {shown(path[:60])!r} has ':' or a control character in it", code="invalid-path")
+    if not path.isprintable() or any(sign in path for sign in ':,"'):
+        # Engines read some of them as the end of a path.
+        raise InvalidInput(
+            f"{what} {shown(path[:60])!r} has ':', ',', '\"' or a control character in it", code="invalid-path"
+        )
     return "/".join(parts) or "/"
 
 

@@ -42,13 +42,16 @@ class Node:
 
     async def until(self, task: DesiredTask, status: str) -> Observed:
         """The observation once the task has come to the status."""
-        found = await self._until(task.task_id, lambda found: found.status == status or found.ended)
+        found = await self.until_seen(task, lambda found: found.status == status or found.ended)
         assert found.status == status, found
         return found
 
     async def end(self, task: DesiredTask) -> Observed:
         """The observation once nothing of the task is left."""
-        return await self._until(task.task_id, lambda found: found.gone)
+        return await self.until_seen(task, lambda found: found.gone)
+
+    async def until_seen(self, task: DesiredTask, condition: Callable[[Observed], bool]) -> Observed:
+        return await self._until(task.task_id, condition)
 
     async def _until(self, task_id: UUID, condition: Callable[[Observed], bool]) -> Observed:
         async with asyncio.timeout(DEADLINE_SECONDS):
@@ -73,6 +76,13 @@ class Node:
         self.runtime = ContainerRuntime(self._context)
         await self.runtime.open()
 
+    async def __aenter__(self) -> Node:
+        await self.runtime.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     async def close(self) -> None:
         """End all tasks, then let go."""
         for task_id in await self.runtime.observe(set()):
@@ -83,16 +93,5 @@ class Node:
 
 @pytest.fixture
 async def node(engine: Engine, tmp_path: Path) -> AsyncIterator[Node]:
-    node = Node(tmp_path, engine)
-    await node.runtime.open()
-    yield node
-    await node.close()
-
-
-@pytest.fixture
-async def narrow_node(engine: Engine, tmp_path: Path) -> AsyncIterator[Node]:
-    """One that keeps little of what tasks say and lets them have few processes."""
-    node = Node(tmp_path, engine, log_bytes=20_000, max_processes=20)
-    await node.runtime.open()
-    yield node
-    await node.close()
+    async with Node(tmp_path, engine) as node:
+        yield node

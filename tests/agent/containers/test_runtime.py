@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import signal
+import subprocess
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from mooring.agent.containers.specification import name_of
-from mooring.wire.agent import DesiredTask, EndWarning, MountSpec, Secret, VolumeSpec
+from mooring.wire.agent import DesiredTask, EndWarning, MountSpec, ProbeSpec, Secret, VolumeSpec
 from tests.agent.containers.conftest import Node, container, order
-from tests.engine import BUSYBOX
+from tests.engine import BUSYBOX, Engine
+from tests.servers import free_port
 
 MIB = 1024 * 1024
 
@@ -143,17 +150,73 @@ async def test_a_container_without_a_task_is_removed_by_the_next_agent(node: Nod
     assert not await node.runtime.observe({task.task_id})
 
 
-async def test_neither_a_flood_of_output_nor_of_processes_harms_the_node(narrow_node: Node):
-    flood = "i=0; while [ $i -lt 30000 ]; do echo line $i; i=$((i+1)); done; "
-    bomb = "n=0; while [ $n -lt 60 ]; do sleep 5 & n=$((n+1)); done 2>/dev/null; echo survived"
-    task = order(containers=[container("sh", "-c", flood), container("sh", "-c", bomb, name="bomb")], grace_seconds=0)
-    found = await narrow_node.run(task)
-    assert found.ended
-    said = await narrow_node.output(task)
-    assert said.endswith("line 29999\n")
-    assert len(said) <= 3 * 20_000
-    assert (await narrow_node.output(task, tail=2)) == "line 29998\nline 29999\n"
-    assert "survived" not in await narrow_node.output(task, "bomb")
+async def test_neither_a_flood_of_output_nor_of_processes_harms_the_node(engine: Engine, tmp_path: Path):
+    flood = order("sh", "-c", "i=0; while [ $i -lt 30000 ]; do echo line $i; i=$((i+1)); done")
+    bomb = order("sh", "-c", "n=0; while [ $n -lt 60 ]; do sleep 5 & n=$((n+1)); done; echo survived")
+    async with Node(tmp_path, engine, log_bytes=20_000, max_processes=20) as node:
+        await node.runtime.start(bomb)
+        assert (await node.run(flood)).status == "SUCCEEDED"
+        said = await node.output(flood)
+        assert said.endswith("line 29999\n")
+        assert len(said) <= 3 * 20_000
+        assert (await node.output(flood, tail=2)) == "line 29998\nline 29999\n"
+        assert (await node.end(bomb)).status == "FAILED"
+        assert "can't fork" in await node.output(bomb)
+
+
+async def test_probes_say_who_is_ready_and_who_is_killed(node: Node):
+    serve = "mkdir /tmp/www; echo yes > /tmp/www/well; httpd -p 8080 -h /tmp/www; sleep 1000"
+    quick: dict[str, Any] = {"interval_seconds": 1, "failures": 1, "timeout_seconds": 5}
+    asked = container(
+        *("sh", "-c", serve),
+        readiness=ProbeSpec(path="/well", port=8080, **quick),
+        liveness=ProbeSpec(port=8080, **quick, delay_seconds=1),
+    )
+    beside = container("sleep", "1000", name="beside", readiness=ProbeSpec(command=["test", "-e", "/tmp/up"], **quick))
+    task = order(containers=[asked, beside], grace_seconds=0)
+    await node.runtime.start(task)
+    assert not (await node.until(task, "RUNNING")).ready
+    inside = [name_of(task.task_id, each) for each in ("main", "beside")]
+    node.engine.run("exec", inside[1], "touch", "/tmp/up")
+    await node.until_seen(task, lambda found: found.ready)
+    await node.next_agent()
+    assert (await node.until(task, "RUNNING")).ready
+    node.engine.run("exec", inside[0], "rm", "/tmp/www/well")
+    await node.until_seen(task, lambda found: not found.ready)
+    node.engine.run("exec", inside[0], "killall", "httpd")
+    found = await node.end(task)
+    assert (found.status, found.code, found.exit_code) == ("FAILED", "unhealthy", 137)
+
+
+async def test_a_workload_has_a_network_of_its_own(engine: Engine, tmp_path: Path):
+    async with Node(tmp_path, engine, container_networks=True) as node:
+        serving = "while :; do echo found | nc -l -p 8080; done"
+        server = order(containers=[container("sh", "-c", serving, ports=[8080])], ports=[free_port()], grace_seconds=0)
+        await node.runtime.start(server)
+        address = (await node.until(server, "RUNNING")).address
+        if address is None:
+            pytest.skip("the engine makes no networks on this machine")
+        ask = f"until nc -w 5 {address} 8080 </dev/null; do :; done; nc -w 1 169.254.169.254 80 </dev/null"
+        peer = order("sh", "-c", f"{ask} || echo no way", workload_id=server.workload_id)
+        await node.run(peer)
+        assert (await node.output(peer)).splitlines()[0] == "found"
+        assert "no way" in await node.output(peer)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.ports[0])
+        assert await reader.readline() == b"found\n"
+        writer.close()
+        dropped = [int(count) for count in re.findall(rf"{_bridge(server)} -c (\d+) \d+ -j DROP", _rules())]
+        assert sum(dropped) > 0
+    assert _bridge(server) not in _rules()
+    assert server.workload_id.hex not in engine.run("network", "ls")
+
+
+def _bridge(task: DesiredTask) -> str:
+    return f"moor{task.workload_id.hex[:11]}"
+
+
+def _rules() -> str:
+    command = ["iptables", "--table", "raw", "--list-rules", "--verbose"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 async def test_a_folder_of_the_node_is_mounted_only_as_what_it_is(node: Node):

@@ -78,8 +78,7 @@ def passed(record: TaskRecord, seen: Mapping[str, Seen]) -> list[str]:
 
 def decided(record: TaskRecord, seen: Mapping[str, Seen]) -> bool:
     """Whether what becomes of the task is certain, so that an order to stop changes nothing about it."""
-    ends = [_final(record, each, seen.get(each.name)) for each in record.task.containers]
-    return bool(record.failed) or all(ends)
+    return bool(record.failed) or all(_final(record, each, seen) for each in record.task.containers)
 
 
 def next_steps(record: TaskRecord, seen: Mapping[str, Seen], now: float) -> Next:
@@ -88,7 +87,7 @@ def next_steps(record: TaskRecord, seen: Mapping[str, Seen], now: float) -> Next
     failed = _failed(record, seen)
     if failed:
         return Next(stopping=Stopping(kill_at=now + record.task.grace_seconds), failed=failed)
-    if all(_final(record, each, seen.get(each.name)) for each in record.task.containers):
+    if all(_final(record, each, seen) for each in record.task.containers):
         return Next(stopping=Stopping(kill_at=now + record.task.grace_seconds))
     waits: list[float] = []
     steps: list[Start | Send] = list(_warnings(record, seen, now, waits))
@@ -107,8 +106,12 @@ def _starts(record: TaskRecord, seen: Mapping[str, Seen], now: float, waits: lis
         elif not record.ran and each.name not in record.passed:
             yield from _start(record, each, found, now, waits)
             return
+    holder = network_holder(record)
     for each in record.task.containers:
-        yield from _start(record, each, seen.get(each.name), now, waits)
+        found = seen.get(each.name)
+        shares = each.name != holder and found is not None and found.status == "ended"
+        if not shares or (holder in seen and seen[holder].status == "running"):
+            yield from _start(record, each, found, now, waits)
 
 
 def _start(
@@ -117,6 +120,8 @@ def _start(
     if found is None or found.status == "created":
         if each.sidecar or each.name not in record.started:
             yield Start(each.name)
+    elif found.status == "ended" and each.name in record.rejoin:
+        yield Start(each.name)
     elif found.status == "ended" and _again(record, each, found):
         due = found.ended_at + min(2.0 ** record.restarts.get(each.name, 0), _LONGEST_BACKOFF_SECONDS)
         if now >= due:
@@ -147,12 +152,21 @@ def _again(record: TaskRecord, each: ContainerSpec, found: Seen) -> bool:
     return wanted and record.restarts.get(each.name, 0) < record.task.max_restarts
 
 
-def _final(record: TaskRecord, each: ContainerSpec, found: Seen | None) -> bool:
+def _final(record: TaskRecord, each: ContainerSpec, seen: Mapping[str, Seen]) -> bool:
+    """Whether it has ended and is not started again."""
     if each.name in record.errors:
         return True
+    found = seen.get(each.name)
     if found is None or found.status == "created":
         return each.name in record.started
-    return found.status == "ended" and not _again(record, each, found)
+    if found.status != "ended" or each.name in record.rejoin:
+        return False
+    if not _again(record, each, found):
+        return True
+    # Who shares the network of another cannot come back without it.
+    first = record.task.containers[0]
+    shares = each in record.task.containers and each is not first and network_holder(record) == first.name
+    return shares and _final(record, first, seen)
 
 
 def _failed(record: TaskRecord, seen: Mapping[str, Seen]) -> str:
@@ -163,7 +177,7 @@ def _failed(record: TaskRecord, seen: Mapping[str, Seen]) -> str:
             return each.name
         if each in record.task.init_containers and (record.ran or each.name in record.passed):
             continue
-        if _final(record, each, found) and (found is None or found.exit_code != 0):
+        if _final(record, each, seen) and (found is None or found.exit_code != 0):
             return each.name
     return ""
 
@@ -193,6 +207,8 @@ def _outcome(record: TaskRecord, seen: Mapping[str, Seen], now: float) -> ExitRe
     failure, error = "", record.errors.get(speaker, "")
     if not error and speaker in record.started and found is None:
         failure = "container-removed"
+    elif speaker in record.unhealthy:
+        failure = "unhealthy"
     return ExitRecord(
         ended_at=now,
         exit_code=exit_code,

@@ -18,70 +18,73 @@ from mooring.agent.containers.specification import NODE, WORKLOAD
 log = structlog.get_logger(__name__)
 
 NO_NETWORK = "none"
-_BRIDGES = "moor"
+_NAME = "mooring-"
 _METADATA = {"iptables": "169.254.169.254", "ip6tables": "fd00:ec2::254"}
 """Where clouds tell machines their credentials."""
 
 
 class Networks:
-    """Where no network can be made, or one that keeps the cloud's services away, tasks have none."""
+    """Where no network can be made, or none that keeps the cloud's services away, tasks have none."""
 
     def __init__(self, node_id: UUID, *, wanted: bool) -> None:
         self._node_id = node_id
         self._usable = wanted
-        self._guarded = False
 
     async def join(self, engine: Engine, workload_id: UUID) -> str:
         """The name of the workload's network, made if need be; or that of none."""
-        if self._usable and not self._guarded:
-            self._usable = self._guarded = await asyncio.to_thread(_guard)
+        name = f"{_NAME}{workload_id.hex}"
+        if self._usable:
+            self._usable = await asyncio.to_thread(_guard, _bridge(name))
         if not self._usable:
             return NO_NETWORK
         labels = {NODE: str(self._node_id), WORKLOAD: str(workload_id)}
         try:
-            await engine.make_network(_name(workload_id), f"{_BRIDGES}{workload_id.hex[:11]}", labels)
+            await engine.make_network(name, _bridge(name), labels)
         except EngineRefused as refusal:
             log.warning("the engine makes no networks: tasks have none", reason=refusal.message)
             self._usable = False
+            await asyncio.to_thread(_unguard, _bridge(name))
             return NO_NETWORK
-        return _name(workload_id)
-
-    async def leave(self, engine: Engine, workload_id: UUID) -> None:
-        """No task of the workload is here any more."""
-        with contextlib.suppress(EngineRefused):
-            await engine.remove_network(_name(workload_id))
+        return name
 
     async def tidy(self, engine: Engine, workloads: Set[UUID]) -> None:
         """Remove the networks of this node that none of these workloads has."""
-        names = {_name(workload_id) for workload_id in workloads}
+        names = {f"{_NAME}{workload_id.hex}" for workload_id in workloads}
         for name, labels in await engine.networks(f"{NODE}={self._node_id}"):
             if name not in names and labels.get(NODE) == str(self._node_id):
                 with contextlib.suppress(EngineRefused):
                     await engine.remove_network(name)
+                    await asyncio.to_thread(_unguard, _bridge(name))
 
 
-def _name(workload_id: UUID) -> str:
-    return f"mooring-{workload_id.hex}"
+def _bridge(name: str) -> str:
+    """The network's interface on the node; the kernel takes 15 characters."""
+    return f"moor{name.removeprefix(_NAME)[:11]}"
 
 
-def _guard() -> bool:
-    """Drop what tasks send to the cloud's own services, once for all of their networks."""
+def _guard(bridge: str) -> bool:
+    """Drop what the network's tasks send to the cloud's own services; False where that cannot be done."""
     if os.getuid() != 0:
-        log.info("without root the metadata service of a cloud cannot be kept from tasks")
+        log.debug("without root the services of a cloud cannot be kept from tasks")
         return True
-    for program, address in _METADATA.items():
-        if shutil.which(program) is None or not _rule(program, address):
-            if program == "iptables":
-                log.warning("the metadata service of a cloud cannot be kept from tasks: they have no network")
-                return False
-            log.debug("no rules for this kind of address", program=program)
-    return True
+    # Networks are of IPv4 alone unless the engine is told otherwise: the other kind is kept off where it can be.
+    kept = [_rule(program, "--insert", bridge) for program in _METADATA]
+    if not kept[0]:
+        log.warning("the services of a cloud cannot be kept from tasks without iptables: they have no network")
+    return kept[0]
 
 
-def _rule(program: str, address: str) -> bool:
-    rule = ["PREROUTING", "--in-interface", f"{_BRIDGES}+", "--destination", address, "--jump", "DROP"]
-    base = [program, "--wait", "5", "--table", "raw"]
-    present = subprocess.run([*base, "--check", *rule], capture_output=True, check=False)
-    if present.returncode == 0:
+def _unguard(bridge: str) -> None:
+    for program in _METADATA:
+        _rule(program, "--delete", bridge)
+
+
+def _rule(program: str, change: str, bridge: str) -> bool:
+    if os.getuid() != 0 or shutil.which(program) is None:
+        return False
+    rule = ["PREROUTING", "--in-interface", bridge, "--destination", _METADATA[program], "--jump", "DROP"]
+    command = [program, "--wait", "5", "--table", "raw"]
+    present = subprocess.run([*command, "--check", *rule], capture_output=True, check=False).returncode == 0
+    if present is (change == "--insert"):
         return True
-    return subprocess.run([*base, "--insert", *rule], capture_output=True, check=False).returncode == 0
+    return subprocess.run([*command, change, *rule], capture_output=True, check=False).returncode == 0

@@ -36,10 +36,16 @@ class TaskRecord(msgspec.Struct, kw_only=True):
     passed: list[str] = []
     """Init containers that have ended well."""
     restarts: dict[str, int] = {}
+    rejoin: list[str] = []
+    """Containers that are to share the network of one that was started again, and have to be, too."""
     errors: dict[str, str] = {}
     """Why containers could not be started."""
     starved: list[str] = []
     """Containers that were ended for want of memory, since their last start."""
+    ready: dict[str, float] = {}
+    """Containers whose readiness probe says yes, and the start of the run of which it does."""
+    unhealthy: list[str] = []
+    """Containers that were killed since their liveness probe failed, since their last start."""
     images: dict[str, str] = {}
     """By container: the engine's own name of its image, which cannot come to mean another."""
     digests: dict[str, str] = {}

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, get_args
 from uuid import UUID
 
 from mooring.agent.identity import told
 from mooring.agent.options import Options
+from mooring.model.containers import Capability
 from mooring.model.errors import InvalidInput
+from mooring.model.paths import check_path
+from mooring.model.resources import oom_score
 from mooring.wire.agent import ContainerSpec, DesiredTask
 
 NODE, TASK, WORKLOAD = "io.mooring.node", "io.mooring.task", "io.mooring.workload"
@@ -21,18 +24,10 @@ Role = Literal["init", "sidecar", "main"]
 
 SECRETS = "/run/secrets"
 
-CAPABILITIES = frozenset(
-    {
-        *("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE"),
-        *("NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
-    }
-)
-"""Those that can be asked for: what Docker gives to every container."""
-
+_CAPABILITIES = frozenset(get_args(Capability))
 _NANOS_PER_MILLICORE = 1_000_000
 _SHARES_PER_CORE, _FEWEST_SHARES = 1024, 2
 _VARIABLE = re.compile(r"[^=\0]+")
-_UNSAFE_IN_PATH = re.compile(r'[,:"\\\x00-\x1f\x7f]')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +54,8 @@ class Place:
     term: int = 0
     memory_bytes: int = 0
     """Of the whole node."""
+    spares: bool = False
+    """Containers may be ended later than other processes where memory runs short."""
     image: str | None = None
     """The engine's own name of the container's image; None: as the order calls it."""
     folders: Mapping[str, Path] = field(default_factory=dict)
@@ -73,14 +70,14 @@ def name_of(task_id: UUID, container: str) -> str:
     return f"mooring-{task_id.hex}-{container}"
 
 
-def enforces(abilities: Abilities, slots: Mapping[str, object]) -> dict[str, str]:
-    """Per slot how a limit is kept: `slots` are those of devices."""
+def enforces(abilities: Abilities) -> dict[str, str]:
+    """Per slot how a limit is kept; devices that it does not name are only told of."""
     return {
         "cpu": "cgroup" if abilities.cpu else "none",
         "memory": "cgroup" if abilities.memory else "none",
         "pids": "cgroup" if abilities.pids else "none",
         "storage": "quota" if abilities.storage else "none",
-        **{slot: "device" if slot == "gpu" and abilities.devices else "environment" for slot in slots},
+        **({"gpu": "device"} if abilities.devices else {}),
     }
 
 
@@ -93,25 +90,20 @@ def check(task: DesiredTask) -> None:
             if not _VARIABLE.fullmatch(name):
                 raise InvalidInput(f"{name!r} cannot be the name of a variable", code="start-failed")
         for mount in container.mounts:
-            check_path(mount.path)
+            if check_path(mount.path, what="mount path") == "/":
+                raise InvalidInput("nothing can be mounted in place of a container's root", code="start-failed")
             if mount.volume not in {volume.name for volume in task.volumes}:
                 raise InvalidInput(f"the task has no volume {mount.volume!r}", code="start-failed")
         for file in container.secrets:
-            if file in ("", ".", "..") or "/" in file or _UNSAFE_IN_PATH.search(file):
+            if "/" in file:
                 raise InvalidInput(f"{file!r} cannot be the name of a file", code="start-failed")
-        refused = {_capability(each) for each in container.capabilities} - CAPABILITIES
+            check_path(f"{SECRETS}/{file}", what="secret")
+        refused = {_capability(each) for each in container.capabilities} - _CAPABILITIES
         if refused:
             raise InvalidInput(f"no container gets the capability {', '.join(sorted(refused))}", code="start-failed")
     for volume in task.volumes:
         if volume.path is not None:
-            check_path(volume.path)
-
-
-def check_path(path: str) -> None:
-    """Absolute, without a way back up, and without signs that separate words in some engine's options."""
-    parts = PurePosixPath(path).parts
-    if not path.startswith("/") or ".." in parts or len(parts) < 2 or _UNSAFE_IN_PATH.search(path):
-        raise InvalidInput(f"{path!r} is not a path that can be mounted", code="start-failed")
+            check_path(volume.path, what="volume")
 
 
 def configuration(
@@ -155,12 +147,13 @@ def _host(
 ) -> dict[str, Any]:
     return {
         "NetworkMode": place.network,
+        "ExtraHosts": _peers(task, place),
         "IpcMode": "private",
         "RestartPolicy": {"Name": "no"},
         "ReadonlyRootfs": container.read_only,
         "Mounts": _mounts(container, place),
         "LogConfig": _log(abilities, options),
-        "OomScoreAdj": oom_score(task, place.memory_bytes),
+        "OomScoreAdj": _oom_score(task, container, place),
         **_rights(container),
         **_limits(container, abilities, options),
         **_devices(task, abilities),
@@ -230,15 +223,16 @@ def _log(abilities: Abilities, options: Options) -> dict[str, Any]:
     return {"Type": "json-file", "Config": files}
 
 
-def oom_score(task: DesiredTask, node_bytes: int) -> int:
-    """How soon the kernel ends it where the node runs short of memory: never below 0, which only root may go."""
-    if task.quality == "BestEffort":
-        return 1000
-    if task.quality == "Guaranteed":
-        return 0
-    asked = sum(container.slots.get("memory", 0) for container in task.containers)
-    share = 1000 * asked // node_bytes if node_bytes else 0
-    return min(max(1000 - share, 2), 999)
+def _oom_score(task: DesiredTask, container: ContainerSpec, place: Place) -> int:
+    score = oom_score(task.quality, container.slots.get("memory", 0), place.memory_bytes)
+    return score if place.spares else max(score, 0)
+
+
+def _peers(task: DesiredTask, place: Place) -> list[str]:
+    """The tasks that it works with, by name. Where it has no network of its own it has no names of its own either."""
+    if place.network == "none" or place.network.startswith("container:"):
+        return []
+    return [f"{peer.name}:{peer.address}" for peer in task.peers if peer.address and peer.index != task.index]
 
 
 def _published(task: DesiredTask, place: Place) -> dict[int, list[int]]:

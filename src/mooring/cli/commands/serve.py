@@ -142,6 +142,18 @@ def agent(
             help="Devices of this machine, such as gpu=4:A100:80Gi, in place of those that are found. Again for more.",
         ),
     ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="IP", help="Where other nodes reach this one, if not as its connection to the server."),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS|none",
+            envvar="MOORING_ENGINE",
+            help="The container engine, such as unix:///run/podman/podman.sock; else DOCKER_HOST or the usual sockets.",
+        ),
+    ] = None,
     licence: NodeLicenceOption = None,
     machine_image: NodeImageOption = None,
     machine_image_version: NodeImageVersionOption = None,
@@ -164,6 +176,8 @@ def agent(
         trust_tenants=trust_tenants,
         ca_file=ca_file,
         devices=declared_devices(device or ()),
+        address=address,
+        engine=engine,
         licence=licence,
         machine_image=machine_image,
         machine_image_version=machine_image_version or "",

@@ -63,6 +63,8 @@ class WorkloadRow:
     starts_at: datetime | None
     planned_start_at: datetime | None
     time_limit_seconds: int | None
+    idle_timeout_seconds: int | None
+    idle_warned_at: datetime | None
     warning_signal: str | None
     warning_seconds: int | None
     array: Mapping[str, int] | None
@@ -128,6 +130,7 @@ class TaskRow:
     revision: int
     ready: bool
     retires_at: datetime | None
+    active_at: datetime | None
     digests: Mapping[str, str] | None
     address: str | None
 
@@ -382,6 +385,8 @@ def _workloads() -> Select[Any]:
             workloads.c.starts_at,
             workloads.c.planned_start_at,
             workloads.c.time_limit_seconds,
+            workloads.c.idle_timeout_seconds,
+            workloads.c.idle_warned_at,
             workloads.c.warning_signal,
             workloads.c.warning_seconds,
             workloads.c.array,

@@ -1,0 +1,120 @@
+"""What the engine is told, worked out from the order alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from mooring.agent.containers.engine import addresses
+from mooring.agent.containers.specification import Abilities, Place, check, configuration, enforces
+from mooring.agent.options import Options
+from mooring.model.errors import InvalidInput
+from mooring.wire.agent import DesiredTask, MountSpec, VolumeSpec
+from tests.agent.containers.conftest import container, order
+
+GIB = 1024**3
+
+
+def told(task: DesiredTask, abilities: Abilities | None = None, **place: Any) -> dict[str, Any]:
+    """The body of `create` for the task's first container."""
+    where = Place(node_id=uuid4(), memory_bytes=16 * GIB, image="sha256:1", **place)
+    options = Options(max_processes=100, log_bytes=1000, log_files=2)
+    return configuration(task, task.containers[0], "main", where, abilities or Abilities(), options)
+
+
+def test_limits_are_those_that_were_asked_for_and_swap_is_none():
+    asked = container(slots={"cpu": 1500, "memory": GIB}, limits={"memory": 2 * GIB}, shared_memory=64)
+    host = told(order(containers=[asked]))["HostConfig"]
+    assert (host["NanoCpus"], host["CpuShares"]) == (1_500_000_000, 1536)
+    assert (host["Memory"], host["MemorySwap"]) == (2 * GIB, 2 * GIB)
+    assert (host["PidsLimit"], host["ShmSize"]) == (100, 64)
+
+
+def test_an_engine_is_not_told_what_it_cannot_keep():
+    asked = container(slots={"cpu": 1500, "memory": GIB, "storage": GIB})
+    without = Abilities(cpu=False, memory=False, pids=False)
+    host = told(order(containers=[asked]), without)["HostConfig"]
+    assert not {"NanoCpus", "Memory", "MemorySwap", "PidsLimit", "StorageOpt"} & host.keys()
+    assert enforces(without) == {"cpu": "none", "memory": "none", "pids": "none", "storage": "none"}
+    with_quota = told(order(containers=[asked]), Abilities(storage=True))["HostConfig"]
+    assert with_quota["StorageOpt"] == {"size": str(GIB)}
+
+
+def test_no_rights_but_those_that_were_asked_for():
+    host = told(order(containers=[container(capabilities=["NET_BIND_SERVICE"], read_only=True)]))["HostConfig"]
+    assert (host["CapDrop"], host["CapAdd"]) == (["ALL"], ["NET_BIND_SERVICE"])
+    assert host["SecurityOpt"] == ["no-new-privileges"]
+    assert (host["Privileged"], host["ReadonlyRootfs"], host["IpcMode"]) == (False, True, "private")
+    assert host["NetworkMode"] == "none"
+    assert host["RestartPolicy"] == {"Name": "no"}
+    assert not {"PidMode", "UTSMode", "UsernsMode"} & host.keys()
+
+
+def test_graphics_processors_are_handed_over_by_index_where_the_engine_can():
+    task = order(devices={"gpu": [(1, 1000), (3, 1000)]})
+    assert "DeviceRequests" not in told(task)["HostConfig"]
+    assert "CUDA_VISIBLE_DEVICES=1,3" in told(task)["Env"]
+    requests = told(task, Abilities(devices="request"))["HostConfig"]["DeviceRequests"]
+    assert requests == [{"Driver": "nvidia", "DeviceIDs": ["1", "3"], "Capabilities": [["gpu"]]}]
+    requests = told(task, Abilities(devices="cdi"))["HostConfig"]["DeviceRequests"]
+    assert requests == [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=1", "nvidia.com/gpu=3"]}]
+    assert enforces(Abilities(devices="cdi"))["gpu"] == "device"
+
+
+def test_ports_of_the_node_lead_to_those_of_the_containers_in_order():
+    task = order(containers=[container(ports=[80]), container(name="more", ports=[9000])], ports=[31000, 31001, 31002])
+    config = told(task, network="mooring-net")
+    assert config["HostConfig"]["PortBindings"] == {
+        "80/tcp": [{"HostPort": "31000"}],
+        "9000/tcp": [{"HostPort": "31001"}],
+        "31002/tcp": [{"HostPort": "31002"}],
+    }
+    assert "PortBindings" not in told(task)["HostConfig"]
+    assert "PortBindings" not in told(task, network="container:1")["HostConfig"]
+
+
+def test_volumes_and_secrets_are_mounted_from_where_the_node_has_them():
+    mounts = [MountSpec(volume="data", path="/data", read_only=True)]
+    config = told(order(containers=[container(mounts=mounts)]), folders={"data": Path("/v")}, secrets=Path("/s"))
+    assert config["HostConfig"]["Mounts"] == [
+        {"Type": "bind", "Source": "/v", "Target": "/data", "ReadOnly": True},
+        {"Type": "bind", "Source": "/s", "Target": "/run/secrets", "ReadOnly": True},
+    ]
+
+
+def test_output_is_bounded_by_the_engine():
+    assert told(order())["HostConfig"]["LogConfig"]["Config"] == {"max-size": "1000", "max-file": "2"}
+    assert told(order(), Abilities(kind="podman"))["HostConfig"]["LogConfig"]["Config"] == {"max-size": "2000"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"environment": {"A=B": "c"}},
+        {"environment": {"": "c"}},
+        {"mounts": [MountSpec(volume="data", path="/data,source=/etc")]},
+        {"mounts": [MountSpec(volume="data", path="/data:/etc")]},
+        {"mounts": [MountSpec(volume="data", path="/data/../etc")]},
+        {"mounts": [MountSpec(volume="data", path="data")]},
+        {"mounts": [MountSpec(volume="data", path="/")]},
+        {"mounts": [MountSpec(volume="other", path="/data")]},
+        {"secrets": {"../../etc/shadow": "token"}},
+        {"secrets": {"..": "token"}},
+        {"capabilities": ["SYS_ADMIN"]},
+        {"image": None},
+    ],
+)
+def test_what_would_mean_something_else_to_the_engine_is_refused(changes: dict[str, Any]):
+    with pytest.raises(InvalidInput):
+        check(order(containers=[container("true", **changes)], volumes=[VolumeSpec(name="data")]))
+
+
+def test_an_engine_is_looked_for_where_the_operator_says(tmp_path: Path):
+    assert addresses("unix:///x.sock", {"DOCKER_HOST": "tcp://other:2375"}) == ["unix:///x.sock"]
+    assert addresses(None, {"DOCKER_HOST": "tcp://other:2375"}) == ["tcp://other:2375"]
+    assert addresses("none", {"DOCKER_HOST": "tcp://other:2375"}) == []
+    (tmp_path / "docker.sock").touch()
+    assert f"unix://{tmp_path}/docker.sock" not in addresses(None, {"XDG_RUNTIME_DIR": str(tmp_path)})
