@@ -24,6 +24,7 @@ from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
 from mooring.store import attempts, dependencies
+from mooring.store.views import entrances
 from mooring.store.views import history as history_views
 from mooring.store.views import workloads as views
 from mooring.store.views.workloads import Order, Progress, Selection, SortKey, TaskRow, WorkloadRow
@@ -157,7 +158,7 @@ async def list_endpoints(services: Served, principal: User, ref: str) -> Endpoin
     # First the place in the feed: what happens meanwhile is told a second time rather than never.
     cursor = await services.feed.end()
     async with services.database.read() as connection:
-        found = await views.endpoints(connection, row.id)
+        found = await entrances.endpoints(connection, row.id)
     return EndpointList(
         endpoints=[
             EndpointView(
