@@ -26,6 +26,7 @@ from mooring.wire.scaling import ScalingView, TemplateList, TemplateRequest, Tem
 from mooring.wire.timeline import TimelineView
 from mooring.wire.versions import CLIENT_HEADER
 from tests.client.fake_timeslots import FakeTimeslots
+from tests.client.fake_volumes import FakeVolumes
 
 Step = Callable[["FakeWorkload"], None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -120,6 +121,7 @@ class FakeServer:
         self.quotas = QuotaView(quotas=[])
         self.quarantine = QuarantineList(tasks=[])
         self.bookings = FakeTimeslots()
+        self.volumes = FakeVolumes()
         self.term = 4
         self.servers = [server_view("first", "leader")]
         self.loops: list[LoopView] = []
@@ -298,6 +300,7 @@ class FakeServer:
             web.post("/api/leader/resign", self._resign),
             web.post("/api/leader/pass", self._pass),
             *self.bookings.routes(),
+            *self.volumes.routes(),
         ]
 
     # --- routes ---
