@@ -17,6 +17,7 @@ NAMES = (
     "binding",
     "admission",
     "accounting",
+    "measures",
     "service",
     "takeover",
     "overload",

@@ -10,8 +10,10 @@ from mooring import maintenance
 from mooring.model.errors import Conflict, InvalidInput, Unavailable
 from mooring.store import copying, schema
 from mooring.store.engine import Database
+from tests.sealing import some_keys
 from tests.servers import PostgresServer
 from tests.store.harbour import Harbour
+from tests.store.test_sealed import fill, opened
 
 
 @pytest.fixture
@@ -30,6 +32,7 @@ async def harbour_url(sqlite_template: Path, tmp_path: Path) -> str:
     await harbour.node("a", cpu=4)
     for name in ("runs", "waits"):
         await harbour.submit(name, cpu="2")
+    await fill(database, some_keys(), "db")
     await database.close()
     return url
 
@@ -62,6 +65,8 @@ async def test_everything_moves_from_sqlite_to_postgresql_and_goes_on_there(harb
     assert copied["events"] > 0
     target = Database(empty_postgres_url)
     harbour = await Harbour.open(target)
+    # What is sealed is copied as it is.
+    assert await opened(target, harbour.principal.project_id, some_keys(), "db") == [b"what db says", b"word"]
     # Numbers go on after those that were copied.
     await harbour.submit("another", cpu="1")
     assert (await copying.count(target))["workloads"] == 3

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from mooring.clock import now
 from mooring.model.errors import Conflict, InvalidInput, MooringError
-from mooring.store import copying, leadership, ledger, nodes, schema
+from mooring.sealing import SETTING, Sealing
+from mooring.store import actions, copying, leadership, ledger, nodes, schema, sealed
 from mooring.store.engine import Connection, Database, opened
 
 
@@ -114,18 +116,43 @@ async def restored(url: str) -> None:
     What such a node runs that the database does not know is told by its agent, before anything new comes to it.
     """
     async with opened(url) as database:
-        found = await state(database)
-        if not found.current:
-            raise Conflict(
-                f"the database has the schema {found.found}, not {found.wanted}: run `mooring db upgrade` first",
-                code="schema-outdated",
-            )
+        await _refuse_other_schema(database)
 
         async def work(connection: Connection) -> None:
             await leadership.depose(connection)
             await nodes.unsee(connection, "not heard of since the database was restored", now())
 
         await database.write(work)
+
+
+@dataclass(frozen=True, slots=True)
+class Resealed:
+    rows: int
+    left: Mapping[str, int]
+    """How many rows are still sealed with another key than the first, by its id: they did not open."""
+
+
+async def reseal(url: str, sealing: Sealing) -> Resealed:
+    """Seal all secrets with the first key, batch by batch: servers go on, and what is done stays done."""
+    if not sealing.key_ids:
+        raise Conflict(f"there are no sealing keys: name their file in {SETTING}", code="no-sealing-keys")
+    async with opened(url) as database:
+        await _refuse_other_schema(database)
+        rows = 0
+        position: sealed.Position | None = sealed.Position()
+        while position is not None:
+            number, position = await database.write(partial(sealed.reseal, sealing=sealing, position=position))
+            rows += number
+        first = sealing.key_ids[0]
+
+        async def finish(connection: Connection) -> dict[str, int]:
+            if rows:
+                done = {"rows": rows}
+                await actions.record(connection, actions.SERVER, "reseal", "sealing-key", first, now=now(), after=done)
+            return await sealed.by_key(connection)
+
+        by_key = await database.write(finish)
+    return Resealed(rows, {key_id: number for key_id, number in by_key.items() if key_id != first})
 
 
 @contextmanager
@@ -140,6 +167,15 @@ def only_server(data: Path) -> Iterator[None]:
                 code="already-running",
             ) from None
         yield
+
+
+async def _refuse_other_schema(database: Database) -> None:
+    found = await state(database)
+    if not found.current:
+        raise Conflict(
+            f"the database has the schema {found.found}, not {found.wanted}: run `mooring db upgrade` first",
+            code="schema-outdated",
+        )
 
 
 def _file(url: str, otherwise: str) -> Path:

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from mooring.model.errors import Conflict
 from mooring.private_files import is_private, locked, write_private
+from mooring.settings import Settings
 
 SETTING = "MOORING_SEALING_KEYS_FILE"
 _KEY_BYTES = 32
@@ -52,6 +53,10 @@ class Sealing:
         self._file = file
         self._seen: tuple[int, int, int] | None = None
         self._keys: Mapping[str, bytes] = {}
+
+    def check(self) -> None:
+        """Conflict where the file cannot be used."""
+        self._current()
 
     @property
     def key_ids(self) -> list[str]:
@@ -94,6 +99,15 @@ class Sealing:
         if self._file is not None and (seen := _version(self._file)) != self._seen:
             self._keys, self._seen = _read(self._file), seen
         return self._keys
+
+
+def of_settings(settings: Settings) -> Sealing:
+    """The keys of a server: on one machine its own, made at the first start; a file that is no good is refused."""
+    if settings.sealing_keys is not None and settings.sealing_keys_file is None:
+        ensure(settings.sealing_keys)
+    found = Sealing(settings.sealing_keys)
+    found.check()
+    return found
 
 
 def ensure(file: Path) -> None:

@@ -46,6 +46,7 @@ from mooring.coordination.presence import attend
 from mooring.coordination.signals import Signal
 from mooring.intake.auditing import Auditor
 from mooring.intake.bookings import Bookings
+from mooring.intake.deployments import DeploymentAdmin
 from mooring.intake.intake import Intake
 from mooring.intake.nodes import SIMULATED_POOL, NodeAdmin, simulated_request
 from mooring.intake.pools import PoolAdmin
@@ -61,7 +62,7 @@ from mooring.model.tenants import Principal
 from mooring.resource_controller import ResourceController
 from mooring.sealing import Sealing
 from mooring.settings import Settings
-from mooring.store import join_tokens, nodes, pools, schema, slot_types, tenants, users
+from mooring.store import join_tokens, nodes, pools, schema, sealed, slot_types, tenants, users
 from mooring.store.engine import Connection, Database
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class _Server:
         self.signal = Signal()
         database.on_commit.append(self.signal.send)
         pace = _pace(settings)
-        self.sealing = _sealing(settings)
+        self.sealing = sealing.of_settings(settings)
         self.hub = AgentHub(
             database,
             self.signal,
@@ -236,9 +237,11 @@ class _Server:
             else signing.load(settings.data)
         )
         await signing.check_shared(database, keys)
+        await _warn_of_missing_keys(database, server.sealing)
         services = Services(
             database=database,
             intake=Intake(database, sealing=server.sealing),
+            deployments=DeploymentAdmin(database, sealing=server.sealing),
             bookings=Bookings(database),
             questions=Questions(database),
             nodes=node_admin,
@@ -456,14 +459,11 @@ def _election(settings: Settings, database: Database, name: str) -> Election:
     return Alone()
 
 
-def _sealing(settings: Settings) -> Sealing:
-    """The keys that seal secrets: on one machine its own, made at the first start."""
-    if settings.sealing_keys is not None and settings.sealing_keys_file is None:
-        sealing.ensure(settings.sealing_keys)
-    found = Sealing(settings.sealing_keys)
-    # Read once now: a file that is no good is told before anybody needs it.
-    _log.debug(f"Sealing keys: {', '.join(found.key_ids) or 'none'}")
-    return found
+async def _warn_of_missing_keys(database: Database, sealing: Sealing) -> None:
+    async with database.read() as connection:
+        used = await sealed.by_key(connection)
+    for key_id in used.keys() - set(sealing.key_ids):
+        _log.warning(f"The sealing key {key_id} is missing: {used[key_id]} secrets or registry logins do not open")
 
 
 def _resource_controller(settings: Settings) -> ResourceController | None:

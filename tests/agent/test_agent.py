@@ -42,7 +42,7 @@ from tests.agent.fake_server import FakeServer
 
 
 def make(server: FakeServer, root: Path, *, join_token: str | None = "join-me", **options: Any) -> Agent:
-    settings = Options(**{"scan_seconds": 0.5, **options})
+    settings = Options(**{"scan_seconds": 0.5, "engine": "none", **options})
     return Agent([server.url], root, "box", join_token=join_token, options=settings)
 
 

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from mooring.agent import use
+from mooring.agent import limits, use
 from mooring.agent.measuring import Meter
 from mooring.agent.use import Use
 from mooring.model.resources import oom_score
@@ -149,10 +149,4 @@ async def test_a_process_carries_the_score_of_its_quality(node):
 async def test_a_guaranteed_process_is_spared_where_that_is_allowed(node):
     task = order("sh", "-c", "cat /proc/self/oom_score_adj", quality="Guaranteed")
     await node.run(task)
-    assert await node.output(task) == ("-997\n" if _may_be_spared() else "0\n")
-
-
-def _may_be_spared() -> bool:
-    """Below 0 only who has the capability; others are as good as any process."""
-    command = ["sh", "-c", "echo -997 > /proc/self/oom_score_adj"]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    assert await node.output(task) == ("-997\n" if limits.may_spare() else "0\n")

@@ -14,8 +14,9 @@ from mooring.api.measured import MeasuredUse
 from mooring.model.errors import InvalidInput
 from mooring.model.lifecycle import TaskStatus
 from mooring.store.tables import task_usage, tasks, workloads
-from mooring.wire.agent import Desired, DesiredTask, Measures, TaskMeasure
+from mooring.wire.agent import Attach, Desired, DesiredTask, Measures, TaskMeasure
 from tests.agent.builders import order
+from tests.api.test_hub import connected
 from tests.api.world import World
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
@@ -129,16 +130,27 @@ async def test_who_is_inside_a_task_keeps_it_active(harbour: Harbour, hands: Han
     task = await running(harbour)
     await idle_after(harbour, task.workload_id, 600)
     use = MeasuredUse()
-    use.enter(task.id)
-    use.enter(task.id)
-    use.leave(task.id)
+    with use.inside(task.id):
+        with use.inside(task.id):
+            pass
+        hands.move(100)
+        await use.write(harbour.database, averages=False)
+        assert await active_at(harbour) == START + timedelta(seconds=100)
+        hands.move(100)
     hands.move(100)
     await use.write(harbour.database, averages=False)
-    assert await active_at(harbour) == START + timedelta(seconds=100)
-    use.leave(task.id)
-    hands.move(100)
-    await use.write(harbour.database, averages=False)
-    assert await active_at(harbour) == START + timedelta(seconds=100)
+    assert await active_at(harbour) == START + timedelta(seconds=200)
+
+
+@on_sqlite
+async def test_a_way_into_a_task_is_activity(harbour: Harbour, hands: Hands):
+    async with connected(harbour) as agent:
+        task = await running(harbour)
+        await idle_after(harbour, task.workload_id, 600)
+        async with agent.hub.open(task.id, agent.session.node_id, None, Attach()):
+            hands.move(100)
+            await agent.hub.measured.write(harbour.database, averages=False)
+            assert await active_at(harbour) == START + timedelta(seconds=100)
 
 
 @on_sqlite

@@ -36,6 +36,8 @@ SEEING = {"uma", "paul", "dora", "admin"}
 READS = [
     "/api/workloads/{id}",
     "/api/workloads/{id}/tasks",
+    "/api/workloads/{id}/endpoints",
+    "/api/deployments/{id}/revisions",
     "/api/workloads/{id}/history",
     "/api/workloads/{id}/explanation",
     "/api/workloads/{id}/logs",
@@ -163,6 +165,7 @@ ROUTES = """
     200   200  200  200  404   200  200  POST   /api/workloads/{web}/comparison $work
     200   200  200  200  404   200  200  GET    /api/workloads/{web}/wait?timeout=0
     200   200  200  200  404   200  200  GET    /api/workloads/{web}/logs
+    200   200  200  200  404   200  200  GET    /api/workloads/{web}/endpoints
     202   202  202  202  404   403  403  POST   /api/workloads/{web}/scale {"replicas":2}
     503   503  503  503  404   403  403  GET    /api/tasks/{task}/files?path=data
     409   409  409  409  404   403  403  PUT    /api/tasks/{task}/files?path=data
@@ -185,6 +188,11 @@ ROUTES = """
     200   200  200  200  404   200  200  GET    /api/labs/{lab}
     404   404  404  404  404   404  404  DELETE /api/labs/nothing
     201   403  403  403  403   403  403  POST   /api/maintenance $maintenance
+    202   202  202  202  404   403  403  POST   /api/deployments/{web}/update {"image":"a:{who}"}
+    202   202  202  202  404   403  403  POST   /api/deployments/{web}/rollback {}
+    202   409  409  409  404   403  403  POST   /api/deployments/{web}/pause
+    202   409  409  409  404   403  403  POST   /api/deployments/{web}/resume
+    200   200  200  200  404   200  200  GET    /api/deployments/{web}/revisions
     200   200  200  200  200   200  200  GET    /api/deployment/list
     202   202  202  202  202   403  202  POST   /api/deployment/deploy $deployment
     200   200  200  200  404   200  200  GET    /api/deployment/status/{web}

@@ -140,3 +140,23 @@ async def test_a_row_tells_of_a_change_without_its_value(world: World):
     row = (await client.get("/api/actions?noun=registry", headers=admin)).json()["actions"][0]
     assert (row["before"], row["after"]) == ({"username": "first"}, {"username": "secon"})
     assert "password" not in json.dumps(row)
+
+
+@on_sqlite
+async def test_work_may_name_the_secrets_of_its_project_and_shows_their_names_alone(world: World):
+    uma = await world.user("uma", project="vision")
+    paul = await world.user("paul", project="vision", role=Role.PROJECT_ADMIN)
+    sam = await world.user("sam", project="speech")
+    work = {"name": "web", "containers": [{"image": "nginx", "secrets": {"password": "db"}}]}
+    for path in ("/api/workloads", "/api/workloads/dry-run"):
+        refused = await world.client.post(path, json=work, headers=uma)
+        assert (path, refused.status_code, refused.json()["code"]) == (path, 422, "no-such-secret")
+    await world.client.put(f"{SECRETS}/db", json=written(VALUE.encode()), headers=paul)
+    assert (await world.client.post("/api/workloads", json=work, headers=sam)).json()["code"] == "no-such-secret"
+    accepted = await world.client.post("/api/workloads", json=work, headers=uma)
+    assert accepted.status_code == 202, accepted.text
+    shown = await world.client.get(f"/api/workloads/{accepted.json()['id']}", headers=uma)
+    assert VALUE not in shown.text + await everything(world)
+    async with world.services.database.read() as connection:
+        (template,) = (await connection.execute(select(tables.workloads.c.template))).scalars()
+    assert template["containers"][0]["secrets"] == {"password": "db"}

@@ -1,5 +1,6 @@
 """Sessions over HTTP: a thin translation to and from workloads."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -47,6 +48,19 @@ async def test_a_session_is_created_looked_at_listed_and_cancelled(world: World)
     gone = await world.client.delete("/api/sessions/train", headers=headers)
     assert (gone.status_code, gone.json()["status"]) == (202, "CANCELLED")
     assert (await world.client.get("/api/sessions?everyone=true", headers=headers)).status_code == 403
+
+
+@on_sqlite
+async def test_since_when_a_session_is_idle_is_shown_while_it_runs(world: World):
+    headers = await world.user("ada")
+    await world.add_node("n1")
+    answer = await create(world, headers, name="notebook", idle_timeout="30m")
+    waiting = (await world.client.get("/api/sessions/notebook", headers=headers)).json()
+    assert (waiting["idle_timeout_seconds"], waiting["idle_since"]) == (1800, None)
+    await world.move(answer.json()["id"], T.SCHEDULED, T.RUNNING)
+    shown = (await world.client.get("/api/sessions/notebook", headers=headers)).json()
+    since, ends = (datetime.fromisoformat(shown[name]) for name in ("idle_since", "idle_ends_at"))
+    assert (since, ends - since) == (datetime.fromisoformat(shown["tasks"][0]["started_at"]), timedelta(minutes=30))
 
 
 @on_sqlite

@@ -22,6 +22,7 @@ from mooring.api.tokens import Claims, Tokens
 from mooring.coordination.signals import Signal
 from mooring.intake.auditing import Auditor
 from mooring.intake.bookings import Bookings
+from mooring.intake.deployments import DeploymentAdmin
 from mooring.intake.intake import Intake
 from mooring.intake.nodes import NodeAdmin
 from mooring.intake.pools import PoolAdmin
@@ -55,8 +56,11 @@ class FakeLogs:
     closed: int = 0
     asked: list[dict[str, Any]] = field(default_factory=list)
 
-    async def stream(self, task_id: UUID, node_id: UUID, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
-        self.asked.append({"task_id": task_id, "node_id": node_id, "tail": tail, "follow": follow})
+    async def stream(
+        self, task_id: UUID, node_id: UUID, *, container: str, tail: int | None, follow: bool
+    ) -> AsyncIterator[bytes]:
+        asked = {"task_id": task_id, "node_id": node_id, "container": container, "tail": tail, "follow": follow}
+        self.asked.append(asked)
         self.asking.set()
         try:
             if self.silent:
@@ -177,9 +181,9 @@ class World:
                 node_name=node if placed else None,
                 score=870_000 if placed else None,
             )
-            await self._apply(change)
+            await self.apply(change)
 
-    async def _apply(self, change: Change) -> None:
+    async def apply(self, change: Change) -> None:
         await self.services.database.write(
             lambda c: transitions.apply(c, [change], actor="scheduler", now=clock.now(), term=1)
         )
@@ -210,6 +214,7 @@ async def prepare(database: Database) -> tuple[Services, FakeLogs, WatchedSignal
     services = Services(
         database=database,
         intake=Intake(database),
+        deployments=DeploymentAdmin(database),
         bookings=Bookings(database),
         questions=Questions(database),
         nodes=NodeAdmin(database, simulation_allowed=True),

@@ -14,10 +14,11 @@ from tests.client.fake_server import FakeServer, task_view
 TERMS = (
     "--time", "1-12:00:00", "--signal", "USR1@300", "--after-ok", "prepare", "--after-fail", "check", "--keep-waiting",
     "--singleton", "turn", "--retries", "3", "--retry-on", "1,75", "--start-at", "2026-05-01T12:00:00+02:00",
-    "--private", "--project", "vision",
+    "--private", "--project", "vision", "--idle-timeout", "30m",
 )  # fmt: skip
 SENT = {
     "time": "1-12:00:00",
+    "idle_timeout": "30m",
     "signal": "USR1@300",
     "dependencies": [
         {"workload": "prepare", "condition": "after-ok"},
@@ -138,6 +139,15 @@ def test_the_status_shows_the_terms_and_what_became_of_them(server: FakeServer, 
     assert re.search(r"admission: +concurrency: 3 of 3 sessions run\n", shown)
     server.add("plain")
     assert not re.search(r"(time|retries|after|array|starts):", mooring("status", "plain").stdout)
+
+
+def test_the_status_shows_how_long_a_session_is_idle_and_when_it_ends(server: FakeServer, mooring: Mooring) -> None:
+    since = datetime.now(UTC) - timedelta(minutes=12, seconds=5)
+    server.add("notebook", idle_timeout_seconds=1800, idle_since=since, idle_ends_at=since + timedelta(minutes=30))
+    shown = mooring("status", "notebook").stdout
+    assert re.search(r"idle: +for 12m, ends at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d.* if that goes on\n", shown)
+    server.add("busy", idle_timeout_seconds=1800, idle_since=datetime.now(UTC))
+    assert re.search(r"idle: +ends after 30m without use\n", mooring("status", "busy").stdout)
 
 
 def test_an_array_is_summed_up_and_listed_on_request(server: FakeServer, mooring: Mooring) -> None:

@@ -25,6 +25,8 @@ from mooring.wire.quotas import QuotaView
 from mooring.wire.scaling import ScalingView, TemplateList, TemplateRequest, TemplateView
 from mooring.wire.timeline import TimelineView
 from mooring.wire.versions import CLIENT_HEADER
+from tests.client.fake_rollouts import FakeRollouts
+from tests.client.fake_secrets import FakeSecrets
 from tests.client.fake_timeslots import FakeTimeslots
 from tests.client.fake_volumes import FakeVolumes
 
@@ -86,6 +88,7 @@ class FakeWorkload:
                 "status": status,
                 "tasks": tasks,
                 "running": len(tasks) if status == "RUNNING" else 0,
+                "ready": len(tasks) if status == "RUNNING" else 0,
                 "version": self.view.version + 1,
                 **changes,
             }
@@ -121,6 +124,8 @@ class FakeServer:
         self.quotas = QuotaView(quotas=[])
         self.quarantine = QuarantineList(tasks=[])
         self.bookings = FakeTimeslots()
+        self.rollouts = FakeRollouts(self)
+        self.confidential = FakeSecrets()
         self.volumes = FakeVolumes()
         self.term = 4
         self.servers = [server_view("first", "leader")]
@@ -248,6 +253,7 @@ class FakeServer:
             web.get("/api/workloads", self._list),
             web.get("/api/workloads/{ref}", self._get),
             web.get("/api/workloads/{ref}/explanation", self._explain),
+            web.post("/api/workloads/{ref}/comparison", self._compare),
             web.get("/api/workloads/{ref}/history", self._history),
             web.get("/api/workloads/{ref}/logs", self._logs),
             web.get("/api/workloads/{ref}/wait", self._wait),
@@ -300,6 +306,8 @@ class FakeServer:
             web.post("/api/leader/resign", self._resign),
             web.post("/api/leader/pass", self._pass),
             *self.bookings.routes(),
+            *self.rollouts.routes(),
+            *self.confidential.routes(),
             *self.volumes.routes(),
         ]
 
@@ -410,6 +418,20 @@ class FakeServer:
     async def _dry_run(self, request: web.Request) -> web.Response:
         asked = api.WorkloadRequest.model_validate(request[BODY])
         return _json(self.explanation.model_copy(update={"id": None, "status": None, "name": asked.name or "made-up"}))
+
+    async def _compare(self, request: web.Request) -> web.Response:
+        view, asked = self.find(request.match_info["ref"]).view, api.WorkloadRequest.model_validate(request[BODY])
+        differs = api.Difference(field="replicas", present=str(view.replicas), wanted=str(asked.replicas))
+        return _json(
+            api.Comparison(
+                id=view.id,
+                kind=view.kind,
+                status=view.status,
+                ended=view.ended_at is not None,
+                removed=view.removed,
+                differences=[differs] if view.replicas != asked.replicas else [],
+            )
+        )
 
     async def _explain(self, request: web.Request) -> web.Response:
         view = self.find(request.match_info["ref"]).view

@@ -15,6 +15,7 @@ from mooring.coordination.signals import Signal
 from mooring.model.devices import DeviceShare
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
+from mooring.model.retries import PULL_RETRIES
 from mooring.model.workloads import Kind
 from mooring.store.tables import (
     attempts,
@@ -346,6 +347,52 @@ async def test_a_start_that_is_retried_is_not_given_up(harbour: Harbour):
     await harbour.replace_ended()
     assert await newest(harbour, job) == [("PENDING", 2, 1)]
     assert [row.result for row in await harbour.rows(select(attempts.c.result))] == ["retry"]
+
+
+async def test_a_task_whose_image_does_not_come_is_tried_elsewhere_and_not_without_end(harbour: Harbour):
+    for name in ("n1", "n2"):
+        await harbour.node(name)
+    job = await session(harbour, retry_on=[75])
+    visited: list[str] = []
+    for attempt in range(1, PULL_RETRIES + 2):
+        await harbour.replace_ended()
+        await harbour.bind(await harbour.propose(at=now() + timedelta(hours=1)))
+        [task] = await harbour.tasks(job)
+        assert (task.status, task.attempt) == ("SCHEDULED", attempt)
+        visited.append(task.node_name)
+        await report(harbour, task, "PREPARING", reason="pulling nginx:1")
+        await report(harbour, task, "FAILED", gone=True, code="image-pull-failed", reason="registry does not answer")
+    assert set(visited[:2]) == {"n1", "n2"}
+    await harbour.replace_ended()
+    workload = await harbour.workload(job)
+    assert (workload.status, workload.reason["message"]) == ("FAILED", "registry does not answer")
+    found = await harbour.rows(select(attempts.c.phase, attempts.c.result, attempts.c.code, attempts.c.number))
+    assert sorted(tuple(row) for row in found) == [
+        ("prepare", "give_up", "image-pull-failed", 1),
+        ("prepare", "retry", "image-pull-failed", PULL_RETRIES),
+    ]
+    assert await harbour.findings() == []
+
+
+@pytest.mark.parametrize("code", ["image-not-found", "image-denied"])
+@on_sqlite
+async def test_an_image_that_no_node_gets_ends_a_session_at_once_and_slows_a_deployment_down(
+    harbour: Harbour, code: str, monkeypatch: pytest.MonkeyPatch
+):
+    at = now()
+    monkeypatch.setattr(lifecycle, "now", lambda: at)
+    await harbour.node("n1")
+    job, service = await session(harbour, max_retries=3), await harbour.submit("web")
+    await harbour.place()
+    for workload_id in (job, service):
+        [task] = await harbour.tasks(workload_id)
+        await report(harbour, task, "FAILED", gone=True, code=code, reason="registry r has no image x")
+    await harbour.replace_ended()
+    assert (await harbour.workload(job)).status == "FAILED"
+    [again] = await harbour.tasks(service)
+    assert (again.status, again.attempt, again.not_before) == ("PENDING", 2, at + timedelta(seconds=1))
+    results = await harbour.rows(select(attempts.c.workload_id, attempts.c.phase, attempts.c.result))
+    assert {tuple(row) for row in results} == {(job, "prepare", "give_up"), (service, "prepare", "retry")}
 
 
 # --- the end by force ---

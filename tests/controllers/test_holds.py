@@ -22,6 +22,7 @@ from mooring.mirror.mirror import Mirror
 from mooring.model.errors import Conflict
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
+from mooring.model.workloads import Kind
 from mooring.store import holds
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection
@@ -54,9 +55,9 @@ class Leader:
     async def prepared(self, *task_ids: UUID) -> None:
         await self.harbour.database.write(lambda c: holds.note_prepared(c, task_ids, now()))
 
-    async def refused(self, task_id: UUID) -> None:
+    async def refused(self, task_id: UUID, reason: Reason = REFUSED) -> None:
         await self.harbour.database.write(
-            lambda c: preparing.take_reports(c, [], {task_id: REFUSED}, actor="agent:a", now=now())
+            lambda c: preparing.take_reports(c, [], {task_id: reason}, actor="agent:a", now=now())
         )
 
     async def expire(self) -> None:
@@ -120,6 +121,16 @@ async def test_one_agent_that_cannot_sends_the_whole_gang_back_and_later_each_ti
     assert [task.status for task in tasks] == ["PENDING", "PENDING"]
     assert all(task.not_before > before for task in tasks)
     assert (await harbour.workload(gang)).reason["code"] == "image-missing"
+    assert await harbour.findings() == []
+
+
+async def test_a_session_is_not_prepared_again_for_an_image_that_is_not_there(leader: Leader):
+    harbour = leader.harbour
+    gang = await harbour.set(await leader.hold(), kind=Kind.SESSION)
+    [one, _] = await harbour.tasks(gang)
+    await leader.refused(one.id, Reason("image-not-found", "registry r has no image x", "agent", "change"))
+    workload = await harbour.workload(gang)
+    assert (workload.status, workload.reason["code"]) == ("FAILED", "image-not-found")
     assert await harbour.findings() == []
 
 

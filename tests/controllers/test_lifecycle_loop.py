@@ -19,9 +19,9 @@ T = TaskStatus
 NOW = LONG_AGO
 
 
-def ended(status: TaskStatus, attempt: int = 1, *, ran_seconds: float | None = 1) -> Ended:
+def ended(status: TaskStatus, attempt: int = 1, *, ran_seconds: float | None = 1, code: str | None = None) -> Ended:
     started = None if ran_seconds is None else NOW - timedelta(seconds=ran_seconds)
-    return Ended(UUID(int=1), UUID(int=2), 0, attempt, status, NOW, started)
+    return Ended(UUID(int=1), UUID(int=2), 0, attempt, status, NOW, started, code=code)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,9 @@ def ended(status: TaskStatus, attempt: int = 1, *, ran_seconds: float | None = 1
         pytest.param(ended(T.FAILED, 7), 60, id="not longer than a minute"),
         pytest.param(ended(T.FAILED, 5000), 60, id="for days"),
         pytest.param(ended(T.FAILED, 2, ran_seconds=None), 2, id="never started"),
+        pytest.param(ended(T.FAILED, 9, ran_seconds=None, code="image-pull-failed"), 60, id="no image for now"),
+        pytest.param(ended(T.FAILED, 9, ran_seconds=None, code="image-not-found"), 256, id="no such image"),
+        pytest.param(ended(T.FAILED, 99, ran_seconds=None, code="image-denied"), 600, id="an image of others"),
         pytest.param(ended(T.SUCCEEDED, 2), 2, id="ended by itself"),
         pytest.param(ended(T.FAILED, 9, ran_seconds=60), None, id="ran well before"),
         pytest.param(ended(T.FAILED, 9, ran_seconds=59), 60, id="ran not quite well"),

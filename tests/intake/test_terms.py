@@ -74,6 +74,13 @@ async def test_the_terms_are_written_and_seen_by_placement(harbour: Harbour):
     assert await harbour.findings() == []
 
 
+@on_sqlite
+async def test_a_session_that_ends_when_idle_may_ask_for_a_signal_without_a_time_limit(harbour: Harbour):
+    row = await harbour.workload(await submit(harbour, "notebook", idle_timeout="1h30m", signal="USR1"))
+    assert (row.idle_timeout_seconds, row.warning_signal, row.time_limit_seconds) == (5400, "USR1", None)
+    assert (await harbour.workload(await submit(harbour, "plain"))).idle_timeout_seconds is None
+
+
 async def test_dependencies_are_found_by_name_and_id_and_read_with_their_status(harbour: Harbour):
     await harbour.node("n1")
     first = await submit(harbour, "first")
@@ -199,6 +206,8 @@ async def test_singletons_stand_in_line_behind_the_one_before(harbour: Harbour):
     ("request_body", "code"),
     [
         ({"kind": "deployment", "time": 60}, "not-for-deployments"),
+        ({"kind": "deployment", "idle_timeout": "1h"}, "not-for-deployments"),
+        ({"idle_timeout": 59}, "invalid-duration"),
         ({"kind": "deployment", "array": "0-1"}, "not-for-deployments"),
         ({"kind": "deployment", "retries": 1}, "not-for-deployments"),
         ({"retry_on": [1]}, "invalid-retry"),

@@ -3,7 +3,7 @@
 import pytest
 
 from mooring.model.lifecycle import TaskStatus, is_end
-from mooring.model.retries import comes_again_after_loss, is_loss, is_retried
+from mooring.model.retries import PULL_RETRIES, comes_again_after_loss, is_loss, is_retried
 
 T = TaskStatus
 LIVING = [status for status in T if not is_end(status)]
@@ -52,6 +52,24 @@ def test_retries_are_counted_and_meant_for_exit_codes(
 ):
     found = is_retried(T.RUNNING, T.FAILED, exit_code, failures=failures, max_retries=2, retry_on=retry_on)
     assert found is expected
+
+
+@pytest.mark.parametrize(
+    ("code", "failures", "expected"),
+    [
+        pytest.param("image-pull-failed", PULL_RETRIES - 1, True, id="the registry did not answer"),
+        pytest.param("image-pull-failed", PULL_RETRIES, False, id="it never does"),
+        pytest.param("image-not-present", 0, True, id="another node may have it"),
+        pytest.param("image-not-found", 0, False, id="there is none"),
+        pytest.param("image-denied", 0, False, id="it is not for them"),
+        pytest.param("start-failed", 0, False, id="nobody asked for a retry"),
+    ],
+)
+def test_want_of_an_image_is_retried_where_another_try_may_help(code: str, failures: int, expected: bool):
+    found = is_retried(T.PREPARING, T.FAILED, None, code, failures=failures, max_retries=0, retry_on=[75])
+    assert found is expected
+    hopeless = code in ("image-not-found", "image-denied")
+    assert is_retried(T.PREPARING, T.FAILED, None, code, failures=0, max_retries=9, retry_on=None) is not hopeless
 
 
 @pytest.mark.parametrize("new", [T.SUCCEEDED, T.CANCELLED, T.LOST])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sqlite3
 
@@ -12,6 +13,8 @@ from tests.system.servers import PASSWORD, eventually
 SECRET = "sesame-in-the-environment"
 USER_PASSWORD = "password-of-carol"
 WRONG_PASSWORD = "a-password-with-a-typo"
+KEPT = "what-the-project-keeps"
+REGISTRY_PASSWORD = "a-token-of-the-registry"
 
 
 def test_no_secret_shows_in_logs_metrics_lists_or_histories(servers: Servers) -> None:
@@ -85,3 +88,61 @@ def test_no_secret_shows_in_logs_metrics_lists_or_histories(servers: Servers) ->
         for place, text in places.items():
             assert secret not in text, f"{secret[:6]}… is in the {place}"
     assert '"level": "debug"' in server.log
+
+
+def test_what_projects_keep_secret_is_in_no_log_answer_or_database_and_its_keys_rotate(servers: Servers) -> None:
+    server = servers.start("--simulate", "3", "--no-agent", "--log-level", "debug", "--log-format", "json")
+    mooring, data = servers.cli(), ("--data", str(server.data))
+    mooring.out("login", *data)
+    printed = [
+        mooring.out("secret", "set", "db", given=KEPT),
+        mooring.out("registry", "login", "ghcr.io", "-u", "robot", "--password-stdin", given=f"{REGISTRY_PASSWORD}\n"),
+    ]
+    with server.client() as admin:
+        container = {"image": "ghcr.io/org/tool", "secrets": {"password": "db"}}
+        admin.submit(WorkloadRequest.model_validate({"name": "web", "containers": [container]}))
+        assert admin.wait("web", "running", timeout_seconds=25).status == "RUNNING"
+        answers = [
+            admin.workload("web").model_dump_json(),
+            admin.history("web").model_dump_json(),
+            admin.actions().model_dump_json(),
+            admin.metrics(),
+        ]
+    keys = server.data / "sealing-keys"
+    first = keys.read_text()
+    assert keys.stat().st_mode & 0o777 == 0o600
+
+    rotated = mooring.out("db", "reseal", "--new-key", *data)
+    assert "sealed 2 rows" in rotated
+    assert "no row needs another key" in rotated
+    both = keys.read_text()
+    assert both.endswith(first)
+    keys.write_text(both.removesuffix(first))
+    new = both.partition(":")[0]
+    with server.client() as admin:
+        # The server took up the new key by itself.
+        admin.put_secret("default", "later", KEPT.encode())
+        answers += [secret.model_dump_json() for secret in admin.secrets("default")]
+    server.stop()
+    stored = b"".join(file.read_bytes() for file in server.data.glob("mooring.db*")).decode("latin-1")
+    with sqlite3.connect(server.data / "mooring.db") as database:
+        used = database.execute("SELECT key_id FROM secrets UNION ALL SELECT key_id FROM registry_logins").fetchall()
+        assert used == [(new,)] * 3
+
+    # Whoever has the database alone has nothing; a server without the key says so and goes on.
+    keys.unlink()
+    server.start()
+    assert f"The sealing key {new} is missing: 3 secrets" in server.log
+    lost = mooring("db", "reseal", *data)
+    assert (lost.returncode, f"3 rows still with the key {new}: it is missing" in lost.stdout) == (1, True)
+    with server.client() as admin:
+        admin.put_secret("default", "db", b"anew")
+        admin.remove_secret("default", "later")
+
+    for place in (server.log, server.printed, *printed, *answers, rotated, lost.stdout + lost.stderr, stored):
+        for secret in (KEPT, base64.b64encode(KEPT.encode()).decode(), REGISTRY_PASSWORD, *_keys(both)):
+            assert secret not in place
+
+
+def _keys(lines: str) -> list[str]:
+    return [line.partition(":")[2] for line in lines.splitlines()]

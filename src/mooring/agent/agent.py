@@ -377,7 +377,7 @@ class Agent:
         self._outbox.connected()
         alive = living(await self._observe())
         self._told_runtimes = self._offered()
-        await connection.send(Hello(protocol=PROTOCOL, facts=self._facts(), tasks=list(alive)))
+        await connection.send(Hello(protocol=PROTOCOL, facts=self._facts(connection.address), tasks=list(alive)))
         self._told_strays = ()
         self._connection = connection
         self._welcomed = False
@@ -467,12 +467,13 @@ class Agent:
 
     # Small things
 
-    def _facts(self) -> Facts:
+    def _facts(self, address: str | None = None) -> Facts:
         return facts.machine_facts(
             self._root,
             runtimes=self._offered() or {"process": {}},
             multi_tenant=os.getuid() == 0 or self._options.trust_tenants,
             options=self._options,
+            address=address,
         )
 
     def _offered(self) -> dict[str, Mapping[str, str]]:

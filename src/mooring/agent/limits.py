@@ -10,6 +10,7 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from uuid import UUID
 
@@ -19,6 +20,7 @@ log = structlog.get_logger(__name__)
 
 _PERIOD_MICROSECONDS = 100_000
 _SHORTEST_QUOTA_MICROSECONDS = 1_000  # the kernel takes no less
+_CAP_SYS_RESOURCE = 24
 _WANTED = ("cpu", "io", "memory", "pids")
 """Of the second nothing is limited: it counts."""
 
@@ -69,6 +71,15 @@ def settings(slots: Mapping[str, int], max_processes: int, controllers: frozense
     if "pids" in controllers:
         values["pids.max"] = str(max_processes)
     return values
+
+
+@cache
+def may_spare() -> bool:
+    """Whether what we start may be ended later than other processes where memory runs short (CAP_SYS_RESOURCE)."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> _CAP_SYS_RESOURCE & 1)
+    return False
 
 
 def find(node_id: UUID, *, mounts: str | None = None, own: str | None = None) -> Cgroups | None:

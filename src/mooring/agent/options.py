@@ -13,6 +13,8 @@ from mooring.wire.agent import DeviceFact
 class Options:
     devices: Mapping[str, Sequence[DeviceFact]] = field(default_factory=dict)
     """Devices in place of those that the agent finds by itself."""
+    address: str | None = None
+    """Where other nodes reach this one; None: where its connection to the server comes from."""
     licence: str | None = None
     machine_image: str | None = None
     machine_image_version: str = ""

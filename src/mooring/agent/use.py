@@ -107,31 +107,36 @@ class Processes:
                 self._children.setdefault(int(stat[1]), []).append(int(name))
 
     def below(self, root: int) -> Use:
-        """What the processes below `root` use, those included that have ended and were waited for."""
+        """What the processes below `root` use, and what those did that ended and that it waited for."""
         if root not in self._stats:
             return Use(0, 0, 0, 0)
-        # Of the root itself only what its ended children left it.
-        ticks = self._ticks(root, 13)
-        read, written = _process_io(root)
-        pages = 0
-        waiting = list(self._children.get(root, ()))
+        left = Use(self._microseconds(root, 13), 0, *_process_io(root))
+        return total([left, *(self.from_on(pid) for pid in self._children.get(root, ()))])
+
+    def from_on(self, root: int) -> Use:
+        """What a process and those below it use."""
+        found: list[Use] = []
+        waiting = [root] if root in self._stats else []
         while waiting:
             pid = waiting.pop()
             waiting += self._children.get(pid, ())
-            ticks += self._ticks(pid, 11)
-            pages += int(self._stats[pid][21])
-            own_read, own_written = _process_io(pid)
-            read, written = read + own_read, written + own_written
-        return Use(ticks * 1_000_000 // _TICKS_PER_SECOND, pages * _PAGE_BYTES, read, written)
+            memory = int(self._stats[pid][21]) * _PAGE_BYTES
+            found.append(Use(self._microseconds(pid, 11), memory, *_process_io(pid)))
+        return total(found)
 
-    def _ticks(self, pid: int, first: int) -> int:
+    def _microseconds(self, pid: int, first: int) -> int:
         """User and system time, then those of the children that were waited for."""
-        return sum(int(field) for field in self._stats[pid][first:15])
+        return sum(int(field) for field in self._stats[pid][first:15]) * 1_000_000 // _TICKS_PER_SECOND
 
 
 def network_of(pid: int) -> tuple[int, int]:
-    """What a process's network namespace received and sent, but for what it said to itself."""
+    """What a process's network received and sent, but for what it said to itself; nothing of that of the machine."""
     received = sent = 0
+    try:
+        if Path(f"/proc/{pid}/ns/net").readlink() == Path("/proc/self/ns/net").readlink():
+            return 0, 0
+    except OSError:
+        return 0, 0
     for line in (_text(Path(f"/proc/{pid}/net/dev")) or "").splitlines()[2:]:
         name, _, counters = line.partition(":")
         if name.strip() != "lo":

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import ipaddress
 import secrets
 from collections.abc import Mapping
-from ipaddress import ip_address
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from mooring.api.agent_session import AgentSession
 from mooring.api.compatibility import refused_agent
 from mooring.api.errors import problems
 from mooring.api.hub import AgentHub, devices_of
+from mooring.api.unsealing import is_confidential
 from mooring.clock import now
 from mooring.model.devices import MOST_DEVICES
 from mooring.model.errors import Conflict, InvalidInput, NotAuthenticated, Unavailable
@@ -147,7 +148,7 @@ async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
             await websocket.send_text(wire.encode(message))
 
     session = AgentSession(
-        node.id, node.name, node.pool_id, node.credential_hash, send, confidential=_confidential(websocket)
+        node.id, node.name, node.pool_id, node.credential_hash, send, confidential=is_confidential(websocket)
     )
     sender: asyncio.Task[None] | None = None
     try:
@@ -177,16 +178,6 @@ async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
         hub.leave(session)
 
 
-def _confidential(websocket: WebSocket) -> bool:
-    """Whether nobody on the way can read: what a proxy on this machine says of its own client is believed."""
-    if websocket.url.scheme == "wss":
-        return True
-    try:
-        return websocket.client is not None and ip_address(websocket.client.host).is_loopback
-    except ValueError:
-        return False
-
-
 async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent) -> None:
     match message:
         case wire.Heartbeat():
@@ -212,6 +203,8 @@ async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent
 
 
 def _check_facts(facts: wire.Facts) -> None:
+    if facts.address is not None and not _is_address(facts.address):
+        raise InvalidInput("the address of a machine is one of IPv4 or IPv6")
     if any(not 0 <= amount <= _AMOUNT_MAX for amount in facts.capacity.values()):
         raise InvalidInput("a machine's capacity must be whole numbers that are not negative and fit 64 bits")
     if len(facts.capacity) > 64 or any(len(name) > 64 for name in facts.capacity):
@@ -222,6 +215,14 @@ def _check_facts(facts: wire.Facts) -> None:
     for value, most in (*((each, 63) for each in (*short, facts.licence)), (facts.machine_image, 255)):
         if value is not None and (len(value) > most or "\x00" in value):
             raise InvalidInput(f"a fact of the machine is longer than {most} characters, or no text")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_images(images: Mapping[str, int]) -> None:

@@ -232,9 +232,9 @@ def _word(row: WorkloadRow) -> Word:
 
 
 def _health(row: WorkloadRow) -> Literal["healthy", "degraded", "unhealthy"]:
-    if row.running >= row.replicas:
+    if row.ready >= row.replicas:
         return "healthy"
-    return "degraded" if row.running else "unhealthy"
+    return "degraded" if row.ready else "unhealthy"
 
 
 def _image(row: WorkloadRow) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from uuid import UUID
@@ -123,6 +123,8 @@ class AgentHub:
                     else:
                         news, position = await events.since(connection, position)
                         self._wake(event.node_id for event in news if event.node_id is not None)
+                        moved = {e.workload_id for e in news if e.noun == "task" and e.workload_id is not None}
+                        self._wake(await agents.waiting_for_others(connection, moved))
                         self._wake_waiting_for(event.object_id for event in news if event.kind == events.SECRETS)
                         if news:
                             # What becomes of a stray happens elsewhere.
@@ -195,6 +197,7 @@ class AgentHub:
                 licence=facts.licence,
                 machine_image=facts.machine_image,
                 machine_image_version=facts.machine_image_version,
+                address=facts.address,
                 now=now(),
             )
             return await self._quarantine(connection, session, hello.tasks)
@@ -249,8 +252,11 @@ class AgentHub:
             term = await leadership.current_term(connection)
             rows = await agents.desired(connection, session.node_id)
             end = await quarantine.to_end(connection, session.node_id, session.strays)
+            together = await agents.together(connection, rows)
             mounted = await mounts.of_workloads(connection, {row.workload_id for row in rows})
-            tasks = [desired_task(row, mounted.get(row.workload_id, ())) for row in rows]
+            tasks = [
+                desired_task(row, together.get(row.workload_id, ()), mounted.get(row.workload_id, ())) for row in rows
+            ]
             removed = await volumes.to_delete(connection, session.node_id)
             confidences = await unsealing.read(connection, tasks)
         going = [RemovedVolume(volume_id=row.id, project_id=row.project_id, path=row.folder) for row in removed]
@@ -371,8 +377,10 @@ class AgentHub:
 
     # --- output of tasks ---
 
-    def stream(self, task_id: UUID, node_id: UUID, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
-        return self._output.stream(self._newest(node_id), task_id, tail=tail, follow=follow)
+    def stream(
+        self, task_id: UUID, node_id: UUID, *, container: str, tail: int | None, follow: bool
+    ) -> AsyncIterator[bytes]:
+        return self._output.stream(self._newest(node_id), task_id, container, tail=tail, follow=follow)
 
     def output(self, session: AgentSession, chunk: LogChunk) -> None:
         self._output.take(session, chunk)
@@ -383,10 +391,14 @@ class AgentHub:
         """Unavailable where the node's agent is not connected to this very process, or too old."""
         able(self._newest(node_id))
 
-    def open(
+    @asynccontextmanager
+    async def open(
         self, task_id: UUID, node_id: UUID, container: str | None, purpose: Purpose
-    ) -> AbstractAsyncContextManager[Channel]:
-        return self._channels.open(self._newest(node_id), task_id, container, purpose)
+    ) -> AsyncIterator[Channel]:
+        """A channel for the block, during which the task is not idle."""
+        with self.measured.inside(task_id):
+            async with self._channels.open(self._newest(node_id), task_id, container, purpose) as channel:
+                yield channel
 
     def channel(self, session: AgentSession, message: ChannelData | ChannelWindow | ChannelEnd) -> None:
         self._channels.take(session, message)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -61,7 +62,7 @@ class MeasuredUse:
         self._counters: dict[UUID, tuple[int, ...]] = {}
         self._sums: dict[UUID, _Sums] = {}
         self._active: dict[UUID, datetime] = {}
-        self._inside: dict[UUID, int] = {}
+        self._inside: Counter[UUID] = Counter()
 
     @property
     def newest(self) -> Mapping[UUID, Measured]:
@@ -90,20 +91,17 @@ class MeasuredUse:
             with contextlib.suppress(KeyError):
                 metrics.measured.remove(pool, session.node_name, slot)
 
-    def touch(self, task_id: UUID) -> None:
-        """Somebody does something in the task at this moment."""
-        self._active[task_id] = now()
-
-    def enter(self, task_id: UUID) -> None:
-        """Somebody is inside (`exec`, `attach`, `forward`): until as many have left, the task is active."""
-        self._inside[task_id] = self._inside.get(task_id, 0) + 1
-        self.touch(task_id)
-
-    def leave(self, task_id: UUID) -> None:
-        self.touch(task_id)
-        left = self._inside.pop(task_id, 1) - 1
-        if left > 0:
-            self._inside[task_id] = left
+    @contextlib.contextmanager
+    def inside(self, task_id: UUID) -> Iterator[None]:
+        """Somebody has a way into the task while the block runs: it is active until the last one leaves."""
+        self._inside[task_id] += 1
+        try:
+            yield
+        finally:
+            self._inside[task_id] -= 1
+            if not self._inside[task_id]:
+                del self._inside[task_id]
+            self._active[task_id] = now()
 
     async def keep_written(self, database: Database) -> None:
         """Write what is new of all agents together, for ever; it wakes nobody."""
@@ -117,9 +115,8 @@ class MeasuredUse:
                 _log.exception("Cannot write what was measured; trying again with the next of it")
 
     async def write(self, database: Database, *, averages: bool = True) -> None:
-        for task_id in self._inside:
-            self.touch(task_id)
-        active, self._active = self._active, {}
+        active = {**self._active, **dict.fromkeys(self._inside, now())}
+        self._active = {}
         rows = self._averages() if averages else []
         if active or rows:
             await database.write(partial(measured.write, averages=rows, active=active), wakes=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal
@@ -17,14 +17,18 @@ from mooring.model.resources import quality_of
 from mooring.model.workloads import Kind
 from mooring.store import templates
 from mooring.store.mounts import Mounted
-from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning, Owner, VolumeSpec
+from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning, Owner, Peer, VolumeSpec
+
+_COMING = frozenset({TaskStatus.SCHEDULED, TaskStatus.PREPARING})
+_UNSTARTED = _COMING | {TaskStatus.RESERVED}
 
 
-def desired_task(row: Any, mounted: Iterable[Mounted] = ()) -> DesiredTask:
-    """`mounted`: the volumes of its project that its workload mounts."""
+def desired_task(row: Any, together: Sequence[Any] = (), mounted: Iterable[Mounted] = ()) -> DesiredTask:
+    """`together`: all tasks of the session, if it has several that work together. `mounted`: volumes of its project."""
     template = row.template
     status = TaskStatus(row.status)
-    run: Literal["prepare", "run"] = "prepare" if status is TaskStatus.RESERVED else "run"
+    only_prepared = status is TaskStatus.RESERVED or _waits_for_others(row, together)
+    run: Literal["prepare", "run"] = "prepare" if only_prepared else "run"
     return DesiredTask(
         task_id=row.id,
         workload_id=row.workload_id,
@@ -45,6 +49,7 @@ def desired_task(row: Any, mounted: Iterable[Mounted] = ()) -> DesiredTask:
         containers=msgspec.convert(template["containers"], list[ContainerSpec]),
         init_containers=msgspec.convert(template.get("init_containers", []), list[ContainerSpec]),
         volumes=_volumes(template, mounted),
+        peers=[_peer(each, row) for each in together] if status in _UNSTARTED else [],
         quality=_quality(templates.decode(template)),
         restart=template["restart"],
         max_restarts=template["max_restarts"],
@@ -77,6 +82,23 @@ def _volume(said: VolumeSpec, by_name: Mapping[str, Mounted]) -> VolumeSpec:
     return msgspec.structs.replace(said, kind="shared", volume_id=volume.volume_id, path=volume.folder)
 
 
+def _waits_for_others(row: Any, together: Sequence[Any]) -> bool:
+    """Main starts last: until the others that have a node run there, it is only made ready."""
+    others = (TaskStatus(each.status) for each in together if each.task_index > 0)
+    return row.task_index == 0 and row.status == TaskStatus.SCHEDULED and any(other in _COMING for other in others)
+
+
+def _peer(other: Any, own: Any) -> Peer:
+    ports = [port for _, port in other.ports or ()]
+    address = other.node_address
+    if other.address is not None and other.node_id == own.node_id:
+        # Within one network of the engine it is reached as itself, and its ports are those that it listens on.
+        listens = [port for container in own.template["containers"] for port in container.get("ports", ())]
+        address, ports = other.address, [*listens[: len(ports)], *ports[len(listens) :]] if ports else listens
+    name = f"sub{other.task_index}" if other.task_index else "main"
+    return Peer(index=other.task_index, name=name, address=address, ports=ports)
+
+
 def _quality(template: TaskTemplate) -> Literal["Guaranteed", "Burstable", "BestEffort"]:
     """Where a container sets no limit, what it asks for is its limit."""
 
@@ -89,7 +111,7 @@ def _quality(template: TaskTemplate) -> Literal["Guaranteed", "Burstable", "Best
 
 
 def _warning(row: Any) -> EndWarning | None:
-    if row.deadline_at is None or row.warning_signal is None:
+    if row.warning_signal is None or (row.deadline_at is None and row.idle_warned_at is None):
         return None
-    at = row.deadline_at - timedelta(seconds=row.warning_seconds or 0)
+    at = row.idle_warned_at or row.deadline_at - timedelta(seconds=row.warning_seconds or 0)
     return EndWarning(at=at.timestamp(), signal=row.warning_signal)

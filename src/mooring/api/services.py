@@ -43,6 +43,7 @@ from mooring.wire.explanation import Explanation
 from mooring.wire.pools import PoolChange, PoolRequest
 from mooring.wire.quarantine import QuarantineEnd
 from mooring.wire.quotas import QuotaChange, QuotaView
+from mooring.wire.rollouts import UpdateRequest
 from mooring.wire.scaling import TemplateRequest
 from mooring.wire.sessions import ExtendRequest
 from mooring.wire.timeline import TimelineView
@@ -87,6 +88,20 @@ class Intake(Protocol):
     async def remove(
         self, principal: Principal, workload_id: UUID, *, keep: bool = False, force: bool = False
     ) -> None: ...
+
+
+class Deployments(Protocol):
+    """Changes of deployments that run."""
+
+    async def update(self, principal: Principal, workload_id: UUID, asked: UpdateRequest) -> None: ...
+
+    async def roll_back(self, principal: Principal, workload_id: UUID, number: int | None) -> None:
+        """To a revision, or to the one before the present one."""
+        ...
+
+    async def pause(self, principal: Principal, workload_id: UUID) -> None: ...
+
+    async def resume(self, principal: Principal, workload_id: UUID) -> None: ...
 
 
 class Bookings(Protocol):
@@ -172,8 +187,10 @@ class Volumes(Protocol):
 
 
 class Logs(Protocol):
-    def stream(self, task_id: UUID, node_id: UUID, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
-        """The output of a task from its node; Unavailable where the node does not answer."""
+    def stream(
+        self, task_id: UUID, node_id: UUID, *, container: str, tail: int | None, follow: bool
+    ) -> AsyncIterator[bytes]:
+        """The output of a container of a task from its node; Unavailable where the node does not answer."""
         ...
 
 
@@ -275,6 +292,7 @@ class DeploymentLimits:
 class Services:
     database: Database
     intake: Intake
+    deployments: Deployments
     bookings: Bookings
     questions: Questions
     nodes: Nodes

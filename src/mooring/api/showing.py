@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
 
 from mooring.clock import now
 from mooring.model.attempts import AttemptRecord
+from mooring.model.containers import Container
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.dependencies import Dependency
 from mooring.model.groups import group_of
+from mooring.model.idleness import Idleness
+from mooring.model.lifecycle import TaskStatus
 from mooring.model.slots import format_amounts, slot_type
-from mooring.store import templates
+from mooring.model.workloads import Kind
+from mooring.store import rollouts, templates
 from mooring.store.constraints import decode_constraints
 from mooring.store.users import User
 from mooring.store.views.history import HistoryEntry
@@ -22,6 +26,7 @@ from mooring.store.views.nodes import NodeRow, PoolRow, SlotRow
 from mooring.store.views.workloads import TaskRow, WorkloadRow, not_before
 from mooring.wire.api import (
     AttemptRow,
+    ContainerView,
     DeviceView,
     HistoryRow,
     NodeView,
@@ -34,6 +39,7 @@ from mooring.wire.api import (
     WorkloadView,
 )
 from mooring.wire.pools import PoolView
+from mooring.wire.rollouts import RolloutView
 from mooring.wire.sessions import ArrayView, DependencyView
 
 
@@ -53,6 +59,8 @@ def workload_view(row: WorkloadRow) -> WorkloadView:
         command=list(first.command),
         replicas=row.replicas,
         running=row.running,
+        ready=row.ready,
+        rollout=rollout_view(row) if row.kind == Kind.DEPLOYMENT else None,
         counts=dict(row.counts),
         resources=format_amounts(row.requested_slots),
         region=row.region,
@@ -65,6 +73,22 @@ def workload_view(row: WorkloadRow) -> WorkloadView:
         ended_at=row.ended_at,
         removed=row.removed_at is not None,
         version=row.version,
+    )
+
+
+def rollout_view(row: WorkloadRow) -> RolloutView:
+    rollout = rollouts.decode(row.rollout)
+    return RolloutView(
+        phase=rollout.phase.value,
+        revision=row.revision,
+        updated=row.updated,
+        outdated=row.outdated,
+        surge=rollout.surge,
+        unavailable=rollout.unavailable,
+        drain_seconds=rollout.drain_seconds,
+        deadline_seconds=rollout.deadline_seconds,
+        stalls_at=rollout.due_at,
+        reason=rollout.reason,
     )
 
 
@@ -101,12 +125,15 @@ def _waits_for(reason: Mapping[str, Any]) -> WaitsFor:
 def workload_detail(
     row: WorkloadRow, tasks: Sequence[TaskRow], dependencies: Sequence[Dependency], *, to_owner: bool
 ) -> WorkloadDetail:
-    environment = None
-    if to_owner:
-        environment = {c.name: dict(c.environment) for c in templates.decode(row.template).all_containers}
+    template, idle = templates.decode(row.template), _idleness(row, tasks)
+    environment = {c.name: dict(c.environment) for c in template.all_containers} if to_owner else None
     return WorkloadDetail(
         **dict(workload_view(row)),
         tasks=[task_view(task) for task in tasks],
+        containers=[
+            *(container_view(each, "sidecar" if each.sidecar else "init") for each in template.init_containers),
+            *(container_view(each, "main") for each in template.containers),
+        ],
         environment=environment,
         stopping=row.stopping,
         gang=row.gang,
@@ -120,6 +147,9 @@ def workload_detail(
         private=row.private,
         starts_at=row.starts_at,
         time_limit_seconds=row.time_limit_seconds,
+        idle_timeout_seconds=row.idle_timeout_seconds,
+        idle_since=None if idle is None else idle.since,
+        idle_ends_at=None if idle is None else idle.ends_at,
         signal=None if row.warning_signal is None else f"{row.warning_signal}@{row.warning_seconds}",
         deadline_at=min((t.deadline_at for t in tasks if t.status == "RUNNING" and t.deadline_at), default=None),
         dependencies=[dependency_view(dependency) for dependency in dependencies],
@@ -134,6 +164,14 @@ def workload_detail(
     )
 
 
+def _idleness(row: WorkloadRow, tasks: Sequence[TaskRow]) -> Idleness | None:
+    running = [task.active_at or task.started_at for task in tasks if task.status == TaskStatus.RUNNING]
+    since = max((at for at in running if at is not None), default=None)
+    if row.idle_timeout_seconds is None or since is None:
+        return None
+    return Idleness(since, timedelta(seconds=row.idle_timeout_seconds), row.idle_warned_at)
+
+
 def dependency_view(dependency: Dependency) -> DependencyView:
     return DependencyView(
         id=dependency.workload_id,
@@ -141,6 +179,17 @@ def dependency_view(dependency: Dependency) -> DependencyView:
         condition=dependency.condition,
         status=dependency.status,
         fate=dependency.fate,
+    )
+
+
+def container_view(container: Container, role: Literal["init", "sidecar", "main"]) -> ContainerView:
+    return ContainerView(
+        name=container.name,
+        role=role,
+        image=container.image,
+        command=list(container.command),
+        ports=list(container.ports),
+        mounts={mount.path: mount.volume for mount in container.mounts},
     )
 
 
@@ -162,6 +211,9 @@ def task_view(row: TaskRow) -> TaskView:
         started_at=row.started_at,
         ended_at=row.ended_at,
         deadline_at=row.deadline_at,
+        revision=row.revision,
+        ready=row.ready,
+        retires_at=row.retires_at,
         digests=dict(row.digests or {}),
         address=row.address,
     )

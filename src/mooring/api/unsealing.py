@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 import msgspec
+from starlette.requests import HTTPConnection
 
 from mooring.model.errors import InvalidInput, MooringError
 from mooring.model.images import parse_image
@@ -127,6 +129,16 @@ class Unsealing:
             return kept.open(self._sealing)
         except MooringError as problem:
             raise InvalidInput(f"{what} cannot be opened: {problem.message}", code=problem.code) from None
+
+
+def is_confidential(connection: HTTPConnection) -> bool:
+    """Whether nobody on the way can read: what a proxy on this machine says of its own client is believed."""
+    if connection.url.scheme in ("wss", "https"):
+        return True
+    try:
+        return connection.client is not None and ip_address(connection.client.host).is_loopback
+    except ValueError:
+        return False
 
 
 def _secrets(task: DesiredTask) -> set[str]:

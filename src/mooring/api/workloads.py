@@ -40,6 +40,7 @@ from mooring.wire.api import (
 )
 from mooring.wire.explanation import Explanation
 from mooring.wire.fields import INT32_MAX, Name
+from mooring.wire.rollouts import EndpointList, EndpointView
 from mooring.wire.sessions import ExtendRequest
 
 router = APIRouter(prefix="/api/workloads", tags=["workloads"], responses=problems(401, 422, 503))
@@ -149,6 +150,30 @@ async def list_tasks(
     return TaskList(tasks=[task_view(task) for task in rows], total=total, limit=limit, offset=offset)
 
 
+@router.get("/{ref}/endpoints", operation_id="list_workload_endpoints", responses=problems(404))
+async def list_endpoints(services: Served, principal: User, ref: str) -> EndpointList:
+    """Where the tasks are that somebody may be sent to: they run, are ready, and are not about to leave."""
+    row = await find_workload(services, principal, ref)
+    # First the place in the feed: what happens meanwhile is told a second time rather than never.
+    cursor = await services.feed.end()
+    async with services.database.read() as connection:
+        found = await views.endpoints(connection, row.id)
+    return EndpointList(
+        endpoints=[
+            EndpointView(
+                task=each.task_id,
+                index=each.index,
+                revision=each.revision,
+                node=each.node,
+                address=each.address,
+                ports=[port for _, port in each.ports or ()],
+            )
+            for each in found
+        ],
+        cursor=str(cursor),
+    )
+
+
 @router.get("/{ref}/history", operation_id="get_workload_history", responses=problems(404))
 async def get_history(
     services: Served,
@@ -180,7 +205,14 @@ async def compare(services: Served, principal: User, ref: str, request: Workload
     found = await services.intake.compare(principal, row, request)
     if row.user_id != principal.user_id:
         found = [each for each in found if ".environment." not in each.field]
-    return Comparison(id=row.id, kind=row.kind, status=row.status, ended=row.ended_at is not None, differences=found)
+    return Comparison(
+        id=row.id,
+        kind=row.kind,
+        status=row.status,
+        ended=row.ended_at is not None,
+        removed=row.removed_at is not None,
+        differences=found,
+    )
 
 
 @router.get("/{ref}/wait", operation_id="wait_for_workload", responses=problems(404))
@@ -238,6 +270,7 @@ async def get_logs(
     attempt: Annotated[int | None, Query(ge=1, le=INT32_MAX, description="Else the newest that had a node")] = None,
     tail: Annotated[int | None, Query(ge=0, le=INT32_MAX, description="Only the last so many lines")] = None,
     follow: Annotated[bool, Query(description="Go on until the task ends")] = False,
+    container: Annotated[Name | None, Query(description="Of a task that has several; else the first")] = None,
 ) -> Response:
     """The output of one task, as bytes."""
     row = await find_workload(services, principal, ref)
@@ -252,7 +285,9 @@ async def get_logs(
             code="output-gone",
         )
     close = services.rates.open_stream(principal)
-    output = _Output(services.logs.stream(chosen.id, chosen.node_id, tail=tail, follow=follow), media_type, close)
+    name = container or row.template["containers"][0]["name"]
+    pieces = services.logs.stream(chosen.id, chosen.node_id, container=name, tail=tail, follow=follow)
+    output = _Output(pieces, media_type, close)
     only_waits(request.scope)
     await output.begin()
     return output

@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from mooring.model.attempts import Attempt, AttemptLimits, AttemptRecord, Phase, Result, judge
+from mooring.model.attempts import START_LIMITS, Attempt, AttemptLimits, AttemptRecord, Phase, Result, judge
 from mooring.model.errors import Conflict
 from mooring.model.holds import Purpose
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.reasons import Reason
+from mooring.model.retries import is_image_refused
+from mooring.model.workloads import Kind
 from mooring.store import attempts, holds, transitions, workloads
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection
@@ -80,10 +82,11 @@ async def _give_up(
 ) -> Applied:
     """All tasks of the workload wait again, later after every failure; after too many it fails, or waits lower."""
     last = await _last(connection, workload_id)
-    result = judge(last, Phase.PREPARE, LIMITS, now)
+    workload = (await lock_workloads(connection, [workload_id]))[workload_id]
+    hopeless = is_image_refused(reason.code) and workload.kind == Kind.SESSION
+    result = judge(last, Phase.PREPARE, START_LIMITS[Kind.SESSION] if hopeless else LIMITS, now)
     attempt = Attempt(workload_id, Phase.PREPARE, result, reason.code, reason.message)
     await attempts.record(connection, [attempt], now)
-    workload = (await lock_workloads(connection, [workload_id]))[workload_id]
     if result is Result.GIVE_UP and workload.deprioritise:
         reason = workload.lower(reason)
         await workloads.set_priority(connection, workload_id, workload.priority)

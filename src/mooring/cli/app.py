@@ -11,11 +11,14 @@ from mooring.cli.commands import (
     account,
     actions,
     bookings,
+    cp,
     database,
     deploy,
     domains,
     events,
     explain,
+    files,
+    forward,
     free,
     history,
     keypairs,
@@ -30,6 +33,7 @@ from mooring.cli.commands import (
     ps,
     quarantine,
     quota,
+    rollouts,
     run,
     scaling,
     secrets,
@@ -45,6 +49,7 @@ from mooring.cli.commands import (
     volumes,
     workloads,
 )
+from mooring.cli.commands import exec as execute
 from mooring.cli.commands import wait as waits
 from mooring.cli.exits import EPILOG, report
 from mooring.model.errors import MooringError
@@ -70,6 +75,7 @@ app = typer.Typer(
 )
 for module in (
     deploy,
+    files,
     submit,
     run,
     sessions,
@@ -80,8 +86,12 @@ for module in (
     explain,
     top,
     logs,
+    execute,
+    cp,
+    forward,
     history,
     workloads,
+    rollouts,
     volumes,
     nodes,
     quarantine,

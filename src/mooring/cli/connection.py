@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mooring.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mooring.client import Client
+    from mooring.client import AsyncClient, Client
 
 
 def connect(server: str | None, *, ca_file: str | None = None, timeout_seconds: float | None = None) -> Client:
     """The client for the server that is meant; use it in a `with`."""
     from mooring.client import Client
+
+    return Client(**_meant(server, ca_file, timeout_seconds))
+
+
+def connect_async(server: str | None) -> AsyncClient:
+    """As `connect`, for what goes both ways at once; use it in an `async with`."""
+    from mooring.client import AsyncClient
+
+    return AsyncClient(**_meant(server, None, None))
+
+
+def _meant(server: str | None, ca_file: str | None, timeout_seconds: float | None) -> dict[str, Any]:
+    """Which server, as whom, trusting which authority."""
     from mooring.client.address import canonical_address, resolve_server
     from mooring.client.connection import TIMEOUT_SECONDS
     from mooring.client.credentials import CredentialStore
@@ -29,14 +42,14 @@ def connect(server: str | None, *, ca_file: str | None = None, timeout_seconds: 
         elif local and canonical_address(local.url) == address:
             authority = local.ca_file
     token = os.environ.get("MOORING_TOKEN") or None
-    return Client(
-        address,
-        token=token,
-        keypair=None if token else _keypair(),
-        store=store,
-        ca_file=authority,
-        timeout_seconds=timeout_seconds or TIMEOUT_SECONDS,
-    )
+    return {
+        "server": address,
+        "token": token,
+        "keypair": None if token else _keypair(),
+        "store": store,
+        "ca_file": authority,
+        "timeout_seconds": timeout_seconds or TIMEOUT_SECONDS,
+    }
 
 
 def _keypair() -> tuple[str, str] | None:

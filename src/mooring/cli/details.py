@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from mooring.cli.output import Cell, Column, Format, Styled, show_fields, show_json, show_line, show_table
@@ -26,10 +26,11 @@ from mooring.model.durations import format_duration
 
 if TYPE_CHECKING:
     from mooring.client import Client
-    from mooring.wire.api import TaskView, WorkloadDetail
+    from mooring.wire.api import ContainerView, TaskView, WorkloadDetail
 
 _PAGE = 1000
 _SHOWN_OF_ARRAY = 20
+_BRIEFLY = timedelta(minutes=1)
 
 
 def show_workload(client: Client, detail: WorkloadDetail, output: Format, *, all_tasks: bool) -> None:
@@ -75,7 +76,8 @@ def _show_fields(detail: WorkloadDetail) -> None:
             ("id", str(detail.id)),
             ("kind", f"{detail.kind} ({detail.type})"),
             ("status", Styled(state, status_style(detail.status))),
-            ("replicas", f"{detail.running} of {detail.replicas} running"),
+            ("replicas", _replicas(detail)),
+            ("rollout", _rollout(detail)),
             ("array", _array(detail)),
             ("pool", detail.pool),
             ("region", detail.region or ""),
@@ -87,6 +89,7 @@ def _show_fields(detail: WorkloadDetail) -> None:
             ("priority", _priority(detail)),
             ("private", "yes" if detail.private else ""),
             ("time", _time(detail)),
+            ("idle", _idle(detail)),
             ("retries", _retries(detail)),
             ("after", _dependencies(detail)),
             ("singleton", detail.singleton or ""),
@@ -101,6 +104,9 @@ def _show_fields(detail: WorkloadDetail) -> None:
             ("admission", _admission(detail)),
         ]
     )
+    if len(detail.containers) > 1 or any(each.ports or each.mounts for each in detail.containers):
+        for each in detail.containers:
+            show_line(f"container {each.name}: {_container(each)}")
     for container, variables in (detail.environment or {}).items():
         for variable, value in variables.items():
             show_line(f"environment of {container}: {variable}={value}")
@@ -108,6 +114,32 @@ def _show_fields(detail: WorkloadDetail) -> None:
         show_line(f"hint: {advice}")
     if detail.status == "PENDING":
         show_line(f"`mooring explain {detail.name}` shows which nodes lack what")
+
+
+def _container(container: ContainerView) -> str:
+    parts = [
+        "" if container.role == "main" else container.role,
+        container.image or command_text(container.command),
+        f"listens on {', '.join(map(str, container.ports))}" if container.ports else "",
+        *(f"{volume} at {path}" for path, volume in container.mounts.items()),
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _replicas(detail: WorkloadDetail) -> str:
+    running = f"{detail.running} of {detail.replicas} running"
+    return f"{running}, {detail.ready} ready" if detail.kind == "deployment" else running
+
+
+def _rollout(detail: WorkloadDetail) -> str:
+    """Of a deployment that has more than what it was submitted with."""
+    rollout = detail.rollout
+    if rollout is None or (rollout.revision == 1 and rollout.phase == "done"):
+        return ""
+    if rollout.phase == "done":
+        return f"revision {rollout.revision}"
+    text = f"revision {rollout.revision} {rollout.phase}: {rollout.updated} updated, {rollout.outdated} outdated"
+    return f"{text}; {rollout.reason}" if rollout.reason else text
 
 
 def _start(detail: WorkloadDetail) -> str:
@@ -166,6 +198,14 @@ def _time(detail: WorkloadDetail) -> str:
     if detail.deadline_at is not None:
         parts.append(f"over at {instant(detail.deadline_at)} (in {age(datetime.now(UTC), until=detail.deadline_at)})")
     return "; ".join(parts)
+
+
+def _idle(detail: WorkloadDetail) -> str:
+    if detail.idle_timeout_seconds is None:
+        return ""
+    if detail.idle_since is None or datetime.now(UTC) - detail.idle_since < _BRIEFLY:
+        return f"ends after {format_duration(detail.idle_timeout_seconds)} without use"
+    return f"for {age(detail.idle_since)}, ends at {instant(detail.idle_ends_at)} if that goes on"
 
 
 def _retries(detail: WorkloadDetail) -> str:

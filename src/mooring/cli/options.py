@@ -42,6 +42,10 @@ OutputOption = Annotated[Format, typer.Option("--output", "-o", help="How to sho
 WorkloadArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="A workload's name or id.", autocompletion=complete_workloads)
 ]
+ContainerOption = Annotated[
+    str | None, typer.Option("--container", "-c", metavar="NAME", help="Which container; else the first.")
+]
+IndexOption = Annotated[int | None, typer.Option("--index", metavar="N", min=0, help="Which task; else any that runs.")]
 WorkloadsArgument = Annotated[
     list[str], typer.Argument(metavar="NAME", help="Workloads by name or id.", autocompletion=complete_workloads)
 ]
@@ -168,6 +172,10 @@ PriorityOption = Annotated[int | None, typer.Option(min=0, max=100, help="Higher
 PrivateOption = Annotated[bool, typer.Option("--private", help="Exempt from quotas; this needs a right.")]
 TimeOption = Annotated[
     str | None, typer.Option("--time", metavar="TIME", help="End it so long after its start: 30m, 2h, 1-12:00:00.")
+]
+IdleTimeoutOption = Annotated[
+    str | None,
+    typer.Option("--idle-timeout", metavar="TIME", help="End it when it has done nothing for so long: 30m, 2h."),
 ]
 SignalOption = Annotated[
     str | None,

@@ -162,6 +162,7 @@ def start(
 def run_terms(
     *,
     time: str | None,
+    idle_timeout: str | None,
     signal: str | None,
     singleton: str | None,
     array: str | None,
@@ -173,11 +174,17 @@ def run_terms(
     from mooring.model.durations import parse_duration
     from mooring.model.terms import parse_notice
 
-    for parse, written in ((parse_duration, time), (parse_notice, signal), (parse_array, array)):
+    for parse, written in (
+        (parse_duration, time),
+        (parse_duration, idle_timeout),
+        (parse_notice, signal),
+        (parse_array, array),
+    ):
         if written is not None:
             parse(written)
     return {
         "time": time,
+        "idle_timeout": idle_timeout,
         "signal": signal,
         "singleton": checked_name(singleton, what="singleton"),
         "array": array,

@@ -90,5 +90,9 @@ def describe(workload: WorkloadView) -> str:
     text = f"{workload.name}: {status_text(workload.status, simulated=workload.simulated)}"
     if workload.replicas > 1 or workload.kind == "deployment":
         text += f", {workload.running} of {workload.replicas} running"
+    if workload.kind == "deployment" and workload.ready != workload.running:
+        text += f", {workload.ready} ready"
+    if (rollout := workload.rollout) is not None and rollout.phase != "done":
+        text += f", revision {rollout.revision} {rollout.phase}: {rollout.updated} updated, {rollout.outdated} outdated"
     reason = reason_text(workload.reason)
     return f"{text} ({reason})" if reason else text

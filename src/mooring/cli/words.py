@@ -124,8 +124,13 @@ def counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number:,} {status.lower()}" for status, number in sorted(counts.items())) or NOTHING
 
 
-def progress_text(counts: Mapping[str, int], running: int, replicas: int) -> str:
-    """`3/5`, and how many of several tasks have ended: `50/10000 (120 succeeded)`."""
+def progress_text(counts: Mapping[str, int], running: int, replicas: int, ready: int | None = None) -> str:
+    """`3/5`, how many of them are ready where not all are, and how many of several tasks have ended.
+
+    `5/5, 3 ready`; `50/10000 (120 succeeded)`.
+    """
+    if ready is not None and ready != running:
+        return f"{running}/{replicas}, {ready} ready"
     over = {status: number for status, number in counts.items() if status in ("SUCCEEDED", "FAILED", "CANCELLED")}
     return f"{running}/{replicas}" + (f" ({counts_text(over)})" if over and replicas > 1 else "")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
@@ -13,12 +14,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import aiohttp
 from yarl import URL
 
-from mooring.client import accounting, bookings, confidential, operations, tenancy
+from mooring.client import accounting, bookings, confidential, operations, rollouts, tenancy, ways_in
 from mooring.client import scaling as growing
 from mooring.client import volumes as keeping
 from mooring.client.address import canonical_address, proxy_for, resolve_server, tls_context
 from mooring.client.answers import read_answer, read_error, timed_out, unreachable, untrusted
 from mooring.client.authentication import Authentication
+from mooring.client.channels import Channel
 from mooring.client.connection import (
     CONNECT_SECONDS,
     HEADERS,
@@ -29,10 +31,12 @@ from mooring.client.connection import (
 )
 from mooring.client.credentials import CredentialStore
 from mooring.client.event_stream import EventReader
-from mooring.client.operation import Operation, Stream
+from mooring.client.operation import Operation, Stream, Upload, Way
 from mooring.client.patience import Patience
 from mooring.model.errors import MooringError, NotAuthenticated, TooManyAttempts, Unavailable
 from mooring.wire.api import EventView, Token
+
+_PING_SECONDS = 15.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -144,6 +148,13 @@ class AsyncClient:
     cancel = _sent(operations.cancel)
     event_page = _sent(operations.event_page)
 
+    update = _sent(rollouts.update)
+    roll_back = _sent(rollouts.roll_back)
+    pause_rollout = _sent(rollouts.pause_rollout)
+    resume_rollout = _sent(rollouts.resume_rollout)
+    revisions = _sent(rollouts.revisions)
+    endpoints = _sent(rollouts.endpoints)
+
     book = _sent(bookings.book)
     timeslots = _sent(bookings.timeslots)
     timeslot = _sent(bookings.timeslot)
@@ -232,12 +243,59 @@ class AsyncClient:
         attempt: int | None = None,
         tail: int | None = None,
         follow: bool = False,
+        container: str | None = None,
     ) -> AsyncIterator[bytes]:
         """The output of one task in pieces as they come; with `follow` until the task has ended.
 
-        Of a task that was tried several times it is that of one `attempt`, else of the newest.
+        Of a task that was tried several times it is that of one `attempt`, else of the newest; of one with several
+        containers that of one `container`, else of the first.
         """
-        return self._stream(operations.logs(ref, task=task, attempt=attempt, tail=tail, follow=follow))
+        stream = operations.logs(ref, task=task, attempt=attempt, tail=tail, follow=follow, container=container)
+        return self._stream(stream)
+
+    @asynccontextmanager
+    async def run_command(
+        self,
+        task_id: str,
+        command: Sequence[str],
+        *,
+        container: str | None = None,
+        terminal: bool = False,
+        rows: int = 24,
+        columns: int = 80,
+    ) -> AsyncIterator[Channel]:
+        """A command in a task that runs, connected with the channel."""
+        way = ways_in.run_command(task_id, command, container=container, terminal=terminal, rows=rows, columns=columns)
+        async with self._channel(way) as channel:
+            yield channel
+
+    @asynccontextmanager
+    async def attach(self, task_id: str, *, container: str | None = None) -> AsyncIterator[Channel]:
+        """The input and output of a container itself."""
+        async with self._channel(ways_in.attach(task_id, container=container)) as channel:
+            yield channel
+
+    @asynccontextmanager
+    async def forward(self, ref: str, port: int | None = None) -> AsyncIterator[Channel]:
+        """A connection with a port of any task of a workload that is ready; without `port` the task's first."""
+        async with self._channel(ways_in.forward(ref, port)) as channel:
+            yield channel
+
+    @asynccontextmanager
+    async def forward_to_task(self, task_id: str, port: int | None = None) -> AsyncIterator[Channel]:
+        """As `forward`, to this very task."""
+        async with self._channel(ways_in.forward_to_task(task_id, port)) as channel:
+            yield channel
+
+    def fetch_files(self, task_id: str, path: str, *, container: str | None = None) -> AsyncIterator[bytes]:
+        """A file or folder of a task, as tar in pieces."""
+        return self._stream(ways_in.fetch_files(task_id, path, container=container))
+
+    async def store_files(
+        self, task_id: str, path: str, archive: AsyncIterable[bytes], *, container: str | None = None
+    ) -> None:
+        """Take a tar archive apart in a folder of a task that runs."""
+        await self._upload(ways_in.store_files(task_id, path, container=container), archive)
 
     async def events(
         self, since: str | None = None, *, expand: bool = False, workload: str | None = None
@@ -373,6 +431,51 @@ class AsyncClient:
             if refreshed or not (isinstance(error, NotAuthenticated) and await self._log_in_again(sent)):
                 raise error
             refreshed = True
+
+    @asynccontextmanager
+    async def _channel(self, way: Way) -> AsyncIterator[Channel]:
+        await self._renew_in_time()
+        refreshed = False
+        while True:
+            sent = self._authentication.headers
+            try:
+                socket = await self._open().ws_connect(
+                    self._url(way.path),
+                    headers=sent,
+                    heartbeat=_PING_SECONDS,
+                    max_msg_size=0,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=2.0),
+                )
+                await socket.send_str(way.opening.model_dump_json())
+            except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+                raise self._failure(problem) from problem
+            async with Channel(socket, self.server) as channel:
+                try:
+                    await channel.opened()
+                except NotAuthenticated:
+                    if refreshed or not await self._log_in_again(sent):
+                        raise
+                    refreshed = True
+                    continue
+                yield channel
+                return
+
+    async def _upload(self, upload: Upload, pieces: AsyncIterable[bytes]) -> None:
+        await self._renew_in_time()
+        try:
+            async with self._open().put(
+                self._url(upload.path),
+                params=upload.query,
+                data=pieces,
+                headers=self._authentication.headers,
+                timeout=self._timeout(None),
+                allow_redirects=False,
+            ) as response:
+                status, content = response.status, await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+            raise self._failure(problem) from problem
+        if status != 204:
+            raise read_error(status, content, self.server)
 
     def _open(self) -> aiohttp.ClientSession:
         # Made at first use: a session belongs to the loop that it is made on.

@@ -51,6 +51,22 @@ class Stream:
     """After so long without a byte the connection is taken for dead; None: it may be silent for ever."""
 
 
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """An operation that sends a stream of bytes and gets nothing back."""
+
+    path: str
+    query: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """An operation that opens a channel into a task."""
+
+    path: str
+    opening: BaseModel
+
+
 def segment(text: str) -> str:
     """A name or id as a part of a path."""
     # Nothing and dots alone would lead to another path.

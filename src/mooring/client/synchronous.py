@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import httpx2
 
-from mooring.client import accounting, bookings, confidential, operations, tenancy
+from mooring.client import accounting, bookings, confidential, operations, rollouts, tenancy, ways_in
 from mooring.client import scaling as growing
 from mooring.client import volumes as keeping
 from mooring.client.address import canonical_address, proxy_for, resolve_server, tls_context
@@ -29,7 +29,7 @@ from mooring.client.connection import (
 )
 from mooring.client.credentials import CredentialStore
 from mooring.client.event_stream import EventReader
-from mooring.client.operation import Operation, Stream
+from mooring.client.operation import Operation, Stream, Upload
 from mooring.client.patience import Patience
 from mooring.model.errors import MooringError, NotAuthenticated, TooManyAttempts, Unavailable
 from mooring.wire.api import EventView, Token
@@ -152,6 +152,13 @@ class Client:
     cancel = _sent(operations.cancel)
     event_page = _sent(operations.event_page)
 
+    update = _sent(rollouts.update)
+    roll_back = _sent(rollouts.roll_back)
+    pause_rollout = _sent(rollouts.pause_rollout)
+    resume_rollout = _sent(rollouts.resume_rollout)
+    revisions = _sent(rollouts.revisions)
+    endpoints = _sent(rollouts.endpoints)
+
     book = _sent(bookings.book)
     timeslots = _sent(bookings.timeslots)
     timeslot = _sent(bookings.timeslot)
@@ -240,12 +247,23 @@ class Client:
         attempt: int | None = None,
         tail: int | None = None,
         follow: bool = False,
+        container: str | None = None,
     ) -> Iterator[bytes]:
         """The output of one task in pieces as they come; with `follow` until the task has ended.
 
-        Of a task that was tried several times it is that of one `attempt`, else of the newest.
+        Of a task that was tried several times it is that of one `attempt`, else of the newest; of one with several
+        containers that of one `container`, else of the first.
         """
-        return self._stream(operations.logs(ref, task=task, attempt=attempt, tail=tail, follow=follow))
+        stream = operations.logs(ref, task=task, attempt=attempt, tail=tail, follow=follow, container=container)
+        return self._stream(stream)
+
+    def fetch_files(self, task_id: str, path: str, *, container: str | None = None) -> Iterator[bytes]:
+        """A file or folder of a task, as tar in pieces."""
+        return self._stream(ways_in.fetch_files(task_id, path, container=container))
+
+    def store_files(self, task_id: str, path: str, archive: Iterable[bytes], *, container: str | None = None) -> None:
+        """Take a tar archive apart in a folder of a task that runs."""
+        self._upload(ways_in.store_files(task_id, path, container=container), archive)
 
     def events(
         self, since: str | None = None, *, expand: bool = False, workload: str | None = None
@@ -374,6 +392,22 @@ class Client:
             if refreshed or not (isinstance(error, NotAuthenticated) and self._log_in_again(sent)):
                 raise error
             refreshed = True
+
+    def _upload(self, upload: Upload, pieces: Iterable[bytes]) -> None:
+        self._renew_in_time()
+        timeout = httpx2.Timeout(None, connect=min(CONNECT_SECONDS, self.timeout_seconds))
+        try:
+            response = self._http.put(
+                upload.path,
+                params=upload.query,
+                content=iter(pieces),
+                headers=self._authentication.headers,
+                timeout=timeout,
+            )
+        except httpx2.TransportError as problem:
+            raise self._failure(problem) from problem
+        if response.status_code != 204:
+            raise read_error(response.status_code, response.content, self.server)
 
     def _headers(self, operation: Operation[T]) -> dict[str, str]:
         headers = dict(self._authentication.headers) if operation.authenticated else {}

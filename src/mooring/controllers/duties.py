@@ -12,6 +12,7 @@ from mooring.controllers.audit import AuditLoop
 from mooring.controllers.deliveries import DeliveryLoop, ResourceController
 from mooring.controllers.draining import DrainingLoop
 from mooring.controllers.holds import HoldsLoop
+from mooring.controllers.idleness import IdlenessLoop
 from mooring.controllers.lifecycle import LifecycleLoop
 from mooring.controllers.limits import LimitsLoop
 from mooring.controllers.loops import Work, keep_running
@@ -37,6 +38,7 @@ _BURST_SECONDS = 0.02
 _RETENTION_SECONDS = 3600.0
 _REPORT_SECONDS = 5.0
 _SUSPICION_SECONDS = 10.0
+_IDLENESS_SECONDS = 10.0
 _UNHURRIED_SECONDS = 0.2
 """What is due by time is found in time all the same, and a look at who has to leave goes over all nodes."""
 _LATER_SECONDS = 10.0
@@ -82,6 +84,7 @@ class Duties:
         self._draining = DrainingLoop(database, office)
         self._suspicion = SuspicionLoop(database, office, suspicion)
         self._holds = HoldsLoop(database, office)
+        self._idleness = IdlenessLoop(database, office)
         self._quarantine = QuarantineLoop(database, office)
         self._simulation = SimulationLoop(database, office)
         self._retention = RetentionLoop(database, office, retention)
@@ -118,6 +121,8 @@ class Duties:
         self._start(group, "deliveries", self._deliveries.once, lambda: until_again(longest), _BURST_SECONDS)
         suspecting = min(longest, _SUSPICION_SECONDS)
         self._start(group, "suspicion", self._suspicion.once, lambda: suspecting, by_time=True)
+        resting = min(longest, _IDLENESS_SECONDS)
+        self._start(group, "idleness", self._idleness.once, lambda: resting, by_time=True)
         counting = self._accounting_seconds
         self._start(group, "accounting", self._accounting.once, lambda: counting, by_time=True)
         self._start(group, "retention", self._retention.once, lambda: _RETENTION_SECONDS, by_time=True)

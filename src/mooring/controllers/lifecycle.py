@@ -10,6 +10,7 @@ from mooring.controllers.loops import Turn
 from mooring.coordination.leadership import Office
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import WORKLOAD_ENDS, Reason
+from mooring.model.retries import is_image_refused
 from mooring.store import leadership, successors, transitions, workloads
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
@@ -18,6 +19,8 @@ from mooring.store.successors import Ended, Successor
 
 _FIRST_BACKOFF_SECONDS = 1.0
 _LONGEST_BACKOFF_SECONDS = 60.0
+_LONGEST_WITHOUT_IMAGE_SECONDS = 600.0
+"""A deployment comes by itself when somebody has put its image there, and asks for it seldom until then."""
 _MOST_DOUBLINGS = 16
 """Attempts are counted for ever; a float is not large enough for their power of two."""
 _RAN_WELL = timedelta(seconds=60)
@@ -79,5 +82,6 @@ def not_before(ended: Ended, at: datetime) -> datetime | None:
     if ended.started_at and ended.ended_at and ended.ended_at - ended.started_at >= _RAN_WELL:
         return None
     doublings = min(ended.attempt - 1, _MOST_DOUBLINGS)
-    seconds = min(_FIRST_BACKOFF_SECONDS * 2**doublings, _LONGEST_BACKOFF_SECONDS)
+    longest = _LONGEST_WITHOUT_IMAGE_SECONDS if is_image_refused(ended.code) else _LONGEST_BACKOFF_SECONDS
+    seconds = min(_FIRST_BACKOFF_SECONDS * 2**doublings, longest)
     return at + timedelta(seconds=seconds)

@@ -101,6 +101,13 @@ class Surroundings:
         """For one who asks for these slots in a project."""
         return of_project(await self._of(principal, {project}, asked), project)
 
+    async def of_work(self, principal: Principal, access_key: str) -> Circumstances:
+        """For one who changes work that is charged to this keypair."""
+        async with self._database.read() as connection:
+            policy = await policy_for(connection, access_key)
+            await self._read(connection)
+        return Circumstances(principal, self._pools, policy, self._served, grants=self._grants)
+
     async def _of(
         self,
         principal: Principal,

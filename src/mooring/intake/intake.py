@@ -21,6 +21,7 @@ from mooring.intake.comparison import differences
 from mooring.intake.dependencies import left_behind, resolved
 from mooring.intake.hooks import Hooks
 from mooring.intake.labs import as_lab
+from mooring.intake.recording import record
 from mooring.intake.repetition import recalled
 from mooring.intake.rules import longest_time, too_long
 from mooring.intake.terms import extended
@@ -34,14 +35,12 @@ from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
 from mooring.scheduling.admission import Validator
 from mooring.sealing import Sealing
-from mooring.store import actions, mounts, pools, rollouts, submissions, time_limits, timeslots, workloads
-from mooring.store.actions import Actor, State
+from mooring.store import mounts, pools, rollouts, submissions, time_limits, timeslots, workloads
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection, Database, is_taken
-from mooring.store.loading import LoadedWorkload, lock_workloads
+from mooring.store.loading import lock_workloads
 from mooring.store.narration import narrate
 from mooring.store.submissions import Answered, Key
-from mooring.store.types import as_uuid
 from mooring.store.views import workloads as views
 from mooring.store.views.workloads import WorkloadRow
 from mooring.store.workloads import NewWorkload
@@ -191,7 +190,7 @@ class Intake:
                 raise Conflict(f"deployment {workload.name!r} is {state} and cannot be scaled", code="already-ended")
             if workload.replicas == replicas:
                 return Applied()
-            await _record(
+            await record(
                 connection, principal, workload, "scale", {"replicas": workload.replicas}, {"replicas": replicas}
             )
             return await rollouts.scale(connection, workload_id, replicas, actor=str(principal.user_id), now=now())
@@ -219,7 +218,7 @@ class Intake:
                 raise refused
             if limit != row.time_limit_seconds:
                 before, after = {"time": row.time_limit_seconds}, {"time": limit}
-                await _record(connection, principal, workload, "extend", before, after)
+                await record(connection, principal, workload, "extend", before, after)
                 await time_limits.change(connection, workload, limit, actor=str(principal.user_id), now=now())
 
         await self._database.write(work)
@@ -236,7 +235,7 @@ class Intake:
         async def work(connection: Connection) -> Applied:
             workload = (await lock_workloads(connection, [workload_id]))[workload_id]
             before, after = {"status": workload.status.value}, {"force": force}
-            await _record(connection, principal, workload, "cancel" if keep else "remove", before, after)
+            await record(connection, principal, workload, "cancel" if keep else "remove", before, after)
             return await workloads.stop(
                 connection,
                 workload_id,
@@ -286,17 +285,6 @@ class Intake:
         for submission, outcome in zip(group, written.outcomes, strict=True):
             _settle(submission, outcome)
         self._hooks.written(written.accepted)
-
-
-async def _record(
-    connection: Connection, principal: Principal, workload: LoadedWorkload, action: str, before: State, after: State
-) -> None:
-    """What is done to the work of others is an administrative change."""
-    if as_uuid(workload.user_id) != principal.user_id:
-        object = f"{workload.name} ({workload.id})"
-        await actions.record(
-            connection, Actor.of(principal), action, "workload", object, now=now(), before=before, after=after
-        )
 
 
 async def _written(

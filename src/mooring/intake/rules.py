@@ -85,6 +85,9 @@ def notice(new: NewWorkload, pool: Pool, circumstances: Circumstances) -> Moorin
     asked, limit = new.terms.notice, new.terms.time_limit_seconds
     if asked is None or (limit is not None and asked.seconds < limit):
         return None
+    if limit is None and new.terms.idle_timeout_seconds is not None:
+        # It is sent when the session is told that it is idle.
+        return None
     end = "it has no time limit" if limit is None else f"its time limit is {format_duration(limit)}"
     return InvalidInput(
         f"a signal {format_duration(asked.seconds)} before its time is over cannot be sent: {end}",

@@ -6,12 +6,13 @@ from mooring.model.arrays import Array, parse_array
 from mooring.model.dependencies import OnDependencyFailure
 from mooring.model.durations import LONGEST_SECONDS, parse_duration
 from mooring.model.errors import InvalidInput
+from mooring.model.idleness import LEAST_SECONDS
 from mooring.model.terms import Terms, parse_notice
 from mooring.wire.api import WorkloadRequest
 from mooring.wire.fields import MAX_ARRAY
 from mooring.wire.sessions import ExtendRequest
 
-_NEVER_ENDS = ("time", "signal", "array", "retries", "retry_on")
+_NEVER_ENDS = ("time", "idle_timeout", "signal", "array", "retries", "retry_on")
 
 
 def terms_of(request: WorkloadRequest) -> Terms:
@@ -26,6 +27,7 @@ def terms_of(request: WorkloadRequest) -> Terms:
         private=request.private,
         starts_at=request.starts_at,
         time_limit_seconds=None if request.time is None else seconds_of(request.time),
+        idle_timeout_seconds=None if request.idle_timeout is None else _idle_timeout(request.idle_timeout),
         notice=None if request.signal is None else parse_notice(request.signal),
         array=None if request.array is None else _array(request, request.array),
         max_retries=request.retries,
@@ -37,6 +39,16 @@ def terms_of(request: WorkloadRequest) -> Terms:
 
 def seconds_of(written: str | int) -> int:
     return written if isinstance(written, int) else parse_duration(written)
+
+
+def _idle_timeout(written: str | int) -> int:
+    seconds = seconds_of(written)
+    if seconds < LEAST_SECONDS:
+        raise InvalidInput(
+            f"idle_timeout: whether a task is idle is known by the minute, so it is at least {LEAST_SECONDS} seconds",
+            code="invalid-duration",
+        )
+    return seconds
 
 
 def extended(name: str, limit: int | None, asked: ExtendRequest) -> int:

@@ -55,10 +55,10 @@ def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[N
         name=name,
         labels=request.labels,
         project=str(principal.project_id),
-        images=_images(template),
+        images=images_of(template),
     )
     check_constraints(constraints)
-    _check_devices(constraints.devices, template.request)
+    check_devices(constraints.devices, template.request)
     check_together(request)
     group = group_of_request(request, constraints)
     if group is not None:
@@ -141,12 +141,12 @@ def choose_pool(
     return usable[0]
 
 
-def _images(template: TaskTemplate) -> list[str]:
+def images_of(template: TaskTemplate) -> list[str]:
     """The whole names of all images that a node fetches for a task; InvalidInput where one is no name."""
     return [str(parse_image(image)) for image in template.images]
 
 
-def _check_devices(demands: Sequence[DeviceDemand], request: Amounts) -> None:
+def check_devices(demands: Sequence[DeviceDemand], request: Amounts) -> None:
     """InvalidInput for a demand on devices that could have no effect."""
     described: set[str] = set()
     for demand in demands:

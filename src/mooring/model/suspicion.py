@@ -15,7 +15,7 @@ from uuid import UUID
 from mooring.model.constraints import OWN_TAINTS, Effect, Taint
 
 FAILING = Taint(f"{OWN_TAINTS}failing", effect=Effect.PREFER_NO_SCHEDULE)
-START_FAULTS = frozenset({"start-failed", "prepare-failed", "runtime-missing", "supervisor-died"})
+START_FAULTS = frozenset({"start-failed", "prepare-failed", "runtime-missing", "supervisor-died", "image-pull-failed"})
 """Codes of agents for tasks that they could not start."""
 
 

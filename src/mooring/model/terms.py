@@ -42,6 +42,8 @@ class Terms:
     private: bool = False
     starts_at: datetime | None = None
     time_limit_seconds: int | None = None
+    idle_timeout_seconds: int | None = None
+    """It ends when its tasks have done nothing for so long."""
     notice: Notice | None = None
     array: Array | None = None
     max_retries: int = 0

@@ -15,7 +15,7 @@ from mooring.model.attempts import START_LIMITS, Attempt, AttemptLimits, Attempt
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
-from mooring.model.retries import is_loss
+from mooring.model.retries import is_image_trouble, is_loss, retries_for
 from mooring.model.workloads import Kind
 from mooring.store.changes import Applied
 from mooring.store.chunks import chunks
@@ -61,12 +61,13 @@ async def record_starts(connection: AsyncConnection, applied: Applied, now: date
         before = last.get((row.workload_id, row.task_index))
         if row.id in failed:
             reason = failed[row.id] or Reason("start-failed", "the task did not start")
-            again = row.requeue and (row.failures < row.max_retries or is_loss(TaskStatus.FAILED, reason.code))
-            limits = AttemptLimits(max_attempts=None) if again else START_LIMITS[Kind(row.kind)]
-            result = judge(before and before[1], Phase.START, limits, now)
-            new.append(
-                Attempt(row.workload_id, Phase.START, result, reason.code, reason.message, row.id, row.task_index)
+            again = row.requeue and (
+                row.failures < retries_for(reason.code, row.max_retries) or is_loss(TaskStatus.FAILED, reason.code)
             )
+            limits = AttemptLimits(max_attempts=None) if again else START_LIMITS[Kind(row.kind)]
+            phase = Phase.PREPARE if is_image_trouble(reason.code) else Phase.START
+            result = judge(before and before[1], phase, limits, now)
+            new.append(Attempt(row.workload_id, phase, result, reason.code, reason.message, row.id, row.task_index))
         elif before is not None and before[1].attempt.result is not Result.SUCCESS:
             new.append(Attempt(row.workload_id, Phase.START, Result.SUCCESS, task_id=row.id, task_index=row.task_index))
     await _write(connection, new, last, now)

@@ -8,6 +8,7 @@ import msgspec
 
 from mooring.model.durations import format_duration
 from mooring.model.eviction import LEAVING
+from mooring.model.idleness import IDLE_TIMEOUT, idle_for_too_long
 from mooring.model.lifecycle import ON_THE_WAY_OUT, TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.retries import TIME_LIMIT, comes_again_after_loss, is_retried
@@ -26,6 +27,8 @@ def of_task(change: Change, task: LoadedTask, workload: LoadedWorkload, lowered:
         return change._replace(new=TaskStatus.FAILED, reason=time_is_over(workload.time_limit_seconds))
     if change.new is TaskStatus.CANCELLED and task.code == TIMESLOT_OVER:
         return change._replace(reason=Reason(TIMESLOT_OVER, "Its timeslot is over", "timeslots", "never"))
+    if change.new is TaskStatus.CANCELLED and task.code == IDLE_TIMEOUT:
+        return change._replace(reason=idle_for_too_long(workload.idle_timeout_seconds))
     if change.new is TaskStatus.CANCELLED and task.code in LEAVING:
         # Who sent it away has said why, and that is kept.
         return change._replace(reason=None)
@@ -36,6 +39,7 @@ def of_task(change: Change, task: LoadedTask, workload: LoadedWorkload, lowered:
         task.status,
         change.new,
         change.exit_code,
+        code,
         failures=task.failures,
         max_retries=workload.max_retries,
         retry_on=None if workload.retry_on is None else msgspec.json.decode(workload.retry_on),

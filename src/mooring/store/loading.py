@@ -34,7 +34,8 @@ _WORKLOADS = """
     SELECT i.ordinal, w.status, w.replicas, w.timeslot_id IS NOT NULL, w.name, w.kind, w.type, w.user_id, w.access_key,
         w.project_id, w.domain_id, p.name, w.private, w.priority, w.gang, w.min_tasks, w.single_node, w.max_per_node,
         w.parallel, w.time_limit_seconds, w.version, w.stopping, w.ended_at, w.removed_at, w.array IS NOT NULL,
-        w.max_retries, CAST(w.retry_on AS text), coalesce(CAST(p.options ->> 'deprioritise' AS bigint), 0)
+        w.max_retries, CAST(w.retry_on AS text), coalesce(CAST(p.options ->> 'deprioritise' AS bigint), 0),
+        w.idle_timeout_seconds
     FROM {rows} i JOIN workloads w ON w.id = i.id JOIN pools p ON p.id = w.pool_id ORDER BY w.id {lock}
 """
 _READ = Statement(_WORKLOADS, _ID)
@@ -100,6 +101,7 @@ class LoadedWorkload:
     """Exit codes as JSON; None: any."""
     deprioritise: int = 0
     """How much lower it waits again if it cannot be started; 0: it fails."""
+    idle_timeout_seconds: int | None = None
 
     @property
     def exempt(self) -> bool:

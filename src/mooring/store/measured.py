@@ -117,6 +117,16 @@ async def newest(connection: AsyncConnection, task_ids: Collection[UUID], since:
     return {task_id: Newest(*parts) for task_id, parts in found.items()}
 
 
+async def last_measured(connection: AsyncConnection, task_ids: Collection[UUID]) -> dict[UUID, datetime]:
+    """When these tasks were measured last, of those that ever were."""
+    own = task_usage.c
+    newest = func.max(own.measured_at, type_=own.measured_at.type).label("at")
+    rows = await connection.execute(
+        select(own.task_id, newest).where(sets.among(own.task_id, task_ids)).group_by(own.task_id)
+    )
+    return {row.task_id: row.at for row in rows}
+
+
 async def purge(connection: AsyncConnection, before: datetime, most: int) -> int:
     """Forget the oldest averages; the sums of their days stay."""
     key = tuple(task_usage.primary_key.columns)

@@ -147,6 +147,14 @@ async def set_phase(connection: AsyncConnection, own: Deployment, phase: Phase, 
     await take(connection, own, Step(), reason, journal, kind=kind, said=said, **columns(rollout))
 
 
+async def set_bounds(
+    connection: AsyncConnection, own: Deployment, rollout: Rollout, *, actor: str, now: datetime
+) -> None:
+    """How tasks are replaced from now on."""
+    reason = Reason("bounds", "Replaced in another way from now on", "user")
+    await take(connection, own, Step(), reason, Journal(actor, now), kind="bounds", **columns(rollout))
+
+
 def columns(rollout: Rollout) -> dict[str, Any]:
     """Of `workloads`."""
     return {"rollout": encode(rollout), "rolling": rollout.unfinished}

@@ -120,7 +120,7 @@ class Position:
     after: UUID | None = None
 
 
-async def reseal(connection: AsyncConnection, sealing: Sealing, position: Position) -> tuple[int, Position | None]:
+async def reseal(connection: AsyncConnection, *, sealing: Sealing, position: Position) -> tuple[int, Position | None]:
     """Seal some rows of older keys with the first key: how many, and where to go on. What does not open stays."""
     table = list(_NAMES)[position.table]
     query = select(table).where(table.c.key_id != sealing.key_ids[0]).order_by(table.c.id).limit(_BATCH)

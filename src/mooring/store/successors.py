@@ -44,6 +44,8 @@ class Ended:
     started_at: datetime | None
     failed: bool = False
     """By its own doing: it uses up a retry."""
+    code: str | None = None
+    """Of the reason for its end."""
 
 
 class Successor(NamedTuple):
@@ -59,8 +61,18 @@ async def ended_replicas(connection: AsyncConnection, limit: int = 1000) -> list
     """What starts together waits again together: it is replaced when the last of those who leave has left."""
     rows = await connection.execute(_ended_replicas(limit))
     return [
-        Ended(r.id, r.workload_id, r.task_index, r.attempt, TaskStatus(r.status), r.ended_at, r.started_at, _failed(r))
-        for r in rows
+        Ended(
+            row.id,
+            row.workload_id,
+            row.task_index,
+            row.attempt,
+            TaskStatus(row.status),
+            row.ended_at,
+            row.started_at,
+            _failed(row),
+            (row.reason or {}).get("code"),
+        )
+        for row in rows
     ]
 
 

@@ -322,6 +322,8 @@ nodes = Table(
     Column("runtimes", json_type(), nullable=False),
     # Container images that are present: bytes by name.
     Column("images", json_type()),
+    # Where other nodes reach it, as its agent says.
+    Column("address", String(63)),
     Column("labels", json_type(), nullable=False),
     Column("taints", json_type(), nullable=False),
     Column("enforces", json_type(), nullable=False),
@@ -493,6 +495,12 @@ workloads = Table(
         postgresql_where=text("timeslot_id IS NOT NULL"),
     ),
     Index("ix_workloads_status", "status"),
+    Index(
+        "ix_workloads_idle_timeout",
+        "id",
+        sqlite_where=text("idle_timeout_seconds IS NOT NULL AND ended_at IS NULL"),
+        postgresql_where=text("idle_timeout_seconds IS NOT NULL AND ended_at IS NULL"),
+    ),
     Index("ix_workloads_rolling", "id", sqlite_where=text("rolling"), postgresql_where=text("rolling")),
     _ended_index("workloads"),
 )

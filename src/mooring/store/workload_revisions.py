@@ -16,13 +16,18 @@ from mooring.model.containers import TaskTemplate
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.rollouts import Phase, Rollout, Step
+from mooring.model.tenants import Principal, Role
+from mooring.model.terms import Terms
+from mooring.model.workloads import Kind, OnInsufficient
 from mooring.store import rollouts, successors, templates, transitions
 from mooring.store.changes import Applied, Change
-from mooring.store.constraints import encode_constraints
+from mooring.store.constraints import decode_constraints, encode_constraints
 from mooring.store.history import Journal
 from mooring.store.rollouts import Deployment
 from mooring.store.successors import Successor
 from mooring.store.tables import tasks, users, workload_revisions, workloads
+from mooring.store.types import AnyRow
+from mooring.store.workloads import NewWorkload
 
 FIRST_CAUSE = "as submitted"
 
@@ -35,6 +40,58 @@ class Revision:
     cause: str
     created_by: str
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    workload: NewWorkload
+    """A workload that is there, as it would be handed in; its tasks have ids of their own already."""
+    revision: int
+
+
+async def present(connection: AsyncConnection, workload_id: UUID) -> Present:
+    row = (
+        await connection.execute(
+            select(workloads, users.c.name.label("username"), users.c.role)
+            .join(users, users.c.id == workloads.c.user_id)
+            .where(workloads.c.id == workload_id)
+        )
+    ).one()
+    owner = Principal(
+        user_id=row.user_id,
+        username=row.username,
+        role=Role(row.role),
+        domain_id=row.domain_id,
+        project_id=row.project_id,
+        access_key=row.access_key,
+    )
+    workload = NewWorkload(
+        id=row.id,
+        name=row.name,
+        kind=Kind(row.kind),
+        type=row.type,
+        principal=owner,
+        pool_id=row.pool_id,
+        replicas=row.replicas,
+        template=templates.decode(_whole(row)),
+        region=row.region,
+        priority=row.priority,
+        labels=row.labels,
+        constraints=decode_constraints(row.constraints),
+        gang=row.gang,
+        spread=row.spread,
+        max_per_node=row.max_per_node,
+        on_insufficient=OnInsufficient(row.on_insufficient),
+        task_ids=(),
+        min_tasks=row.min_tasks,
+        single_node=row.single_node,
+        pack=tuple(row.pack or ()),
+        preempts=row.preempts,
+        preemptible=row.preemptible,
+        min_available=row.min_available,
+        terms=Terms(private=row.private, starts_at=row.starts_at, booking=row.timeslot_id),
+    )
+    return Present(workload, row.revision)
 
 
 async def of_workload(connection: AsyncConnection, workload_id: UUID) -> list[Revision]:
@@ -53,6 +110,7 @@ async def of_workload(connection: AsyncConnection, workload_id: UUID) -> list[Re
         select(
             own_workload.revision,
             own_workload.template,
+            own_workload.architecture,
             own_workload.requested_slots,
             users.c.name,
             own_workload.created_at,
@@ -60,7 +118,15 @@ async def of_workload(connection: AsyncConnection, workload_id: UUID) -> list[Re
         .join(users, users.c.id == own_workload.user_id)
         .where(own_workload.id == workload_id)
     )
-    return [Revision(number, template, slots, FIRST_CAUSE, who, at) for number, template, slots, who, at in submitted]
+    return [
+        Revision(row.revision, _whole(row), row.requested_slots, FIRST_CAUSE, row.name, row.created_at)
+        for row in submitted
+    ]
+
+
+def _whole(row: AnyRow) -> dict[str, Any]:
+    """A workload's template with what was once kept beside it."""
+    return templates.encode(replace(templates.decode(row.template), architecture=row.architecture))
 
 
 async def change(
@@ -85,7 +151,7 @@ async def change(
     sets_of = {"workload_id": workload_id, "created_by": user_id, "created_at": now}
     new = {"number": number, "template": encoded, "requested_slots": template.request, "cause": cause[:500]}
     await connection.execute(workload_revisions.insert().values(**sets_of, **new))
-    alike = [revision.number for revision in before if revision.template == encoded]
+    alike = [revision.number for revision in before if templates.decode(revision.template) == template]
     await connection.execute(
         update(tasks)
         .where(tasks.c.workload_id == workload_id, tasks.c.current, tasks.c.revision.in_(alike))

@@ -281,6 +281,7 @@ def _terms_row(terms: Terms) -> dict[str, Any]:
         "private": terms.private,
         "starts_at": terms.starts_at,
         "time_limit_seconds": terms.time_limit_seconds,
+        "idle_timeout_seconds": terms.idle_timeout_seconds,
         "warning_signal": None if notice is None else notice.signal,
         "warning_seconds": None if notice is None else notice.seconds,
         "array": None if array is None else {"first": array.first, "step": array.step},

@@ -52,6 +52,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     machine_image: str | None = None
     machine_image_version: str = ""
     """What the machine was made from, and the licence that it has, as its operator says."""
+    address: str | None = None
+    """Where other nodes reach it: as its operator says, or where the agent's own connection comes from."""
     multi_tenant: bool = False
     """True: tasks of any tenant run under their own OS user. False: only the owner's tasks may come here."""
 
@@ -162,8 +164,11 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
 
     index: int
     name: str
+    """`main`, `sub1`, `sub2`."""
     address: str | None = None
-    """None while its node has not told one."""
+    """Its own where both are in one network, else that of its node; None while neither is known."""
+    ports: list[int] = []
+    """What is its own of that address, in the order of its ports."""
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,7 +216,7 @@ class DesiredTask(msgspec.Struct, frozen=True, kw_only=True):
     secrets: list[Secret] = []
     """Those that its containers name; of tasks that are not started yet."""
     peers: list[Peer] = []
-    """Of a session with several tasks: all of them, itself included, in order."""
+    """Of a session with several tasks: all of them, itself included, in order; of tasks that are not started yet."""
     quality: Literal["Guaranteed", "Burstable", "BestEffort"] = "Burstable"
     """Who is hurt last when the node runs short of memory."""
     restart: Literal["never", "on-failure", "always"]

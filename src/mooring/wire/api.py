@@ -40,6 +40,7 @@ from mooring.wire.placement import (
     PlacementRequest,
     TaintRequest,
 )
+from mooring.wire.rollouts import RolloutView
 from mooring.wire.sessions import TermsRequest, TermsView
 
 
@@ -172,6 +173,7 @@ class Comparison(Answer):
     kind: str
     status: str
     ended: bool
+    removed: bool
     differences: list[Difference]
 
 
@@ -209,10 +211,16 @@ class TaskView(Answer):
     ended_at: datetime | None
     deadline_at: datetime | None = None
     """When its time is over; known from its start on."""
+    revision: int = 1
+    """The template of its deployment that it was made from."""
+    ready: bool = False
+    """It runs, and its readiness probes say yes if it has some."""
+    retires_at: datetime | None = None
+    """Nobody is sent to it any more, and then it is stopped."""
     digests: dict[str, str] = {}
     """By container: what its image was when it was started."""
     address: str | None = None
-    """Where the other tasks of its session reach it."""
+    """Where its peers reach it."""
 
 
 class TaskList(Answer):
@@ -249,8 +257,12 @@ class WorkloadView(Answer):
     command: list[str]
     replicas: int
     running: int
+    ready: int = 0
+    """How many of those that run are ready."""
     counts: dict[str, int] = {}
     """How many of its tasks have which status."""
+    rollout: RolloutView | None = None
+    """Of a deployment."""
     resources: dict[str, str]
     region: str | None
     priority: int
@@ -266,9 +278,21 @@ class WorkloadView(Answer):
     version: int
 
 
+class ContainerView(Answer):
+    name: str
+    role: Literal["init", "sidecar", "main"]
+    image: str | None
+    command: list[str]
+    ports: list[int] = []
+    mounts: dict[str, str] = {}
+    """Volumes by the path where they are."""
+
+
 class WorkloadDetail(WorkloadView, TermsView):
     tasks: list[TaskView]
     """Of a large array the first ones only."""
+    containers: list[ContainerView] = []
+    """Of each task, in the order of their start."""
     environment: dict[str, dict[str, str]] | None = None
     """By container; shown to the owner only."""
     stopping: bool = False

@@ -69,8 +69,10 @@ class TermsRequest(Request):
     """Not before."""
     time: Duration | None = None
     """Each task ends so long after its start: seconds, `30m`, `1-12:00:00`. None: what the pool or the policy says."""
+    idle_timeout: Duration | None = None
+    """It ends when its tasks have done nothing for so long and nobody was inside; it is told before."""
     signal: Annotated[str, StringConstraints(max_length=40)] | None = None
-    """What a task is sent how many seconds before its time is over: `USR1@300`."""
+    """What a task is sent how many seconds before its time is over, `USR1@300`, and when it is told to be idle."""
     dependencies: Annotated[list[DependencyRequest], Field(max_length=_MOST_DEPENDENCIES)] = []
     on_dependency_failure: Literal["cancel", "wait"] = "cancel"
     singleton: Name | None = None
@@ -140,6 +142,11 @@ class TermsView(Answer):
     private: bool = False
     starts_at: datetime | None = None
     time_limit_seconds: int | None = None
+    idle_timeout_seconds: int | None = None
+    idle_since: datetime | None = None
+    """When the last of its tasks was seen to do something; of one that runs."""
+    idle_ends_at: datetime | None = None
+    """If that goes on."""
     signal: str | None = None
     deadline_at: datetime | None = None
     """When the time of the task that runs longest is over."""

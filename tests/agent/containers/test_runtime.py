@@ -7,13 +7,14 @@ import re
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import msgspec
 import pytest
 
 from mooring.agent.containers.specification import name_of
-from mooring.wire.agent import DesiredTask, EndWarning, MountSpec, Owner, Secret, VolumeSpec
+from mooring.wire.agent import DesiredTask, EndWarning, MountSpec, Owner, ProbeSpec, Secret, VolumeSpec
 from tests.agent import builders
 from tests.agent.containers.conftest import Node, container, order
 from tests.engine import BUSYBOX, Engine
@@ -164,6 +165,30 @@ async def test_neither_a_flood_of_output_nor_of_processes_harms_the_node(engine:
         assert (await node.output(flood, tail=2)) == "line 29998\nline 29999\n"
         assert (await node.end(bomb)).status == "FAILED"
         assert "can't fork" in await node.output(bomb)
+
+
+async def test_probes_say_who_is_ready_and_who_is_killed(node: Node):
+    serve = "mkdir /tmp/www; echo yes > /tmp/www/well; httpd -p 8080 -h /tmp/www; sleep 1000"
+    quick: dict[str, Any] = {"interval_seconds": 1, "failures": 1, "timeout_seconds": 5}
+    asked = container(
+        *("sh", "-c", serve),
+        readiness=ProbeSpec(path="/well", port=8080, **quick),
+        liveness=ProbeSpec(port=8080, **quick, delay_seconds=1),
+    )
+    beside = container("sleep", "1000", name="beside", readiness=ProbeSpec(command=["test", "-e", "/tmp/up"], **quick))
+    task = order(containers=[asked, beside], grace_seconds=0)
+    await node.runtime.start(task)
+    assert not (await node.until(task, "RUNNING")).ready
+    inside = [name_of(task.task_id, each) for each in ("main", "beside")]
+    node.engine.run("exec", inside[1], "touch", "/tmp/up")
+    await node.until_seen(task, lambda found: found.ready)
+    await node.next_agent()
+    assert (await node.until(task, "RUNNING")).ready
+    node.engine.run("exec", inside[0], "rm", "/tmp/www/well")
+    await node.until_seen(task, lambda found: not found.ready)
+    node.engine.run("exec", inside[0], "killall", "httpd")
+    found = await node.end(task)
+    assert (found.status, found.code, found.exit_code) == ("FAILED", "unhealthy", 137)
 
 
 async def test_a_workload_has_a_network_of_its_own(engine: Engine, tmp_path: Path):

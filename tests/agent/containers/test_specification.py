@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from mooring.agent.containers.engine import addresses
-from mooring.agent.containers.specification import Abilities, Place, check, configuration, enforces, oom_score
+from mooring.agent.containers.specification import Abilities, Place, check, configuration, enforces
 from mooring.agent.options import Options
 from mooring.model.errors import InvalidInput
 from mooring.wire.agent import DesiredTask, MountSpec, VolumeSpec
@@ -74,21 +74,6 @@ def test_ports_of_the_node_lead_to_those_of_the_containers_in_order():
     }
     assert "PortBindings" not in told(task)["HostConfig"]
     assert "PortBindings" not in told(task, network="container:1")["HostConfig"]
-
-
-@pytest.mark.parametrize(
-    ("quality", "memory", "score"),
-    [
-        ("Guaranteed", GIB, 0),
-        ("BestEffort", 0, 1000),
-        ("Burstable", 4 * GIB, 750),  # a quarter of the node: 1000 - 250
-        ("Burstable", 0, 999),
-        ("Burstable", 32 * GIB, 2),
-    ],
-)
-def test_who_promised_most_is_ended_last_for_want_of_memory(quality: str, memory: int, score: int):
-    task = order(containers=[container(slots={"memory": memory})], quality=quality)
-    assert oom_score(task, 16 * GIB) == score
 
 
 def test_volumes_and_secrets_are_mounted_from_where_the_node_has_them():

@@ -15,19 +15,20 @@ import structlog
 
 from mooring.agent import folders, retention
 from mooring.agent import records as files
-from mooring.agent.containers import places, record
+from mooring.agent.containers import measuring, places, record
 from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused, addresses
 from mooring.agent.containers.keeper import Keeper, Shared
 from mooring.agent.containers.networks import Networks
 from mooring.agent.containers.pulls import Images
 from mooring.agent.containers.record import TaskRecord
 from mooring.agent.containers.specification import NODE, TASK, check, enforces
+from mooring.agent.measuring import Meter
 from mooring.agent.records import ExitRecord
 from mooring.agent.runtime import Observed, RuntimeContext, StopCause
 from mooring.agent.supervisor.record import boot_id
 from mooring.agent.volumes import VolumeFolders
 from mooring.model.errors import MooringError, NotFound
-from mooring.wire.agent import DesiredTask, EndWarning
+from mooring.wire.agent import DesiredTask, EndWarning, TaskMeasure
 
 log = structlog.get_logger(__name__)
 
@@ -63,6 +64,7 @@ class ContainerRuntime:
             memory_bytes=psutil.virtual_memory().total,
             workloads=self._workloads,
         )
+        self._meter = Meter()
         self._loop: asyncio.Task[None] | None = None
         self._looked = asyncio.Event()
         self._lost_at: float | None = None
@@ -114,6 +116,11 @@ class ContainerRuntime:
 
     async def images(self) -> Mapping[str, int]:
         return await self._shared.images().present()
+
+    async def measures(self) -> list[TaskMeasure]:
+        running = {task_id: pids for task_id, keeper in self._keepers.items() if (pids := keeper.pids())}
+        uses, network = await asyncio.to_thread(measuring.of_tasks, running)
+        return self._meter.measures(uses, time.monotonic(), network)
 
     async def acknowledge(self, task_id: UUID) -> None:
         keeper = self._keepers.get(task_id)

@@ -14,6 +14,7 @@ from mooring.agent.options import Options
 from mooring.model.containers import Capability
 from mooring.model.errors import InvalidInput
 from mooring.model.paths import check_path
+from mooring.model.resources import oom_score
 from mooring.wire.agent import ContainerSpec, DesiredTask
 
 NODE, TASK, WORKLOAD = "io.mooring.node", "io.mooring.task", "io.mooring.workload"
@@ -53,6 +54,8 @@ class Place:
     term: int = 0
     memory_bytes: int = 0
     """Of the whole node."""
+    spares: bool = False
+    """Containers may be ended later than other processes where memory runs short."""
     image: str | None = None
     """The engine's own name of the container's image; None: as the order calls it."""
     folders: Mapping[str, Path] = field(default_factory=dict)
@@ -109,7 +112,7 @@ def configuration(
     """The body of the engine's `create`."""
     shared = place.network.startswith("container:")
     config: dict[str, Any] = {
-        "Image": place.image,
+        "Image": place.image or container.image,
         "Env": [f"{name}={value}" for name, value in told(task, container).items()],
         "Labels": {
             NODE: str(place.node_id),
@@ -144,12 +147,13 @@ def _host(
 ) -> dict[str, Any]:
     return {
         "NetworkMode": place.network,
+        "ExtraHosts": _peers(task, place),
         "IpcMode": "private",
         "RestartPolicy": {"Name": "no"},
         "ReadonlyRootfs": container.read_only,
         "Mounts": _mounts(container, place),
         "LogConfig": _log(abilities, options),
-        "OomScoreAdj": oom_score(task, place.memory_bytes),
+        "OomScoreAdj": _oom_score(task, container, place),
         **_rights(container),
         **_limits(container, abilities, options),
         **_devices(task, abilities),
@@ -219,15 +223,16 @@ def _log(abilities: Abilities, options: Options) -> dict[str, Any]:
     return {"Type": "json-file", "Config": files}
 
 
-def oom_score(task: DesiredTask, node_bytes: int) -> int:
-    """How soon the kernel ends it where the node runs short of memory: never below 0, which only root may go."""
-    if task.quality == "BestEffort":
-        return 1000
-    if task.quality == "Guaranteed":
-        return 0
-    asked = sum(container.slots.get("memory", 0) for container in task.containers)
-    share = 1000 * asked // node_bytes if node_bytes else 0
-    return min(max(1000 - share, 2), 999)
+def _oom_score(task: DesiredTask, container: ContainerSpec, place: Place) -> int:
+    score = oom_score(task.quality, container.slots.get("memory", 0), place.memory_bytes)
+    return score if place.spares else max(score, 0)
+
+
+def _peers(task: DesiredTask, place: Place) -> list[str]:
+    """The tasks that it works with, by name. Where it has no network of its own it has no names of its own either."""
+    if place.network == "none" or place.network.startswith("container:"):
+        return []
+    return [f"{peer.name}:{peer.address}" for peer in task.peers if peer.address and peer.index != task.index]
 
 
 def _published(task: DesiredTask, place: Place) -> dict[int, list[int]]:

@@ -12,6 +12,7 @@ from mooring.cli.exits import ExitCode
 from mooring.cli.options import SERVER
 from mooring.cli.output import show_line
 from mooring.cli.words import plural
+from mooring.model.errors import InvalidInput
 
 app = typer.Typer()
 db_app = typer.Typer(help="The database of a server.", no_args_is_help=True)
@@ -105,6 +106,35 @@ def restored(data: DataOption = None, database: DatabaseOption = None, config: C
 
     asyncio.run(maintenance.restored(_url(data, database, config)))
     show_line("nodes are suspect until their agents come back; what they run unknown to the database is quarantined")
+
+
+@db_app.command()
+def reseal(
+    new_key: Annotated[bool, typer.Option("--new-key", help="Make a new key first, in the data folder.")] = False,
+    data: DataOption = None,
+    database: DatabaseOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Seal all secrets with the first of the sealing keys, while servers go on; exits with 1 if some did not open."""
+    import asyncio
+
+    from mooring import maintenance, sealing
+    from mooring.settings import load
+
+    settings = load({"data": data, "database": database}, config).settings
+    if new_key:
+        if settings.sealing_keys is None or settings.sealing_keys_file is not None:
+            raise InvalidInput(f"put the new key first into the file of {sealing.SETTING}, the same on every server")
+        show_line(f"new key {sealing.add_key(settings.sealing_keys)}")
+    keys = sealing.Sealing(settings.sealing_keys)
+    done = asyncio.run(maintenance.reseal(_with_driver(settings.database_url), keys))
+    show_line(f"sealed {plural(done.rows, 'row')} with the key {keys.key_ids[0]}")
+    for key_id, number in done.left.items():
+        why = "it does not open them" if key_id in keys.key_ids else "it is missing"
+        show_line(f"{plural(number, 'row')} still with the key {key_id}: {why}")
+    if done.left:
+        raise typer.Exit(ExitCode.FAILURE)
+    show_line("no row needs another key any more")
 
 
 def _url(data: Path | None, database: str | None, config: Path | None) -> str:

@@ -118,7 +118,12 @@ def _row(workload: WorkloadView, output: Format) -> list[Cell]:
         workload.name,
         workload.kind,
         Styled(status_text(workload.status, simulated=workload.simulated), status_style(workload.status)),
-        progress_text(workload.counts, workload.running, workload.replicas),
+        progress_text(
+            workload.counts,
+            workload.running,
+            workload.replicas,
+            workload.ready if workload.kind == "deployment" else None,
+        ),
         workload.pool,
         age(workload.created_at),
         start_text(workload.start),

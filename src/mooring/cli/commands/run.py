@@ -24,6 +24,7 @@ from mooring.cli.options import (
     GpuModelOption,
     GpuOption,
     GroupOption,
+    IdleTimeoutOption,
     ImageOption,
     InOption,
     KeepWaitingOption,
@@ -116,6 +117,7 @@ def run(
     not_preemptible: NotPreemptibleOption = False,
     private: PrivateOption = False,
     time: TimeOption = None,
+    idle_timeout: IdleTimeoutOption = None,
     signal_: SignalOption = None,
     start_at: StartAtOption = None,
     after_ok: AfterOkOption = None,
@@ -198,7 +200,15 @@ def run(
         **start(
             start_at=start_at, after_ok=after_ok, after_any=after_any, after_fail=after_fail, keep_waiting=keep_waiting
         ),
-        **run_terms(time=time, signal=signal_, singleton=singleton, array=array, retries=retries, retry_on=retry_on),
+        **run_terms(
+            time=time,
+            idle_timeout=idle_timeout,
+            signal=signal_,
+            singleton=singleton,
+            array=array,
+            retries=retries,
+            retry_on=retry_on,
+        ),
     )
     with connect(server) as client:
         if dry_run:

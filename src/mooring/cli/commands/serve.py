@@ -142,6 +142,10 @@ def agent(
             help="Devices of this machine, such as gpu=4:A100:80Gi, in place of those that are found. Again for more.",
         ),
     ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="IP", help="Where other nodes reach this one, if not as its connection to the server."),
+    ] = None,
     engine: Annotated[
         str | None,
         typer.Option(
@@ -180,6 +184,7 @@ def agent(
         trust_tenants=trust_tenants,
         ca_file=ca_file,
         devices=declared_devices(device or ()),
+        address=address,
         engine=engine,
         host_paths=tuple(path.absolute() for path in host_path or ()),
         licence=licence,

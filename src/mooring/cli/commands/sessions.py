@@ -18,6 +18,7 @@ from mooring.cli.options import (
     EnvironmentOption,
     ForceOption,
     GpuOption,
+    IdleTimeoutOption,
     ImageOption,
     KeepWaitingOption,
     LabelOption,
@@ -89,6 +90,7 @@ def create(
     project: ProjectOption = None,
     private: PrivateOption = False,
     time: TimeOption = None,
+    idle_timeout: IdleTimeoutOption = None,
     signal: SignalOption = None,
     start_at: StartAtOption = None,
     after_ok: AfterOkOption = None,
@@ -129,7 +131,15 @@ def create(
         **start(
             start_at=start_at, after_ok=after_ok, after_any=after_any, after_fail=after_fail, keep_waiting=keep_waiting
         ),
-        **run_terms(time=time, signal=signal, singleton=singleton, array=array, retries=retries, retry_on=retry_on),
+        **run_terms(
+            time=time,
+            idle_timeout=idle_timeout,
+            signal=signal,
+            singleton=singleton,
+            array=array,
+            retries=retries,
+            retry_on=retry_on,
+        ),
     )
     with connect(server) as client:
         accepted = client.create_session(request)

@@ -90,7 +90,7 @@ def rm(
     from mooring.cli.connection import connect
 
     if not yes:
-        _confirm(names)
+        confirm(names)
     with connect(server) as client:
         worst = end_each(names, lambda name: client.remove(name, force=force))
     raise typer.Exit(worst)
@@ -111,7 +111,7 @@ def end_each(names: list[str], end: Callable[[str], WorkloadView]) -> ExitCode:
     return worst
 
 
-def _confirm(names: list[str]) -> None:
+def confirm(names: list[str]) -> None:
     if not sys.stdin.isatty():
         raise InvalidInput("there is nobody to ask whether to remove them; say so with --yes", code="not-confirmed")
     from mooring.model.names import shown

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, case, func, or_, select
+from sqlalchemy import ColumnElement, Integer, Select, and_, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.access import EVERYTHING, Sight, Target
@@ -62,6 +63,8 @@ class WorkloadRow:
     starts_at: datetime | None
     planned_start_at: datetime | None
     time_limit_seconds: int | None
+    idle_timeout_seconds: int | None
+    idle_warned_at: datetime | None
     warning_signal: str | None
     warning_seconds: int | None
     array: Mapping[str, int] | None
@@ -78,8 +81,16 @@ class WorkloadRow:
     ended_at: datetime | None
     removed_at: datetime | None
     version: int
+    revision: int
+    rollout: Mapping[str, Any] | None
     counts: Mapping[str, int]
     """How many of its current tasks have which status."""
+    ready: int = 0
+    """How many of them are ready."""
+    updated: int = 0
+    """Those that are ready and of the newest revision."""
+    outdated: int = 0
+    """Those that are of an older revision."""
     slot_starts_at: datetime | None = None
     slot_lead_seconds: int | None = None
     """Of the timeslot that it runs in."""
@@ -116,8 +127,24 @@ class TaskRow:
     started_at: datetime | None
     ended_at: datetime | None
     deadline_at: datetime | None
+    revision: int
+    ready: bool
+    retires_at: datetime | None
+    active_at: datetime | None
     digests: Mapping[str, str] | None
     address: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A task that somebody may be sent to."""
+
+    task_id: UUID
+    index: int
+    revision: int
+    node: str
+    address: str | None
+    ports: Sequence[tuple[str, int]] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +242,17 @@ async def ports_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUI
     return found
 
 
+async def endpoints(connection: AsyncConnection, workload_id: UUID) -> list[Endpoint]:
+    """The tasks of a workload that run, are ready, and are not about to leave."""
+    own = tasks.c
+    rows = await connection.execute(
+        select(own.id, own.task_index, own.revision, own.node_name, own.address, own.ports)
+        .where(own.workload_id == workload_id, own.status == TaskStatus.RUNNING, own.ready, own.retires_at.is_(None))
+        .order_by(own.task_index)
+    )
+    return [Endpoint(*row) for row in rows]
+
+
 async def tasks_of(connection: AsyncConnection, workload_id: UUID) -> list[TaskRow]:
     """The tasks by index and attempt: current ones (of a large array the first) and the newest that were replaced."""
     rows = await connection.execute(
@@ -252,22 +290,45 @@ async def progress(connection: AsyncConnection, workload_id: UUID) -> Progress |
 async def _counted(connection: AsyncConnection, rows: Sequence[AnyRow]) -> list[WorkloadRow]:
     """Workloads with how many of their tasks have which status, all asked at once."""
     counts: dict[UUID, dict[str, int]] = {row.id: {} for row in rows}
+    members: dict[UUID, Counter[str]] = {row.id: Counter() for row in rows}
     tried_at: dict[UUID, datetime] = {}
     first = func.min(func.coalesce(tasks.c.not_before, tasks.c.created_at), type_=tasks.c.created_at.type)
     found = await connection.execute(
-        select(tasks.c.workload_id, tasks.c.status, func.count(), first)
+        select(
+            tasks.c.workload_id,
+            tasks.c.status,
+            func.count(),
+            first,
+            _number(tasks.c.ready),
+            _number(and_(tasks.c.ready, tasks.c.revision == workloads.c.revision)),
+            _number(tasks.c.revision != workloads.c.revision),
+        )
+        .join(workloads, workloads.c.id == tasks.c.workload_id)
         .where(sets.among(tasks.c.workload_id, counts.keys()), tasks.c.current)
         .group_by(tasks.c.workload_id, tasks.c.status)
     )
-    for workload_id, status, number, at in found:
+    for workload_id, status, number, at, ready, updated, outdated in found:
         counts[workload_id][status] = number
+        members[workload_id].update(ready=ready, updated=updated, outdated=outdated)
         if status == TaskStatus.PENDING:
             tried_at[workload_id] = at
     line = await _positions(connection, [row.id for row in rows if row.status == WorkloadStatus.PENDING])
     return [
-        WorkloadRow(**row._mapping, counts=counts[row.id], tried_at=tried_at.get(row.id), position=line.get(row.id))
+        WorkloadRow(
+            **row._mapping,
+            counts=counts[row.id],
+            ready=members[row.id]["ready"],
+            updated=members[row.id]["updated"],
+            outdated=members[row.id]["outdated"],
+            tried_at=tried_at.get(row.id),
+            position=line.get(row.id),
+        )
         for row in rows
     ]
+
+
+def _number(condition: ColumnElement[bool]) -> ColumnElement[int]:
+    return func.sum(case((condition, 1), else_=0), type_=Integer())
 
 
 async def _positions(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, int]:
@@ -324,6 +385,8 @@ def _workloads() -> Select[Any]:
             workloads.c.starts_at,
             workloads.c.planned_start_at,
             workloads.c.time_limit_seconds,
+            workloads.c.idle_timeout_seconds,
+            workloads.c.idle_warned_at,
             workloads.c.warning_signal,
             workloads.c.warning_seconds,
             workloads.c.array,
@@ -342,6 +405,8 @@ def _workloads() -> Select[Any]:
             workloads.c.ended_at,
             workloads.c.removed_at,
             workloads.c.version,
+            workloads.c.revision,
+            workloads.c.rollout,
         )
         .join(pools, pools.c.id == workloads.c.pool_id)
         .join(projects, projects.c.id == workloads.c.project_id)

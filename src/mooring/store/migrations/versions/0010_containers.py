@@ -102,6 +102,7 @@ def upgrade() -> None:
     op.create_index("ix_task_usage_measured_at", "task_usage", ["measured_at"])
     with op.batch_alter_table("nodes", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("images", json_type(), nullable=True))
+        batch_op.add_column(sa.Column("address", sa.String(length=63), nullable=True))
     with op.batch_alter_table("workloads", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("revision", sa.Integer(), server_default=sa.text("1"), nullable=False))
         batch_op.add_column(sa.Column("rollout", json_type(), nullable=True))
@@ -116,6 +117,8 @@ def upgrade() -> None:
         batch_op.add_column(sa.Column("address", sa.String(length=63), nullable=True))
         batch_op.add_column(sa.Column("active_at", UtcDateTime(), nullable=True))
     rolling, retiring = sa.text("rolling"), sa.text("retires_at IS NOT NULL AND ended_at IS NULL")
+    idling = sa.text("idle_timeout_seconds IS NOT NULL AND ended_at IS NULL")
+    op.create_index("ix_workloads_idle_timeout", "workloads", ["id"], sqlite_where=idling, postgresql_where=idling)
     op.create_index("ix_workloads_rolling", "workloads", ["id"], sqlite_where=rolling, postgresql_where=rolling)
     op.create_index(
         "ix_tasks_retires_at_alive", "tasks", ["retires_at"], sqlite_where=retiring, postgresql_where=retiring
@@ -127,6 +130,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_index("ix_tasks_retires_at_alive", table_name="tasks")
     op.drop_index("ix_workloads_rolling", table_name="workloads")
+    op.drop_index("ix_workloads_idle_timeout", table_name="workloads")
     with op.batch_alter_table("tasks", recreate="never") as batch_op:
         for column in ("active_at", "address", "digests", "retires_at", "ready", "revision"):
             batch_op.drop_column(column)
@@ -134,6 +138,7 @@ def downgrade() -> None:
         for column in ("idle_warned_at", "idle_timeout_seconds", "rolling", "rollout", "revision"):
             batch_op.drop_column(column)
     with op.batch_alter_table("nodes", recreate="never") as batch_op:
+        batch_op.drop_column("address")
         batch_op.drop_column("images")
     op.drop_index("ix_task_usage_measured_at", "task_usage")
     with op.batch_alter_table("task_usage", recreate="never") as batch_op:

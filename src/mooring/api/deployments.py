@@ -1,0 +1,88 @@
+"""Deployments over time: update, the way back, pause and resume, and the revisions that there were."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from fastapi import APIRouter
+
+from mooring.api.access import Served, User, find_workload
+from mooring.api.errors import problems
+from mooring.api.services import Services
+from mooring.api.showing import workload_view
+from mooring.model.access import Action
+from mooring.model.slots import format_amounts
+from mooring.model.tenants import Principal
+from mooring.model.workloads import Kind
+from mooring.store import templates, workload_revisions
+from mooring.wire.api import WorkloadView
+from mooring.wire.rollouts import RevisionList, RevisionView, RollbackRequest, UpdateRequest
+
+router = APIRouter(prefix="/api/deployments", tags=["deployments"], responses=problems(401, 422, 503))
+
+
+@router.post(
+    "/{ref}/update", status_code=202, operation_id="update_deployment", responses=problems(400, 403, 404, 409, 413)
+)
+async def update(services: Served, principal: User, ref: str, request: UpdateRequest) -> WorkloadView:
+    """Change what the tasks of a deployment are made from; they are replaced step by step."""
+    id = await _changed(services, principal, ref)
+    await services.deployments.update(principal, id, request)
+    return await _view(services, principal, id)
+
+
+@router.post(
+    "/{ref}/rollback", status_code=202, operation_id="roll_back_deployment", responses=problems(400, 403, 404, 409, 413)
+)
+async def roll_back(services: Served, principal: User, ref: str, request: RollbackRequest) -> WorkloadView:
+    """Go back to the template of an earlier revision, as a new one."""
+    id = await _changed(services, principal, ref)
+    await services.deployments.roll_back(principal, id, request.revision)
+    return await _view(services, principal, id)
+
+
+@router.post("/{ref}/pause", status_code=202, operation_id="pause_deployment", responses=problems(403, 404, 409))
+async def pause(services: Served, principal: User, ref: str) -> WorkloadView:
+    """Replace no more tasks of a deployment until it is resumed."""
+    id = await _changed(services, principal, ref)
+    await services.deployments.pause(principal, id)
+    return await _view(services, principal, id)
+
+
+@router.post("/{ref}/resume", status_code=202, operation_id="resume_deployment", responses=problems(403, 404, 409))
+async def resume(services: Served, principal: User, ref: str) -> WorkloadView:
+    """Go on with replacing tasks after a pause, or once more where that stalled."""
+    id = await _changed(services, principal, ref)
+    await services.deployments.resume(principal, id)
+    return await _view(services, principal, id)
+
+
+@router.get("/{ref}/revisions", operation_id="list_deployment_revisions", responses=problems(404))
+async def list_revisions(services: Served, principal: User, ref: str) -> RevisionList:
+    """The templates that a deployment had, from the first to the present one."""
+    row = await find_workload(services, principal, ref, kind=Kind.DEPLOYMENT)
+    async with services.database.read() as connection:
+        found = await workload_revisions.of_workload(connection, row.id)
+    return RevisionList(
+        revisions=[
+            RevisionView(
+                number=each.number,
+                cause=each.cause,
+                images=templates.decode(each.template).images,
+                resources=format_amounts(each.requested_slots),
+                created_by=each.created_by,
+                created_at=each.created_at,
+                present=each.number == row.revision,
+            )
+            for each in found
+        ]
+    )
+
+
+async def _changed(services: Services, principal: Principal, ref: str) -> UUID:
+    row = await find_workload(services, principal, ref, action=Action.CHANGE_WORK, kind=Kind.DEPLOYMENT)
+    return row.id
+
+
+async def _view(services: Services, principal: Principal, id: UUID) -> WorkloadView:
+    return workload_view(await find_workload(services, principal, str(id)))

@@ -1,0 +1,72 @@
+"""`mooring exec` and `mooring attach`: be in a task that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Annotated
+
+import typer
+
+from mooring.cli.options import WORK, ContainerOption, IndexOption, ServerOption, WorkloadArgument
+
+app = typer.Typer()
+
+
+@app.command("exec", rich_help_panel=WORK, context_settings={"ignore_unknown_options": False})
+def run_command(
+    name: WorkloadArgument,
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What to run, after a --.")],
+    container: ContainerOption = None,
+    index: IndexOption = None,
+    interactive: Annotated[bool, typer.Option("--interactive", "-i", help="Pass your input on.")] = False,
+    terminal: Annotated[bool, typer.Option("--terminal", "-t", help="With a terminal, as for a shell.")] = False,
+    server: ServerOption = None,
+) -> None:
+    """Run a command in a task, beside what runs there: `mooring exec web -it -- sh`.
+
+    Exits with the command's exit code.
+    """
+    raise typer.Exit(asyncio.run(_run(server, name, command, container, index, interactive, terminal)))
+
+
+@app.command(rich_help_panel=WORK)
+def attach(
+    name: WorkloadArgument,
+    container: ContainerOption = None,
+    index: IndexOption = None,
+    server: ServerOption = None,
+) -> None:
+    """Be connected with the input and output of a container itself; Ctrl-C leaves it alone."""
+    raise typer.Exit(asyncio.run(_attach(server, name, container, index)))
+
+
+async def _run(
+    server: str | None,
+    name: str,
+    command: list[str],
+    container: str | None,
+    index: int | None,
+    interactive: bool,
+    terminal: bool,
+) -> int:
+    from mooring.cli.connection import connect_async
+    from mooring.cli.conversing import converse, running_task, terminal_size
+
+    async with connect_async(server) as client:
+        task = running_task(await client.workload(name), index)
+        rows, columns = terminal_size()
+        async with client.run_command(
+            str(task.id), command, container=container, terminal=terminal, rows=rows, columns=columns
+        ) as channel:
+            return await converse(channel, interactive=interactive, terminal=terminal)
+
+
+async def _attach(server: str | None, name: str, container: str | None, index: int | None) -> int:
+    from mooring.cli.connection import connect_async
+    from mooring.cli.conversing import converse, running_task
+
+    async with connect_async(server) as client:
+        task = running_task(await client.workload(name), index)
+        async with client.attach(str(task.id), container=container) as channel:
+            return await converse(channel, interactive=not sys.stdin.closed, terminal=False)

@@ -1,0 +1,109 @@
+"""`mooring forward`: a port of a workload at this machine's own address."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mooring.cli.exits import say
+from mooring.cli.options import WORK, IndexOption, ServerOption, WorkloadArgument
+
+if TYPE_CHECKING:
+    from mooring.client import AsyncClient
+    from mooring.client.channels import Channel
+
+app = typer.Typer()
+
+_PIECE_BYTES = 64 * 1024
+
+
+@app.command(rich_help_panel=WORK)
+def forward(
+    name: WorkloadArgument,
+    port: Annotated[
+        str | None, typer.Argument(metavar="[LOCAL:]PORT", help="The task's port, and yours if it is another one.")
+    ] = None,
+    index: IndexOption = None,
+    server: ServerOption = None,
+) -> None:
+    """Reach a port of a workload at an address of this machine, until Ctrl-C: `mooring forward notebook 8888`.
+
+    Every connection goes to a task that is ready; without PORT to the first port that it was given.
+    """
+    local, remote = _ports(port)
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_forward(server, name, index, local, remote))
+
+
+def _ports(written: str | None) -> tuple[int, int | None]:
+    """The local port (0: any) and that of the task."""
+    if written is None:
+        return 0, None
+    local, _, remote = written.rpartition(":")
+    try:
+        ports = int(local or remote), int(remote)
+    except ValueError:
+        ports = -1, -1
+    if not (0 <= ports[0] <= 65535 and 1 <= ports[1] <= 65535):
+        raise typer.BadParameter(f"{written!r} is no port; write 8888, or 9000:8888 for another one here")
+    return ports
+
+
+async def _forward(server: str | None, name: str, index: int | None, local: int, remote: int | None) -> None:
+    from mooring.cli.connection import connect_async
+    from mooring.cli.conversing import running_task
+
+    async with connect_async(server) as client:
+        # Whoever may not, or names nothing, is told so before anybody connects.
+        detail = await client.workload(name)
+        task = str(running_task(detail, index).id) if index is not None else None
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.closing(writer):
+                await _connect(client, str(detail.id), task, remote, reader, writer)
+
+        listening = await asyncio.start_server(serve, "127.0.0.1", local)
+        port = listening.sockets[0].getsockname()[1]
+        print(f"http://127.0.0.1:{port} leads to {detail.name}{f':{remote}' if remote else ''}", flush=True)
+        async with listening:
+            await listening.serve_forever()
+
+
+async def _connect(
+    client: AsyncClient,
+    workload: str,
+    task: str | None,
+    remote: int | None,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:
+    """One connection from its first byte to its last."""
+    from mooring.model.errors import MooringError
+
+    opening = client.forward(workload, remote) if task is None else client.forward_to_task(task, remote)
+    try:
+        async with opening as channel:
+            handing_in = asyncio.create_task(_hand_in(channel, reader))
+            try:
+                while (piece := await channel.read()) is not None:
+                    writer.write(piece[0])
+                    await writer.drain()
+                if writer.can_write_eof():
+                    writer.write_eof()
+                await channel.exit_code()
+            finally:
+                handing_in.cancel()
+    except MooringError as problem:
+        say(f"a connection failed: {problem}")
+    except OSError:
+        return
+
+
+async def _hand_in(channel: Channel, reader: asyncio.StreamReader) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(_PIECE_BYTES):
+            await channel.write(data)
+    await channel.write(b"")

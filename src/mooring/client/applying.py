@@ -1,0 +1,156 @@
+"""What stands in files and what there is: compared, made the same, and taken away again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from uuid import UUID
+
+from mooring.client.files import Document
+from mooring.client.synchronous import Client
+from mooring.model.durations import parse_duration
+from mooring.model.errors import Conflict, NotFound
+from mooring.wire.api import Difference
+from mooring.wire.containers import TaskTemplateRequest
+from mooring.wire.manifests import (
+    DeploymentManifest,
+    LabManifest,
+    lab_request,
+    update_request,
+    workload_request,
+)
+from mooring.wire.rollouts import UpdateRequest
+
+_CHANGEABLE = {*TaskTemplateRequest.model_fields, "replicas", "rollout"}
+"""Of a deployment that is there."""
+_LONGEST_CAUSE = 500
+
+
+class Standing(StrEnum):
+    MISSING = "missing"
+    EQUAL = "unchanged"
+    DIFFERENT = "different"
+    ENDED = "ended"
+    """It was there and has come to its end: it is made anew only if somebody says so."""
+
+
+class Result(StrEnum):
+    CREATED = "created"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    standing: Standing
+    status: str | None = None
+    differences: tuple[Difference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    result: Result
+    status: str | None = None
+    """Of what has ended."""
+    timeslot: UUID | None = None
+    """Of a new lab, whose answer comes later."""
+
+
+def compare(client: Client, document: Document) -> Compared:
+    """How what there is stands to a document."""
+    manifest = document.manifest
+    try:
+        found = client.compare(manifest.name, workload_request(manifest))
+    except NotFound:
+        return Compared(Standing.MISSING)
+    if found.removed or (found.ended and manifest.kind == "deployment"):
+        return Compared(Standing.MISSING)
+    if found.ended:
+        return Compared(Standing.ENDED, found.status)
+    differences = list(found.differences)
+    if isinstance(manifest, LabManifest):
+        differences += _window(client, manifest)
+    elif isinstance(manifest, DeploymentManifest):
+        differences += _rollout(client, manifest)
+    standing = Standing.DIFFERENT if differences else Standing.EQUAL
+    return Compared(standing, found.status, tuple(differences))
+
+
+def apply(client: Client, document: Document, *, again: bool = False) -> Applied:
+    """Make what is missing and change what differs. `again`: sessions and labs that have ended are made anew."""
+    manifest, found = document.manifest, compare(client, document)
+    if found.standing is Standing.EQUAL:
+        return Applied(Result.UNCHANGED)
+    if found.standing is Standing.ENDED and not again:
+        return Applied(Result.ENDED, found.status)
+    if found.standing is Standing.DIFFERENT:
+        _update(client, document, found.differences)
+        return Applied(Result.UPDATED)
+    if isinstance(manifest, LabManifest):
+        return Applied(Result.CREATED, timeslot=client.create_lab(lab_request(manifest)).timeslot)
+    client.submit(workload_request(manifest))
+    if isinstance(manifest, DeploymentManifest) and manifest.rollout is not None:
+        client.update(manifest.name, UpdateRequest(rollout=manifest.rollout))
+    return Applied(Result.CREATED)
+
+
+def delete(client: Client, document: Document) -> bool:
+    """Take away what a document describes; False if it is not there."""
+    manifest = document.manifest
+    try:
+        found = client.workload(manifest.name)
+    except NotFound:
+        return False
+    if found.removed:
+        return False
+    if isinstance(manifest, LabManifest) and found.ended_at is None:
+        client.cancel_lab(manifest.name)
+    client.remove(str(found.id))
+    return True
+
+
+def _update(client: Client, document: Document, differences: Sequence[Difference]) -> None:
+    manifest = document.manifest
+    fields = [difference.field for difference in differences]
+    fixed = [field for field in fields if field.partition(".")[0] not in _CHANGEABLE]
+    if fixed or not isinstance(manifest, DeploymentManifest):
+        raise Conflict(
+            f"{manifest.kind} {manifest.name!r} is there and differs in {', '.join(fixed or fields)}, which cannot be"
+            " changed: delete it first",
+            code="cannot-change",
+            details={"fields": fixed or fields},
+        )
+    client.update(manifest.name, update_request(manifest, cause=f"applied: {', '.join(fields)}"[:_LONGEST_CAUSE]))
+
+
+def _rollout(client: Client, manifest: DeploymentManifest) -> list[Difference]:
+    """Where tasks are replaced in another way than its document says."""
+    if manifest.rollout is None:
+        return []
+    present = client.workload(manifest.name).rollout
+    asked = manifest.rollout.model_dump(exclude_none=True)
+    pairs = {name: (str(getattr(present, name)), str(wanted)) for name, wanted in asked.items()}
+    return [
+        Difference(field=f"rollout.{name}", present=stands, wanted=wanted)
+        for name, (stands, wanted) in pairs.items()
+        if stands != wanted
+    ]
+
+
+def _window(client: Client, manifest: LabManifest) -> list[Difference]:
+    """Where the window of a lab is another than its document says."""
+    slot = client.lab(manifest.name).timeslot
+    start = manifest.start or slot.start
+    end = manifest.end
+    if manifest.duration is not None:
+        length = manifest.duration if isinstance(manifest.duration, int) else parse_duration(manifest.duration)
+        end = start + timedelta(seconds=length)
+    pairs: dict[str, tuple[datetime, datetime | None]] = {"start": (slot.start, start), "end": (slot.end, end)}
+    return [
+        Difference(field=field, present=present.isoformat(), wanted=wanted.isoformat())
+        for field, (present, wanted) in pairs.items()
+        if wanted is not None and wanted != present
+    ]

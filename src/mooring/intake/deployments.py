@@ -1,0 +1,213 @@
+"""Changes of a deployment that runs: another template, the way back, a pause. Checked as a submission is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from mooring.clock import now
+from mooring.intake import secrets
+from mooring.intake.admission import open_gate
+from mooring.intake.circumstances import Surroundings
+from mooring.intake.guests import check_fits
+from mooring.intake.hooks import Hooks
+from mooring.intake.recording import record
+from mooring.intake.rules import check
+from mooring.intake.translation import check_devices, images_of
+from mooring.intake.updates import cause_of, rollout_of, updated
+from mooring.mirror.validators import installed_validators
+from mooring.model.containers import TaskTemplate, VolumeKind
+from mooring.model.errors import Conflict, InvalidInput, NotFound
+from mooring.model.rollouts import Phase, Rollout, bounds
+from mooring.model.tenants import Principal
+from mooring.model.workloads import Kind
+from mooring.scheduling.admission import Validator
+from mooring.sealing import Sealing
+from mooring.store import rollouts, templates, timeslots, workload_revisions
+from mooring.store.changes import Applied
+from mooring.store.engine import Connection, Database
+from mooring.store.ids import new_id
+from mooring.store.narration import narrate
+from mooring.store.rollouts import Deployment
+from mooring.store.workload_revisions import Present
+from mooring.store.workloads import NewWorkload
+from mooring.wire.rollouts import RolloutRequest, UpdateRequest
+
+
+class DeploymentAdmin:
+    def __init__(
+        self,
+        database: Database,
+        hooks: Hooks | None = None,
+        validators: Sequence[Validator] = (),
+        sealing: Sealing | None = None,
+    ) -> None:
+        """Without `hooks` and `validators` those that are installed are asked; with `sealing` secrets are tried."""
+        self._database = database
+        self._sealing = sealing
+        self._hooks = Hooks.discovered() if hooks is None else hooks
+        self._validators = validators or installed_validators()
+        self._surroundings = Surroundings(database)
+
+    async def update(self, principal: Principal, workload_id: UUID, asked: UpdateRequest) -> None:
+        """Another template, another number of replicas, or other bounds for how tasks are replaced."""
+        present = await self._present(workload_id)
+        replicas = asked.replicas or present.workload.replicas
+        template = updated(present.workload.template, asked, replicas)
+        await self._change(principal, present, template, cause_of(asked), replicas, asked.rollout)
+
+    async def roll_back(self, principal: Principal, workload_id: UUID, number: int | None) -> None:
+        """To the template of an earlier revision, the one before the present one if none is named."""
+        present = await self._present(workload_id)
+        async with self._database.read() as connection:
+            known = {found.number: found for found in await workload_revisions.of_workload(connection, workload_id)}
+        wanted = number or max((one for one in known if one < present.revision), default=None)
+        name = present.workload.name
+        if wanted is None:
+            raise Conflict(f"deployment {name!r} has one revision only: there is no way back", code="no-revision")
+        if wanted not in known:
+            raise NotFound(f"deployment {name!r} has no revision {wanted}", code="unknown-revision")
+        template = templates.decode(known[wanted].template)
+        if template == present.workload.template:
+            raise Conflict(f"deployment {name!r} is made from revision {wanted} already", code="same-revision")
+        await self._change(principal, present, template, f"back to revision {wanted}", present.workload.replicas)
+
+    async def pause(self, principal: Principal, workload_id: UUID) -> None:
+        """Replace no more tasks until it is resumed."""
+        await self._set_phase(principal, workload_id, Phase.PAUSED, frozenset({Phase.ROLLING}))
+
+    async def resume(self, principal: Principal, workload_id: UUID) -> None:
+        """Go on after a pause, or once more where it stalled."""
+        await self._set_phase(principal, workload_id, Phase.ROLLING, frozenset({Phase.PAUSED, Phase.STALLED}))
+
+    async def _present(self, workload_id: UUID) -> Present:
+        async with self._database.read() as connection:
+            present = await workload_revisions.present(connection, workload_id)
+        if present.workload.kind is not Kind.DEPLOYMENT:
+            kind, name = present.workload.kind, present.workload.name
+            raise Conflict(f"{name!r} is a {kind}; only deployments can be updated", code="not-a-deployment")
+        return present
+
+    async def _change(
+        self,
+        principal: Principal,
+        present: Present,
+        template: TaskTemplate,
+        cause: str,
+        replicas: int,
+        bounds_asked: RolloutRequest | None = None,
+    ) -> None:
+        new = replace(present.workload, replicas=replicas)
+        if template != present.workload.template:
+            new = await self._admitted(principal, new, template)
+
+        async def work(connection: Connection) -> Applied:
+            own = await _locked(connection, new.id)
+            if own.revision != present.revision:
+                raise Conflict(f"deployment {new.name!r} was changed meanwhile; try again", code="changed-meanwhile")
+            rollout = rollout_of(own.rollout, bounds_asked)
+            before, after = {"revision": own.revision, "replicas": own.replicas}, {"cause": cause, "replicas": replicas}
+            await record(connection, principal, own.workload, "update", before, after)
+            if template == present.workload.template:
+                return await _set_numbers(connection, own, rollout, replicas, principal)
+            return await self._write(connection, own, new, rollout, cause, principal)
+
+        narrate(await self._database.write(work))
+
+    async def _admitted(self, principal: Principal, new: NewWorkload, template: TaskTemplate) -> NewWorkload:
+        """With the template, where nothing that waiting cannot cure stands against it."""
+        if template.runtime != new.template.runtime:
+            raise InvalidInput(
+                f"deployment {new.name!r} runs {new.template.runtime} tasks and cannot become one of"
+                f" {template.runtime} tasks; deploy another one",
+                code="other-runtime",
+            )
+        if _named_volumes(template) != _named_volumes(new.template):
+            raise InvalidInput(
+                f"deployment {new.name!r} cannot come to mount other volumes of its project while it runs: deploy"
+                " another one",
+                code="other-volumes",
+            )
+        constraints = replace(new.constraints, images=tuple(images_of(template)))
+        check_devices(constraints.devices, template.request)
+        new = replace(new, template=template, constraints=constraints)
+        circumstances = await self._surroundings.of_work(principal, new.principal.access_key)
+        check(new, next(pool for pool in circumstances.pools if pool.id == new.pool_id), circumstances)
+        if new.terms.booking is not None:
+            async with self._database.read() as connection:
+                for slot in await timeslots.load(connection, [new.terms.booking]):
+                    check_fits(new, slot)
+        for refusal in (await self._hooks.refused([new])).values():
+            raise refusal
+        return new
+
+    async def _write(
+        self,
+        connection: Connection,
+        own: Deployment,
+        new: NewWorkload,
+        rollout: Rollout,
+        cause: str,
+        principal: Principal,
+    ) -> Applied:
+        at = now()
+        surge, unavailable = bounds(new.replicas, rollout.surge, rollout.unavailable)
+        at_once = replace(new, task_ids=tuple(new_id() for _ in range(max(surge, unavailable))))
+        told = (new.id, new.principal.project_id, new.template)
+        for unknown in (await secrets.refusals(connection, [told], self._sealing)).values():
+            raise unknown
+        gate = await open_gate(connection, [at_once], self._validators, at)
+        if (refusal := await gate.refuses(at_once)) is not None:
+            raise refusal
+        return await workload_revisions.change(
+            connection,
+            own,
+            new.template,
+            rollout,
+            new.constraints,
+            cause=cause,
+            replicas=new.replicas,
+            user_id=principal.user_id,
+            now=at,
+        )
+
+    async def _set_phase(
+        self, principal: Principal, workload_id: UUID, phase: Phase, allowed: frozenset[Phase]
+    ) -> None:
+        await self._present(workload_id)
+
+        async def work(connection: Connection) -> None:
+            own = await _locked(connection, workload_id)
+            name, found = own.workload.name, own.rollout.phase
+            if found not in allowed:
+                raise Conflict(f"the rollout of deployment {name!r} is {found}", code=f"rollout-{found}")
+            action = "pause" if phase is Phase.PAUSED else "resume"
+            await record(connection, principal, own.workload, action, {"rollout": found}, {"rollout": phase})
+            await rollouts.set_phase(connection, own, phase, actor=str(principal.user_id), now=now())
+
+        await self._database.write(work)
+
+
+def _named_volumes(template: TaskTemplate) -> set[str]:
+    return {volume.name for volume in template.volumes if volume.kind is VolumeKind.NAMED}
+
+
+async def _locked(connection: Connection, workload_id: UUID) -> Deployment:
+    own = await rollouts.lock(connection, workload_id)
+    if own.over:
+        state = "removed" if own.workload.removed_at is not None else own.workload.status.lower()
+        raise Conflict(f"deployment {own.workload.name!r} is {state}", code="already-ended")
+    return own
+
+
+async def _set_numbers(
+    connection: Connection, own: Deployment, rollout: Rollout, replicas: int, principal: Principal
+) -> Applied:
+    """What needs no new task for each old one."""
+    actor = str(principal.user_id)
+    if rollout != own.rollout:
+        await rollouts.set_bounds(connection, own, rollout, actor=actor, now=now())
+    if replicas != own.replicas:
+        return await rollouts.scale(connection, own.workload.id, replicas, actor=actor, now=now())
+    return Applied()

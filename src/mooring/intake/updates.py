@@ -1,0 +1,87 @@
+"""What an update makes of a deployment's template. Pure: every rule of a submission holds for it as well."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mooring.intake.containers import template_of
+from mooring.model.containers import TaskTemplate
+from mooring.model.errors import InvalidInput
+from mooring.model.rollouts import Rollout, check_bounds
+from mooring.model.slots import format_amounts
+from mooring.model.workloads import Kind
+from mooring.store import templates
+from mooring.wire.containers import ContainerRequest, TaskTemplateRequest
+from mooring.wire.rollouts import RolloutRequest, UpdateRequest
+
+
+def updated(present: TaskTemplate, asked: UpdateRequest, replicas: int) -> TaskTemplate:
+    """The template that is asked for; the present one where nothing of it changes."""
+    changes = _changes(asked)
+    if asked.template is not None:
+        if changes or asked.container is not None:
+            raise InvalidInput("give either a whole template or what changes of one container", code="invalid-update")
+        return template_of(asked.template, Kind.DEPLOYMENT, replicas)
+    request = as_request(present)
+    name = asked.container or request.containers[0].name
+    if all(container.name != name for container in request.all_containers):
+        known = ", ".join(container.name for container in request.all_containers)
+        raise InvalidInput(f"there is no container {name!r}; there are: {known}", code="unknown-container")
+    if not changes:
+        return present
+    changed = {
+        part: [_changed(c, changes, asked) if c.name == name else c for c in getattr(request, part)]
+        for part in ("containers", "init_containers")
+    }
+    return template_of(request.model_copy(update=changed), Kind.DEPLOYMENT, replicas)
+
+
+def as_request(template: TaskTemplate) -> TaskTemplateRequest:
+    """The request that the template would come from."""
+    encoded = templates.encode(template)
+    for container in (*encoded["containers"], *encoded.get("init_containers", ())):
+        for kept, said in (("slots", "resources"), ("limits", "limits")):
+            if kept in container:
+                container[said] = format_amounts(container.pop(kept))
+    return TaskTemplateRequest.model_validate(encoded)
+
+
+def cause_of(asked: UpdateRequest) -> str:
+    """What is changed, in a few words; never what environments say."""
+    if asked.cause is not None:
+        return asked.cause
+    if asked.template is not None:
+        return "a new template"
+    words = [] if asked.image is None else [f"image {asked.image}"]
+    words += [] if asked.command is None else ["command"]
+    words += [f"environment {', '.join(sorted(asked.environment))}"] if asked.environment else []
+    words += [f"{slot} {amount}" for slot, amount in asked.resources.items()]
+    where = "" if asked.container is None else f"{asked.container}: "
+    return where + ", ".join(words)
+
+
+def rollout_of(present: Rollout, asked: RolloutRequest | None) -> Rollout:
+    given = {} if asked is None else asked.model_dump(exclude_none=True)
+    for share in ("surge", "unavailable"):
+        if share in given:
+            given[share] = str(given[share])
+    rollout = replace(present, **given)
+    check_bounds(rollout.surge, rollout.unavailable)
+    return rollout
+
+
+def _changes(asked: UpdateRequest) -> dict[str, Any]:
+    given = {"image": asked.image, "command": asked.command}
+    merged = {"environment": asked.environment, "resources": asked.resources}
+    return {name: value for name, value in given.items() if value is not None} | {
+        name: value for name, value in merged.items() if value
+    }
+
+
+def _changed(container: ContainerRequest, changes: dict[str, Any], asked: UpdateRequest) -> ContainerRequest:
+    environment = {**container.environment, **asked.environment}
+    values = container.model_dump(exclude_unset=True) | changes
+    values["environment"] = {name: value for name, value in environment.items() if value is not None}
+    values["resources"] = {**container.resources, **asked.resources}
+    return type(container).model_validate(values)

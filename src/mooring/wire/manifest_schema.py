@@ -1,0 +1,67 @@
+"""The JSON Schema of documents in files, by which editors complete, check and explain them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from typing import Any
+
+from pydantic import BaseModel
+
+from mooring.wire.manifests import MANIFEST, DeploymentManifest, LabManifest, SessionManifest
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of one document, with what the fields mean."""
+    made = MANIFEST.json_schema()
+    models = {model.__name__: model for model in _models(DeploymentManifest, SessionManifest, LabManifest)}
+    for name, definition in made["$defs"].items():
+        for field, words in _docstrings(models[name]).items():
+            definition["properties"][field].setdefault("description", words)
+    _take_fractions(made)
+    return {"$schema": _DIALECT, "title": "Mooring", **made}
+
+
+def _models(*roots: type[BaseModel]) -> set[type[BaseModel]]:
+    """These and all that their fields are made of."""
+    found: set[type[BaseModel]] = set()
+    waiting: list[Any] = list(roots)
+    while waiting:
+        kind = waiting.pop()
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            if kind not in found:
+                found.add(kind)
+                waiting += [field.annotation for field in kind.model_fields.values()]
+        else:
+            waiting += getattr(kind, "__args__", ())
+    return found
+
+
+def _docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """What is written below its fields, and those of its bases."""
+    words: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        if not issubclass(base, BaseModel) or base is BaseModel:
+            continue
+        [definition] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(definition, ast.ClassDef)
+        for field, below in zip(definition.body, definition.body[1:], strict=False):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    words[name] = " ".join(text.split())
+    return words
+
+
+def _take_fractions(part: Any) -> None:
+    """Amounts may be written as fractions in files, where they are read as they stand."""
+    if isinstance(part, dict):
+        if part.get("type") == "integer" and part.get("maximum") == 2**63 - 1:
+            part["type"] = "number"
+        for inner in part.values():
+            _take_fractions(inner)
+    elif isinstance(part, list):
+        for inner in part:
+            _take_fractions(inner)

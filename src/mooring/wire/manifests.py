@@ -1,0 +1,67 @@
+"""What stands in files: one document per workload, in the words of requests."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from mooring.wire.api import WorkloadFields, WorkloadRequest
+from mooring.wire.containers import TaskTemplateRequest
+from mooring.wire.fields import Name
+from mooring.wire.rollouts import RolloutRequest, UpdateRequest
+from mooring.wire.timeslots import LabRequest, PromiseRequest
+
+
+class DeploymentManifest(WorkloadFields):
+    """Replicas that are kept running."""
+
+    kind: Literal["deployment"]
+    name: Name
+    type: Name = "compute"
+    rollout: RolloutRequest | None = None
+    """How its tasks are replaced when it changes."""
+
+
+class SessionManifest(WorkloadFields):
+    """Work that runs to its end, or interactively; several replicas that start together with `gang`."""
+
+    kind: Literal["session"]
+    name: Name
+    type: Literal["interactive", "batch", "inference", "system"] = "batch"
+
+
+class LabManifest(WorkloadFields, PromiseRequest):
+    """Work in a window of time, with room of its own: `start`, and one of `end` and `duration`."""
+
+    kind: Literal["lab"]
+    name: Name
+    type: Literal["interactive", "batch", "inference", "system"] = "interactive"
+
+
+Manifest = Annotated[DeploymentManifest | SessionManifest | LabManifest, Field(discriminator="kind")]
+MANIFEST: TypeAdapter[DeploymentManifest | SessionManifest | LabManifest] = TypeAdapter(Manifest)
+
+
+def workload_request(manifest: Manifest) -> WorkloadRequest:
+    """What is asked for of the workload itself; what was not said stays unsaid."""
+    names = manifest.model_fields_set & WorkloadFields.model_fields.keys()
+    return WorkloadRequest(
+        **{name: getattr(manifest, name) for name in names},
+        kind="deployment" if manifest.kind == "deployment" else "session",
+        name=manifest.name,
+        type=manifest.type,
+    )
+
+
+def update_request(manifest: DeploymentManifest, *, cause: str) -> UpdateRequest:
+    """What makes a deployment that is there what the manifest says, as far as it can be changed."""
+    names = manifest.model_fields_set & TaskTemplateRequest.model_fields.keys()
+    template = TaskTemplateRequest(**{name: getattr(manifest, name) for name in names})
+    replicas = manifest.replicas if "replicas" in manifest.model_fields_set else None
+    return UpdateRequest(template=template, replicas=replicas, rollout=manifest.rollout, cause=cause)
+
+
+def lab_request(manifest: LabManifest) -> LabRequest:
+    window = {name: getattr(manifest, name) for name in manifest.model_fields_set & PromiseRequest.model_fields.keys()}
+    return LabRequest(workload=workload_request(manifest), **window)

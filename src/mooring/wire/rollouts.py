@@ -1,0 +1,119 @@
+"""Deployments over time: updates, the way back, what became of them, and where their tasks are reached."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+from pydantic import Field, StringConstraints
+
+from mooring.wire.containers import TaskTemplateRequest
+from mooring.wire.fields import (
+    INT32_MAX,
+    MAX_COMMAND,
+    MAX_ENVIRONMENT,
+    MAX_TASKS,
+    Answer,
+    EnvironmentName,
+    Image,
+    Name,
+    Quantity,
+    Request,
+    Said,
+    SlotName,
+    Text,
+)
+
+Share = Annotated[int, Field(ge=0, le=MAX_TASKS)] | Annotated[str, StringConstraints(pattern=r"^[0-9]{1,4}%?$")]
+"""A number of tasks, or a percentage of those that are wanted: 1, "25%"."""
+
+
+class RolloutRequest(Request):
+    """How tasks are replaced, from now on; what is not given stays as it is."""
+
+    surge: Share | None = None
+    """So many tasks more than wanted there may be; at first 1."""
+    unavailable: Share | None = None
+    """So many fewer than wanted may be ready; at first 0."""
+    drain_seconds: Annotated[int, Field(ge=0, le=3600)] | None = None
+    """Between leaving the endpoints and being stopped; at first 5."""
+    deadline_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = None
+    """It stops when nothing got better for so long; at first 600."""
+
+
+class UpdateRequest(Request):
+    """Another template for a deployment as a whole, or what changes of one of its containers; or just the numbers."""
+
+    template: TaskTemplateRequest | None = None
+    container: Name | None = None
+    """Which one the following is about; None: the first."""
+    image: Image | None = None
+    command: Annotated[list[Text], Field(max_length=MAX_COMMAND)] | None = None
+    environment: Annotated[dict[EnvironmentName, Text | None], Field(max_length=MAX_ENVIRONMENT)] = {}
+    """Set beside what there is; null takes a name away."""
+    resources: Annotated[dict[SlotName, Quantity], Field(max_length=32)] = {}
+    """Set beside what there is."""
+    replicas: Annotated[int, Field(ge=1, le=MAX_TASKS)] | None = None
+    rollout: RolloutRequest | None = None
+    cause: Said | None = None
+    """Why, for those who read the list of revisions; None: what was changed."""
+
+
+class RollbackRequest(Request):
+    revision: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    """None: the one before the present one."""
+
+
+class RolloutView(Answer):
+    """How far a deployment is on its way to its newest revision."""
+
+    phase: Literal["done", "rolling", "paused", "stalled"]
+    revision: int
+    updated: int
+    """Tasks of it that are ready."""
+    outdated: int
+    """Tasks of older revisions that are not on their way out yet."""
+    surge: str
+    unavailable: str
+    drain_seconds: int
+    deadline_seconds: int
+    stalls_at: datetime | None = None
+    """It stops then unless something gets better."""
+    reason: str | None = None
+    """Why it stalled, and how to go on or back."""
+
+
+class RevisionView(Answer):
+    number: int
+    cause: str
+    images: list[str]
+    resources: dict[str, str]
+    created_by: str
+    created_at: datetime
+    present: bool
+    """It is what the tasks are made from now."""
+
+
+class RevisionList(Answer):
+    revisions: list[RevisionView]
+
+
+class EndpointView(Answer):
+    task: UUID
+    index: int
+    revision: int
+    node: str
+    address: str | None
+    """Of the task itself, if its engine gives it one; otherwise it is reached by its node."""
+    ports: list[int]
+    """Ports of the node that lead to it."""
+
+
+class EndpointList(Answer):
+    """The tasks that somebody may be sent to: they run, are ready, and are not about to leave."""
+
+    endpoints: list[EndpointView]
+    cursor: str
+    """Where `GET /api/events/stream` goes on from: its events `ready`, `unready`, `retiring` and the statuses of tasks
+    tell when to ask again."""

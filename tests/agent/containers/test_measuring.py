@@ -1,0 +1,36 @@
+"""What real containers use, as their cgroups tell it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.agent.builders import DEADLINE_SECONDS
+from tests.agent.containers.conftest import Node, container, order
+
+MIB = 1 << 20
+_BUSY = """
+head -c 20000000 /dev/zero > /dev/shm/kept
+while :; do :; done
+"""
+
+
+async def test_all_containers_of_a_task_are_measured_together_and_ended_ones_are_not(node: Node):
+    beside = container("sleep", "60", name="beside")
+    task = order(containers=[container("sh", "-c", _BUSY, shared_memory=64 * MIB), beside])
+    calm = order("sleep", "60")
+    for each in (task, calm):
+        await node.runtime.start(each)
+        await node.until(each, "RUNNING")
+    assert await node.runtime.measures() == []
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        busy = rest = None
+        while busy is None or busy.cpu_millicores < 100 or busy.memory_bytes < 20_000_000:
+            await asyncio.sleep(0.1)
+            found = {measure.task_id: measure for measure in await node.runtime.measures()}
+            busy, rest = found[task.task_id], found[calm.task_id]
+    assert rest is not None
+    assert rest.cpu_millicores < 50
+    assert 0 < rest.memory_bytes < 20_000_000
+    await node.runtime.stop(task.task_id, 0, "requested")
+    await node.end(task)
+    assert [measure.task_id for measure in await node.runtime.measures()] == [calm.task_id]

@@ -1,0 +1,302 @@
+"""The way into process tasks through real servers and agents: commands, ports, files, and who may not."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import signal
+import subprocess
+import tarfile
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooring.client import AsyncClient, Client
+from mooring.client.channels import Channel
+from mooring.client.credentials import CredentialStore
+from mooring.model.errors import Conflict, InvalidInput, NotFound, Unavailable
+from mooring.wire.api import JoinTokenRequest, UserRequest, WorkloadRequest
+from tests.cli.terminal import run_on_terminal
+from tests.system.conftest import Servers, running_servers
+from tests.system.servers import PASSWORD, Cli, NodeAgent, Server, eventually
+
+SERVING = 'mkdir www; echo ahoy > www/index.html; exec python3 -m http.server -d www -b 127.0.0.1 "$MOORING_PORTS"'
+APART = {"place": "apart"}
+LONG_SECONDS = 60.0
+
+
+@dataclass
+class Harbour:
+    """A server with an agent of its own and one apart, and a task that serves HTTP."""
+
+    servers: Servers
+    server: Server
+    apart: NodeAgent
+    web: str
+    """The id of its task."""
+
+    def client(self, username: str = "admin") -> AsyncClient:
+        token = self.server.credential(username)["Authorization"].removeprefix("Bearer ")
+        return AsyncClient(self.server.url, token=token, store=CredentialStore(self.servers.folder / "no-logins.json"))
+
+
+@pytest.fixture(scope="module")
+def harbour() -> Iterator[Harbour]:
+    with running_servers() as servers:
+        server = servers.start("--node-name", "here")
+        with server.client() as client:
+            client.create_user(UserRequest(username="eve", password=PASSWORD))
+            token = client.create_join_token(JoinTokenRequest(name="apart", labels=APART)).token
+            apart = servers.agent(server, "apart", token)
+            eventually(lambda: len([node for node in client.nodes().nodes if node.status == "READY"]) == 2)
+        yield Harbour(servers, server, apart, task(server, "web", SERVING, placement={"ports": 1}))
+
+
+def task(server: Server, name: str, script: str, **more: Any) -> str:
+    """The id of a task that runs this."""
+    container = {"command": ["sh", "-c", script], "resources": {"cpu": "100m"}}
+    with server.client() as client:
+        asked = {"name": name, "containers": [container], "stop_grace_seconds": 0, **more}
+        client.submit(WorkloadRequest.model_validate(asked))
+        eventually(lambda: client.workload(name).status == "RUNNING")
+        return str(client.workload(name).tasks[0].id)
+
+
+@pytest.fixture
+async def client(harbour: Harbour) -> AsyncIterator[AsyncClient]:
+    async with asyncio.timeout(LONG_SECONDS), harbour.client() as made:
+        yield made
+
+
+async def said(channel: Channel) -> dict[bool, bytes]:
+    """Everything that comes, by whether it is standard error."""
+    found = {False: b"", True: b""}
+    while (piece := await channel.read()) is not None:
+        found[piece[1]] += piece[0]
+    return found
+
+
+async def test_ten_megabytes_go_in_and_come_out_as_they_were(harbour: Harbour, client: AsyncClient) -> None:
+    given = os.urandom(10_000_000)
+    async with client.run_command(harbour.web, ["sh", "-c", "echo oops >&2; cat; exit 42"]) as channel:
+
+        async def hand_in() -> None:
+            await channel.write(given)
+            await channel.write(b"")
+
+        handing_in = asyncio.create_task(hand_in())
+        found = await said(channel)
+        await handing_in
+        assert (found[False] == given, found[True], await channel.exit_code()) == (True, b"oops\n", 42)
+
+
+async def test_a_reader_that_is_slow_holds_up_nobody_else(harbour: Harbour, client: AsyncClient) -> None:
+    async with client.run_command(harbour.web, ["sh", "-c", "cat /dev/zero"]) as slow:
+        first = await slow.read()
+        assert first is not None
+        for _ in range(3):
+            async with client.run_command(harbour.web, ["head", "-c", "3000000", "/dev/zero"]) as quick:
+                assert len((await said(quick))[False]) == 3_000_000
+        assert (await slow.read()) is not None
+
+
+async def test_who_leaves_ends_the_command(harbour: Harbour, client: AsyncClient) -> None:
+    async with client.run_command(harbour.web, ["sh", "-c", "echo $$; exec sleep 1000"]) as channel:
+        piece = await channel.read()
+        assert piece is not None
+        process = Path("/proc", str(int(piece[0])))
+        assert await asyncio.to_thread(process.exists)
+    await asyncio.to_thread(eventually, lambda: not process.exists())
+
+
+async def test_what_may_not_be_entered_does_not_exist(harbour: Harbour, client: AsyncClient) -> None:
+    async with harbour.client("eve") as eve:
+        for opening in (
+            eve.run_command(harbour.web, ["id"]),
+            eve.attach(harbour.web),
+            eve.forward_to_task(harbour.web),
+            eve.forward("web"),
+            client.run_command("00000000-0000-0000-0000-000000000000", ["id"]),
+        ):
+            with pytest.raises(NotFound):
+                async with opening:
+                    pass
+        with pytest.raises(NotFound):
+            await anext(aiter(eve.fetch_files(harbour.web, "www")))
+        with pytest.raises(NotFound):
+            await eve.store_files(harbour.web, "www", pieces(b""))
+    with pytest.raises(Conflict, match="a process has no input"):
+        async with client.attach(harbour.web):
+            pass
+    for command, complaint in ((["a" * 30_000] * 3, "at most 65536 bytes"), ([], "command"), (["a\0b"], "not allowed")):
+        with pytest.raises(InvalidInput, match=complaint):
+            async with client.run_command(harbour.web, command):
+                pass
+
+
+async def pieces(*data: bytes) -> AsyncIterator[bytes]:
+    for piece in data:
+        yield piece
+
+
+async def test_every_opening_leaves_a_row_that_says_who_and_what(harbour: Harbour, client: AsyncClient) -> None:
+    async with client.run_command(harbour.web, ["echo", "for the record"]) as channel:
+        await said(channel)
+    newest = (await client.actions(noun="task", object="web/0")).actions[0]
+    assert (newest.username, newest.action, newest.address) == ("admin", "exec", "127.0.0.1")
+    assert newest.after is not None
+    assert newest.after["command"] == '["echo","for the record"]'
+    assert newest.after["task"] == harbour.web
+
+
+async def test_files_go_in_and_come_out_and_tricks_are_refused(harbour: Harbour, client: AsyncClient) -> None:
+    content = os.urandom(5_000_000)
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        member = tarfile.TarInfo("large.bin")
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+    sent = packed.getvalue()
+    await client.store_files(harbour.web, "in", pieces(*(sent[at : at + 65536] for at in range(0, len(sent), 65536))))
+    back = b"".join([piece async for piece in client.fetch_files(harbour.web, "in/large.bin")])
+    with tarfile.open(fileobj=io.BytesIO(back)) as archive:
+        file = archive.extractfile("large.bin")
+        assert file is not None
+        assert file.read() == content
+    for path in ("../../..", "/etc/passwd", "nothing"):
+        with pytest.raises(InvalidInput):
+            await anext(aiter(client.fetch_files(harbour.web, path)))
+    with pytest.raises(InvalidInput, match="no tar archive"):
+        await client.store_files(harbour.web, "in", pieces(b"x" * 4096))
+
+
+async def test_fifty_connections_at_once_are_forwarded(harbour: Harbour, client: AsyncClient) -> None:
+    async def get() -> bytes:
+        async with client.forward("web") as channel:
+            await channel.write(b"GET / HTTP/1.0\r\n\r\n")
+            return (await said(channel))[False]
+
+    answers = await asyncio.gather(*(get() for _ in range(50)))
+    assert all(answer.startswith(b"HTTP/1.0 200") and answer.endswith(b"\r\n\r\nahoy\n") for answer in answers)
+    with pytest.raises(Conflict, match="not the task's own"):
+        async with client.forward("web", 22):
+            pass
+
+
+@pytest.fixture
+def mooring(harbour: Harbour, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """The command of the admin; also for commands on a terminal."""
+    token = harbour.server.credential("admin")["Authorization"].removeprefix("Bearer ")
+    environment = {"MOORING_SERVER": harbour.server.url, "MOORING_TOKEN": token}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return Cli(harbour.servers.folder / "person", environment)
+
+
+def test_a_shell_on_a_terminal_and_exit_codes_passed_on(mooring: Cli) -> None:
+    done = mooring("exec", "web", "--", "sh", "-c", "echo out; echo err >&2; exit 9")
+    assert (done.returncode, done.stdout, done.stderr) == (9, "out\n", "err\n")
+    assert mooring("exec", "web", "-i", "--", "tr", "a-z", "A-Z", given="ahoy").stdout == "AHOY"
+    missing = mooring("exec", "web", "--", "no-such-program")
+    assert (missing.returncode, missing.stderr) == (127, "cannot start 'no-such-program': no such file or directory\n")
+    with run_on_terminal("exec", "web", "-it", "--", "sh") as shell:
+        shell.type("tty && stty size\n")
+        shell.expect("/dev/pts/")
+        shell.expect(" 200")
+        shell.type("sleep 1000\n")
+        shell.expect("sleep 1000")
+        shell.interrupt()
+        shell.type("exit 5\n")
+        assert shell.exit_code() == 5
+
+
+def test_files_are_copied_both_ways(mooring: Cli, tmp_path: Path) -> None:
+    here = tmp_path / "notes"
+    (here / "deep").mkdir(parents=True)
+    (here / "deep" / "one.txt").write_text("one")
+    mooring.out("cp", str(here), "web:copied")
+    back = tmp_path / "back"
+    back.mkdir()
+    mooring.out("cp", "web:copied/notes", str(back))
+    assert (back / "notes" / "deep" / "one.txt").read_text() == "one"
+    assert (
+        "www/index.html"
+        in subprocess.run(
+            ["tar", "-t"], input=mooring.out("cp", "web:www", "-"), capture_output=True, text=True, check=True
+        ).stdout
+    )
+    for words, code in (
+        (("web:nothing", str(back)), "files-refused"),
+        (("web:../..", str(back)), "files-refused"),
+        ((str(here), "web:/etc"), "invalid-path"),
+        ((str(here), str(back)), "invalid-input"),
+    ):
+        refused = mooring("cp", *words)
+        assert (refused.returncode, code in refused.stderr) == (2, True), refused.stderr
+
+
+def test_a_forwarded_port_is_at_hand_for_any_program(mooring: Cli) -> None:
+    with mooring.begin("forward", "web") as forwarding:
+        assert forwarding.stdout is not None
+        address = forwarding.stdout.readline().split()[0]
+        try:
+            for _ in range(3):
+                with urllib.request.urlopen(address, timeout=20) as answer:
+                    assert answer.read() == b"ahoy\n"
+        finally:
+            forwarding.send_signal(signal.SIGINT)
+    assert mooring("forward", "web", "99999").returncode == 2
+
+
+def test_the_output_of_all_tasks_is_followed_also_of_those_that_start_later(harbour: Harbour, mooring: Cli) -> None:
+    script = 'echo "from $MOORING_INDEX"; sleep 1000'
+    task(harbour.server, "crew", script, kind="deployment", replicas=2)
+    with mooring.begin("logs", "-f", "crew") as following:
+        assert following.stdout is not None
+        assert {following.stdout.readline() for _ in range(2)} == {"crew/0 | from 0\n", "crew/1 | from 1\n"}
+        mooring.out("scale", "crew", "3")
+        assert following.stdout.readline() == "crew/2 | from 2\n"
+        mooring.out("rm", "crew", "--yes")
+        assert following.stdout.readline() == ""
+        assert following.wait(LONG_SECONDS) == 0
+
+
+async def test_an_agent_that_is_killed_ends_it_with_a_reason(harbour: Harbour, client: AsyncClient) -> None:
+    """Its node's tasks go on; whoever was in is told, and gets in again when the agent is back."""
+    away = await asyncio.to_thread(task, harbour.server, "away", "sleep 1000", placement={"node_selector": APART})
+    async with client.run_command(away, ["cat"]) as channel:
+        await channel.write(b"ahoy")
+        assert await channel.read() == (b"ahoy", False)
+        harbour.apart.kill()
+        assert await channel.read() is None
+        with pytest.raises(Unavailable, match="agent-lost"):
+            await channel.exit_code()
+    with pytest.raises(Unavailable, match="agent-unreachable"):
+        async with client.run_command(away, ["id"]):
+            pass
+    harbour.apart.launch()
+    with harbour.server.client() as waiting:
+        await asyncio.to_thread(eventually, lambda: _answers(waiting, away))
+    async with client.run_command(away, ["echo", "back"]) as channel:
+        assert (await said(channel))[False] == b"back\n"
+
+
+def _answers(client: Client, task_id: str) -> bool:
+    """Whether the task's node is connected: its folder can be looked into."""
+    try:
+        return bool(b"".join(client.fetch_files(task_id, "tmp")))
+    except Unavailable:
+        return False
+
+
+async def test_a_server_that_stops_says_so(harbour: Harbour, client: AsyncClient) -> None:
+    async with client.run_command(harbour.web, ["sleep", "1000"]) as channel:
+        stopping = asyncio.create_task(asyncio.to_thread(harbour.server.stop))
+        with pytest.raises(Unavailable, match="server-stopping"):
+            await channel.exit_code()
+        await stopping
