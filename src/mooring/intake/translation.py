@@ -9,7 +9,7 @@ from uuid import UUID
 from mooring.intake.circumstances import Circumstances
 from mooring.intake.containers import template_of
 from mooring.intake.guests import booking_of, check_fits
-from mooring.intake.mounting import check_reach, volumes_of
+from mooring.intake.mounting import check_reach, check_settled, volumes_of
 from mooring.intake.placing import constraints_of
 from mooring.intake.rules import check, usual_time
 from mooring.intake.terms import terms_of
@@ -93,6 +93,7 @@ def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[N
     )
     check(new, pool, circumstances)
     if slot is not None:
+        check_settled(new.mounts)
         check_fits(new, slot)
     return new, pool
 

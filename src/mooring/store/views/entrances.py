@@ -75,6 +75,8 @@ async def server_of(connection: AsyncConnection, node_id: UUID) -> str | None:
     found = await connection.execute(select(nodes.c.server_url).where(nodes.c.id == node_id))
     url: str | None = found.scalar_one_or_none()
     return url
+
+
 async def endpoints(connection: AsyncConnection, workload_id: UUID) -> list[Endpoint]:
     """The same tasks, for those who find their way there by themselves."""
     own = tasks.c
