@@ -8,6 +8,7 @@ import pytest
 from mooring import sealing
 from mooring.model.errors import Conflict
 from mooring.sealing import CannotOpen, Sealed, Sealing
+from mooring.settings import Settings
 
 VALUE = b"correct horse battery staple"
 PURPOSE = ("secrets", "a project", "db")
@@ -116,3 +117,14 @@ def test_a_file_that_others_can_read_or_that_is_not_there_is_refused(tmp_path: P
         own.seal(VALUE, *PURPOSE)
     with pytest.raises(Conflict, match="No such file"):
         Sealing(tmp_path / "nowhere").seal(VALUE, *PURPOSE)
+
+
+def test_a_server_on_one_machine_has_a_key_of_its_own_and_others_are_given_theirs(tmp_path: Path):
+    own = sealing.of_settings(Settings(data=tmp_path))
+    assert own.key_ids == Sealing(tmp_path / "sealing-keys").key_ids
+    shared = Settings(data=tmp_path, database="postgresql+asyncpg://db/mooring")
+    assert sealing.of_settings(shared).key_ids == []
+    given = Settings(data=tmp_path, database=shared.database, sealing_keys_file=tmp_path / "sealing-keys")
+    assert sealing.of_settings(given).key_ids == own.key_ids
+    with pytest.raises(Conflict, match="No such file"):
+        sealing.of_settings(Settings(data=tmp_path, sealing_keys_file=tmp_path / "nowhere"))

@@ -73,8 +73,9 @@ def test_a_public_address_that_clients_cannot_be_sent_to_is_refused(url: str):
         ("PATH", "MOORING_SERVER", "MOORING_TOKEN", "MOORING_ACCESS_KEY", "MOORING_SECRET_KEY"),
         ("MOORING_TASK_ID", "MOORING_ATTEMPT", "MOORING_DEVICES", "MOORING_DEVICE_SHARES", "MOORING_PORTS"),
         ("MOORING_TASK_ROLE", "MOORING_CLUSTER_SIZE", "MOORING_ARRAY_INDEX", "MOORING_ARRAY_COUNT"),
+        ("MOORING_PEERS", "MOORING_PEER_ADDRESSES", "MOORING_PEER_PORTS"),
     ],
-    ids=["of the client", "of a task", "of a session"],
+    ids=["of the client", "of a task", "of a session", "of its peers"],
 )
 def test_a_variable_of_another_program_is_no_setting(variables: tuple[str, ...]):
     load(environment=dict.fromkeys(variables, "x"))

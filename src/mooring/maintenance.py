@@ -12,7 +12,7 @@ from pathlib import Path
 from mooring.clock import now
 from mooring.model.errors import Conflict, InvalidInput, MooringError
 from mooring.sealing import SETTING, Sealing
-from mooring.store import copying, leadership, ledger, nodes, schema, sealed
+from mooring.store import actions, copying, leadership, ledger, nodes, schema, sealed
 from mooring.store.engine import Connection, Database, opened
 
 
@@ -143,9 +143,16 @@ async def reseal(url: str, sealing: Sealing) -> Resealed:
         while position is not None:
             number, position = await database.write(partial(sealed.reseal, sealing=sealing, position=position))
             rows += number
-        async with database.read() as connection:
-            by_key = await sealed.by_key(connection)
-    return Resealed(rows, {key_id: number for key_id, number in by_key.items() if key_id != sealing.key_ids[0]})
+        first = sealing.key_ids[0]
+
+        async def finish(connection: Connection) -> dict[str, int]:
+            if rows:
+                done = {"rows": rows}
+                await actions.record(connection, actions.SERVER, "reseal", "sealing-key", first, now=now(), after=done)
+            return await sealed.by_key(connection)
+
+        by_key = await database.write(finish)
+    return Resealed(rows, {key_id: number for key_id, number in by_key.items() if key_id != first})
 
 
 @contextmanager

@@ -34,6 +34,7 @@ _FOREIGN |= {"MOORING_TRACES", "MOORING_TASK_ID", "MOORING_WORKLOAD", "MOORING_W
 _FOREIGN |= {"MOORING_ATTEMPT", "MOORING_PORTS", "MOORING_CA_FILE", "MOORING_JOIN_TOKEN", "MOORING_ACCESS_KEY"}
 _FOREIGN |= {"MOORING_SECRET_KEY", "MOORING_DEVICES", "MOORING_DEVICE_SHARES", "MOORING_ARRAY_INDEX"}
 _FOREIGN |= {"MOORING_ARRAY_COUNT", "MOORING_TASK_ROLE", "MOORING_CLUSTER_SIZE", "MOORING_CLOCK_SPEED"}
+_FOREIGN |= {"MOORING_PEERS", "MOORING_PEER_ADDRESSES", "MOORING_PEER_PORTS"}
 
 
 def default_data() -> Path:
@@ -81,6 +82,9 @@ class Settings(BaseModel):
     node_name: str | None = Field(None, description="name of this machine's node; its host name if not given")
     engine: str | None = Field(
         None, description="address of the container engine, or none; else DOCKER_HOST, else the usual sockets"
+    )
+    host_paths: str = Field(
+        "", description="folders of this machine, with : between, that tasks may mount where their pool allows it, too"
     )
     trust_tenants: bool = Field(False, description="an agent without root runs the processes of every tenant")
     on_stop: Literal["leave", "stop"] = Field("leave", description="running work when the server stops")

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mooring.agent.identity import Identity, IdentityRefused, environment, identity_for
-from mooring.wire.agent import Owner
+from mooring.agent.identity import Identity, IdentityRefused, environment, identity_for, told
+from mooring.wire.agent import Owner, Peer
 from tests.agent.builders import container, order, owner
 
 RANGE = (200_000, 299_999)
@@ -113,3 +113,15 @@ def test_a_person_finds_the_same_programs_as_in_a_shell(monkeypatch):
     monkeypatch.setenv("PATH", "/home/person/bin:/usr/bin")
     found = environment(order("true"), container("true"), Identity(None, os.getgid(), (), "person"), Path("/srv/w"))
     assert found["PATH"] == "/home/person/bin:/usr/bin"
+
+
+def test_a_task_is_told_who_it_works_with():
+    peers = [
+        Peer(index=0, name="main", address="10.0.0.1", ports=[30001, 30002]),
+        Peer(index=1, name="sub1", address="10.0.0.2"),
+        Peer(index=2, name="sub2"),
+    ]
+    found = told(order("true", peers=peers), container("true"))
+    names = ("MOORING_PEERS", "MOORING_PEER_ADDRESSES", "MOORING_PEER_PORTS")
+    assert [found[name] for name in names] == ["main,sub1,sub2", "10.0.0.1,10.0.0.2,", "30001,30002;;"]
+    assert not set(names) & set(told(order("true"), container("true")))

@@ -72,6 +72,7 @@ async def test_an_agent_tells_the_licence_and_the_image_of_its_machine(harbour: 
         pytest.param(replace(HELLO, protocol=PROTOCOL + 1), id="of another protocol"),
         pytest.param(replace(HELLO, facts=replace(FACTS, capacity={"cpu": -1})), id="with less than nothing"),
         pytest.param(replace(HELLO, facts=replace(FACTS, licence="x" * 64)), id="with a licence without end"),
+        pytest.param(replace(HELLO, facts=replace(FACTS, address="1.2.3.4,x")), id="with an address that is none"),
     ],
 )
 async def test_what_an_agent_says_of_its_machine_is_checked_and_then_fixed(harbour: Harbour, second: Hello):

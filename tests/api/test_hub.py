@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import select, update
 
 from mooring.api import hub as hub_module
@@ -22,10 +23,12 @@ from mooring.model.constraints import Constraints
 from mooring.model.heartbeats import Pace
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.pools import HealthProgram, PoolPolicy
+from mooring.model.workloads import Kind
 from mooring.store import nodes, pools, quarantine
 from mooring.store.changes import Change
 from mooring.store.ids import new_id
 from mooring.store.tables import nodes as node_rows
+from mooring.store.tables import volumes as volume_rows
 from mooring.store.types import AnyRow
 from mooring.store.views.workloads import tasks_of
 from mooring.wire import agent as wire
@@ -41,13 +44,22 @@ from mooring.wire.agent import (
     Report,
     Strays,
     TaskReport,
+    VolumesGone,
     Welcome,
 )
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
+from tests.store.test_volumes import make as make_volume
+from tests.store.test_volumes import remove as remove_volume
+from tests.store.test_volumes import submit as submit_mounting
 
 FACTS = Facts(
-    hostname="n1", architecture="x86_64", capacity={"cpu": 8000}, runtimes=["process"], boot_id="b", agent_version="1"
+    hostname="n1",
+    architecture="x86_64",
+    capacity={"cpu": 8000, "memory": 2**30, "storage": 1000},
+    runtimes=["process"],
+    boot_id="b",
+    agent_version="1",
 )
 
 
@@ -78,13 +90,15 @@ async def connected(
     tasks: Sequence[LivingTask] = (),
     unsealing: Unsealing | None = None,
     confidential: bool = True,
+    address: str | None = None,
 ) -> AsyncIterator[Connected]:
     signal = Signal()
     harbour.database.on_commit.append(signal.send)
     hub = AgentHub(harbour.database, signal, pace, unsealing=unsealing)
     agent = Connected(hub, harbour, await harbour.node("n1"))
     agent.session.confidential = confidential
-    await hub.enter(agent.session, Hello(protocol=protocol, facts=FACTS, tasks=list(tasks)))
+    facts = replace(FACTS, address=address)
+    await hub.enter(agent.session, Hello(protocol=protocol, facts=facts, tasks=list(tasks)))
     loops = [asyncio.create_task(loop) for loop in (hub.follow(), hub.keep_informed(agent.session))]
     try:
         yield agent
@@ -372,3 +386,47 @@ async def test_how_far_a_node_is_with_an_image_is_seen_until_the_task_runs(harbo
         async with harbour.database.read() as connection:
             (shown,) = [task_view(row) for row in await tasks_of(connection, workload)]
         assert (shown.digests, shown.address) == ({"main": "sha256:1"}, "10.0.0.7")
+
+
+async def test_main_is_ordered_to_start_when_the_others_run_and_knows_where_they_are(harbour: Harbour):
+    async with connected(harbour, address="10.0.0.1") as agent:
+        other = Connected(agent.hub, harbour, await harbour.node("n2"))
+        session = await harbour.submit(
+            "train",
+            kind=Kind.SESSION,
+            replicas=2,
+            memory=0,
+            gang=True,
+            max_per_node=1,
+            constraints=Constraints(designated=frozenset({"n1"})),
+        )
+        await harbour.place()
+        main, sub = await harbour.tasks(session)
+        assert (main.node_name, sub.node_name) == ("n1", "n2")
+        while not (orders := await agent.orders()).tasks:
+            pass
+        assert [(task.action, [peer.address for peer in task.peers]) for task in orders.tasks] == [
+            ("prepare", ["10.0.0.1", None])
+        ]
+        await other.hub.report(other.session, Report(number=1, tasks=[TaskReport(task_id=sub.id, status="RUNNING")]))
+        while (orders := await agent.orders()).tasks[0].action != "run":
+            pass
+        assert [peer.name for peer in orders.tasks[0].peers] == ["main", "sub1"]
+
+
+async def test_an_agent_is_told_to_delete_a_removed_volume_until_it_says_that_it_is_gone(harbour: Harbour):
+    async with connected(harbour) as agent:
+        assert (await agent.orders()).removed_volumes == []
+        data = await make_volume(harbour, "data", size=1000)
+        job = await submit_mounting(harbour, "job", data)
+        [task] = await harbour.run(job)
+        await harbour.stop(job)
+        await harbour.move(task, TaskStatus.CANCELLED, freed=True)
+        await remove_volume(harbour, "data")
+        while not (removed := (await agent.orders()).removed_volumes):
+            pass
+        [told] = removed
+        assert (told.volume_id, told.project_id, told.path) == (data.id, harbour.principal.project_id, None)
+        await agent.hub.volumes_gone(agent.session, VolumesGone(volumes=[data.id, new_id()]))
+        assert (await agent.orders()).removed_volumes == []
+        assert await harbour.rows(select(volume_rows)) == []

@@ -1,5 +1,6 @@
 """What an agent is told about a task: what it is made from, and its place in its workload."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -7,10 +8,11 @@ from uuid import UUID
 import pytest
 
 from mooring.api.orders import desired_task, variables_of
-from mooring.model.containers import Container, Mount, Probe, TaskTemplate, Volume
+from mooring.model.containers import Container, Mount, Probe, TaskTemplate, Volume, VolumeKind
 from mooring.model.workloads import Kind
 from mooring.store import templates
-from mooring.wire.agent import ContainerSpec, DesiredTask, MountSpec, ProbeSpec, VolumeSpec
+from mooring.store.mounts import Mounted
+from mooring.wire.agent import ContainerSpec, DesiredTask, MountSpec, Peer, ProbeSpec, VolumeSpec
 
 
 @pytest.mark.parametrize(
@@ -34,7 +36,9 @@ def test_a_task_is_told_its_index_or_its_role(
     assert variables_of(kind, array, tasks, index) == told
 
 
-def ordered(template: TaskTemplate) -> DesiredTask:
+def ordered(
+    template: TaskTemplate, together: Sequence[Any] = (), mounted: Sequence[Mounted] = (), **changes: Any
+) -> DesiredTask:
     row: dict[str, Any] = {
         "id": UUID(int=1),
         "workload_id": UUID(int=2),
@@ -54,8 +58,52 @@ def ordered(template: TaskTemplate) -> DesiredTask:
         "deadline_at": None,
         "warning_signal": None,
         "template": templates.encode(template),
+        "node_id": UUID(int=5),
     }
-    return desired_task(SimpleNamespace(**row))
+    return desired_task(SimpleNamespace(**row | changes), together, mounted)
+
+
+def other(index: int, status: str = "SCHEDULED", **changes: Any) -> Any:
+    """A task of a session of several, on a node of its own."""
+    row = {"task_index": index, "status": status, "node_id": UUID(int=index), "address": None, "ports": None}
+    return SimpleNamespace(**{**row, "node_address": f"10.0.0.{index}", **changes})
+
+
+@pytest.mark.parametrize(
+    ("others", "action"),
+    [
+        pytest.param(["SCHEDULED", "RUNNING"], "prepare", id="one has only its node"),
+        pytest.param(["PREPARING", "RUNNING"], "prepare", id="one is made ready"),
+        pytest.param(["RUNNING", "RUNNING"], "run", id="they run"),
+        pytest.param(["SUCCEEDED", "RUNNING"], "run", id="one has run already"),
+        pytest.param(["PENDING", "RUNNING"], "run", id="one waits for room"),
+    ],
+)
+def test_main_starts_when_the_others_on_nodes_run(others: list[str], action: str):
+    template = TaskTemplate((Container(command=("true",)),))
+    together = [other(0), *(other(index, status) for index, status in enumerate(others, start=1))]
+    assert ordered(template, together).action == action
+    assert ordered(template, together, task_index=1).action == "run"
+    assert ordered(template, together, status="TERMINATING").action == "stop"
+
+
+def test_a_task_is_told_who_it_works_with_until_it_has_started():
+    template = TaskTemplate((Container(image="nginx", ports=(80,)),))
+    ports = [["tcp", 30001], ["tcp", 30002]]
+    together = [
+        other(0, ports=ports),
+        other(1, "RUNNING", address="10.88.0.4", ports=ports),
+        other(2, "RUNNING", address="10.88.0.5", ports=ports, node_id=UUID(int=5)),
+        other(3, "PENDING", node_id=None, node_address=None),
+    ]
+    assert ordered(template, together).peers == [
+        Peer(index=0, name="main", address="10.0.0.0", ports=[30001, 30002]),
+        Peer(index=1, name="sub1", address="10.0.0.1", ports=[30001, 30002]),
+        # On the same node it is reached in the network that they share, on the port that it listens on.
+        Peer(index=2, name="sub2", address="10.88.0.5", ports=[80, 30002]),
+        Peer(index=3, name="sub3"),
+    ]
+    assert ordered(template, together, status="RUNNING").peers == []
 
 
 def test_an_agent_is_told_all_that_was_said_of_the_containers():
@@ -94,3 +142,26 @@ def test_a_task_that_is_held_to_what_it_asks_for_is_hurt_last(
     slots: dict[str, int], limits: dict[str, int], quality: str
 ):
     assert ordered(TaskTemplate((Container(image="nginx", slots=slots, limits=limits),))).quality == quality
+
+
+def test_volumes_of_the_project_are_told_by_their_ids():
+    asked = (
+        Volume("data", VolumeKind.NAMED),
+        Volume("pictures", VolumeKind.NAMED),
+        Volume("disk", VolumeKind.HOST, "/data"),
+        Volume("tmp"),
+    )
+    here, everywhere = UUID(int=8), UUID(int=9)
+    told = ordered(
+        TaskTemplate((Container(image="busybox"),), volumes=asked),
+        mounted=[
+            Mounted(here, "data", 1, False, UUID(int=7), "n1"),
+            Mounted(everywhere, "pictures", 1, True, None, None, "/mnt/shared"),
+        ],
+    ).volumes
+    assert told == [
+        VolumeSpec(name="data", kind="named", volume_id=here),
+        VolumeSpec(name="pictures", kind="shared", volume_id=everywhere, path="/mnt/shared"),
+        VolumeSpec(name="disk", kind="host", path="/data"),
+        VolumeSpec(name="tmp"),
+    ]

@@ -23,7 +23,7 @@ async def test_of_one_who_does_not_read_only_so_much_is_kept(size: int, monkeypa
 
     session = AgentSession(UUID(int=1), "n1", UUID(int=2), "hash", send)
     output = TaskOutput()
-    reading = output.stream(session, UUID(int=3), tail=None, follow=True)
+    reading = output.stream(session, UUID(int=3), "main", tail=None, follow=True)
     assert await anext(reading) == b"first"
     for _ in range(1000):
         output.take(session, LogChunk(request_id=asked[0].request_id, data=b"x" * size))

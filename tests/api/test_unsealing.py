@@ -14,6 +14,7 @@ from mooring import sealing
 from mooring.api.unsealing import Unsealing, is_confidential
 from mooring.clock import now
 from mooring.model.lifecycle import TaskStatus
+from mooring.model.pools import Binding
 from mooring.sealing import Sealing
 from mooring.store import actions, projects, registry_logins, secrets, tenants
 from mooring.store.engine import Connection
@@ -23,7 +24,7 @@ from mooring.wire.agent import Desired, DesiredTask, RegistryLogin, Report, Secr
 from tests.api.test_hub import Connected, connected
 from tests.sealing import some_keys
 from tests.store.databases import on_sqlite
-from tests.store.harbour import Harbour
+from tests.store.harbour import Harbour, decision_on
 
 VALUE = b"correct horse"
 OWN = (tenants.DEFAULT_DOMAIN, tenants.DEFAULT_PROJECT)
@@ -55,13 +56,14 @@ async def forget(harbour: Harbour, name: str = "db") -> None:
     await harbour.database.write(work)
 
 
-async def submit(harbour: Harbour, name: str = "web", **container: Any) -> UUID:
-    """A task of one container, placed on n1."""
+async def submit(harbour: Harbour, name: str = "web", *, placed: bool = True, **container: Any) -> UUID:
+    """A task of one container, placed on n1 unless told otherwise."""
     workload_id = await harbour.submit(name, memory=0)
     one = {"name": "main", "command": ["sleep", "60"], "slots": {"cpu": 1000}, **container}
     template = {"containers": [one], "restart": "never", "max_restarts": 0, "stop_grace_seconds": 1}
     await harbour.set(workload_id, template=template)
-    await harbour.place()
+    if placed:
+        await harbour.place()
     return workload_id
 
 
@@ -133,6 +135,25 @@ async def test_a_task_whose_secret_is_gone_ends_with_a_reason_and_the_stream_goe
         while not (order := await told(agent)).secrets:
             pass
         assert order.workload_name == "next"
+
+
+@on_sqlite
+async def test_a_task_that_is_only_made_ready_is_told_its_secrets_too_or_gives_its_place_up(harbour: Harbour):
+    async with connected(harbour, unsealing=shared()) as agent:
+        await agent.orders()
+        for name in ("early", "late"):
+            workload_id = await submit(harbour, name, placed=False, secrets={"password": "db"})
+            wish = await decision_on(harbour, workload_id, [agent.session.node_id])
+            await harbour.commit(wish, mode=Binding.TWO_PHASE)
+            if name == "early":
+                assert (await told(agent)).action == "stop"
+                (task,) = await harbour.tasks(workload_id)
+                assert (task.status, task.node_id) == (TaskStatus.PENDING, None)
+                assert await harbour.counters(agent.session.node_id) == (0, 0, 0)
+                await keep(harbour)
+        while not (order := await told(agent)).secrets:
+            pass
+        assert (order.workload_name, order.action) == ("late", "prepare")
 
 
 @on_sqlite

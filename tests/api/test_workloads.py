@@ -373,3 +373,23 @@ async def test_what_does_not_exist_is_not_found_whatever_its_name(world: World, 
         answer = await world.client.request(method, f"/api/workloads/{ref}{rest}", headers=headers, json=body)
         assert (answer.status_code, answer.json()["code"]) == (404, "not-found")
     assert await world.counts() == before
+
+
+async def test_the_containers_of_a_task_are_shown_in_the_order_of_their_start(world: World):
+    headers = await world.user("ada")
+    web = {"name": "web", "image": "nginx:1", "ports": [80], "mounts": [{"volume": "data", "path": "/data"}]}
+    log = {"name": "log", "image": "log:1", "sidecar": True}
+    await world.submit(
+        headers,
+        name="site",
+        containers=[web],
+        init_containers=[log, {"name": "fetch", "image": "busybox"}],
+        volumes=[{"name": "data"}],
+    )
+    shown = (await world.client.get("/api/workloads/site", headers=headers)).json()["containers"]
+    assert [(each["name"], each["role"], each["image"]) for each in shown] == [
+        ("log", "sidecar", "log:1"),
+        ("fetch", "init", "busybox"),
+        ("web", "main", "nginx:1"),
+    ]
+    assert (shown[2]["ports"], shown[2]["mounts"]) == ([80], {"/data": "data"})

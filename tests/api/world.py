@@ -56,8 +56,11 @@ class FakeLogs:
     closed: int = 0
     asked: list[dict[str, Any]] = field(default_factory=list)
 
-    async def stream(self, task_id: UUID, node_id: UUID, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
-        self.asked.append({"task_id": task_id, "node_id": node_id, "tail": tail, "follow": follow})
+    async def stream(
+        self, task_id: UUID, node_id: UUID, *, container: str, tail: int | None, follow: bool
+    ) -> AsyncIterator[bytes]:
+        asked = {"task_id": task_id, "node_id": node_id, "container": container, "tail": tail, "follow": follow}
+        self.asked.append(asked)
         self.asking.set()
         try:
             if self.silent:

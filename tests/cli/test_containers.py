@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mooring.wire.api import ContainerView
 from tests.cli.conftest import Mooring
 from tests.client.fake_server import FakeServer, running
 
@@ -64,3 +65,18 @@ def test_what_cannot_be_meant_is_told_before_anything_is_sent(
 ) -> None:
     assert mooring("deploy", "web", "--image", "nginx", *wrong).exit_code == 2
     assert not server.requests("POST", "/api/workloads")
+
+
+def test_the_status_names_the_containers_and_what_they_have(server: FakeServer, mooring: Mooring) -> None:
+    server.add(
+        "web",
+        containers=[
+            ContainerView(name="fetch", role="init", image=None, command=["cp", "a", "b"]),
+            ContainerView(
+                name="main", role="main", image="nginx", command=[], ports=[80, 443], mounts={"/www": "pages"}
+            ),
+        ],
+    )
+    shown = mooring("status", "web").stdout
+    assert "container fetch: init, cp a b\n" in shown
+    assert "container main: nginx, listens on 80, 443, pages at /www\n" in shown

@@ -251,6 +251,7 @@ class FakeServer:
             web.get("/api/workloads", self._list),
             web.get("/api/workloads/{ref}", self._get),
             web.get("/api/workloads/{ref}/explanation", self._explain),
+            web.post("/api/workloads/{ref}/comparison", self._compare),
             web.get("/api/workloads/{ref}/history", self._history),
             web.get("/api/workloads/{ref}/logs", self._logs),
             web.get("/api/workloads/{ref}/wait", self._wait),
@@ -414,6 +415,20 @@ class FakeServer:
     async def _dry_run(self, request: web.Request) -> web.Response:
         asked = api.WorkloadRequest.model_validate(request[BODY])
         return _json(self.explanation.model_copy(update={"id": None, "status": None, "name": asked.name or "made-up"}))
+
+    async def _compare(self, request: web.Request) -> web.Response:
+        view, asked = self.find(request.match_info["ref"]).view, api.WorkloadRequest.model_validate(request[BODY])
+        differs = api.Difference(field="replicas", present=str(view.replicas), wanted=str(asked.replicas))
+        return _json(
+            api.Comparison(
+                id=view.id,
+                kind=view.kind,
+                status=view.status,
+                ended=view.ended_at is not None,
+                removed=view.removed,
+                differences=[differs] if view.replicas != asked.replicas else [],
+            )
+        )
 
     async def _explain(self, request: web.Request) -> web.Response:
         view = self.find(request.match_info["ref"]).view

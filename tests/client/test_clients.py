@@ -115,6 +115,9 @@ async def test_questions_are_asked_without_submitting(server: FakeServer, both: 
     assert server.workloads == {}
     server.add("web")
     assert (await both.call("explanation", "web")).status == "RUNNING"
+    assert not (await both.call("compare", "web", PROCESS)).differences
+    [difference] = (await both.call("compare", "web", PROCESS.model_copy(update={"replicas": 2}))).differences
+    assert (difference.field, difference.present, difference.wanted) == ("replicas", "1", "2")
 
 
 async def test_a_request_holds_only_what_was_set(server: FakeServer, both: Both) -> None:

@@ -57,7 +57,9 @@ async def test_everything_is_sealed_with_the_first_key_and_the_old_one_can_go(
     assert (done.rows, done.left) == (6, {})
     values = await opened(harbour.database, project_id, keys(tmp_path / "keys", "b"), *names)
     assert sorted(values) == [*(f"what {name} says".encode() for name in names), b"word"]
-    assert (await maintenance.reseal(migrated_url, both)).rows == 0
+    assert (await maintenance.reseal(migrated_url, keys(tmp_path / "keys", "b"))).rows == 0
+    (told,) = await harbour.rows(select(tables.admin_actions).where(tables.admin_actions.c.action == "reseal"))
+    assert (told.object, told.after) == ("b", {"rows": 6})
 
 
 @on_sqlite

@@ -32,9 +32,18 @@ class Servers:
     def start(self, *flags: str, name: str = "data", environment: Mapping[str, str] | None = None) -> Server:
         return self.prepare(*flags, name=name, environment=environment).start()
 
-    def agent(self, server: Server, name: str, token: str, *flags: str, node: str | None = None) -> NodeAgent:
+    def agent(
+        self,
+        server: Server,
+        name: str,
+        token: str,
+        *flags: str,
+        node: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> NodeAgent:
         """An agent with a data folder of its own, named as its node unless told otherwise."""
-        agent = NodeAgent(self.folder / name, flags, server=server.url, name=node or name, token=token)
+        folder, named = self.folder / name, node or name
+        agent = NodeAgent(folder, flags, environment or {}, server=server.url, name=named, token=token)
         agent.launch()
         self._started.append(agent)
         return agent

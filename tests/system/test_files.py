@@ -77,15 +77,28 @@ def test_an_example_is_applied_once_however_often_it_is_said(client: Client, nam
     assert {compare(client, each).standing for each in documents} == {Standing.MISSING}
 
 
-def test_what_differs_is_shown_and_changed(mooring: Mooring, client: Client):
-    text = "kind: deployment\nname: api\nreplicas: 1\ncontainers: [{image: nginx}]\n"
+def test_what_differs_is_shown_and_changed_step_by_step(mooring: Mooring, client: Client):
+    text = "kind: deployment\nname: api\nreplicas: 2\nrollout: {surge: 100%}\ncontainers: [{image: 'nginx:1'}]\n"
     assert mooring("apply", "-f", "-", given=text) == "deployment api: created\n"
-    more = text.replace("replicas: 1", "replicas: 2")
-    assert mooring("diff", "-f", "-", given=more, code=1) == "~ deployment api\n    replicas: 1 -> 2\n"
-    assert mooring("apply", "-f", "-", given=more) == "deployment api: updated\n"
-    assert client.workload("api").replicas == 2
-    assert mooring("apply", "-f", "-", given=more) == "deployment api: unchanged\n"
-    mooring("delete", "-f", "-", "--yes", given=more)
+    eventually(lambda: client.workload("api").running == 2)
+    assert mooring("diff", "-f", "-", given=text) == ""
+    changed = text.replace("replicas: 2", "replicas: 3").replace("nginx:1", "nginx:2").replace("100%", "1")
+    assert mooring("diff", "-f", "-", given=changed, code=1) == (
+        "~ deployment api\n"
+        "    containers.main.image: nginx:1 -> nginx:2\n"
+        "    replicas: 2 -> 3\n"
+        "    rollout.surge: 100% -> 1\n"
+    )
+    assert mooring("apply", "-f", "-", given=changed) == "deployment api: updated\n"
+    assert mooring("apply", "-f", "-", given=changed) == "deployment api: unchanged\n"
+    last = client.revisions("api").revisions[-1]
+    assert (last.images, last.cause) == (["nginx:2"], "applied: containers.main.image, replicas, rollout.surge")
+    assert client.workload("api").replicas == 3
+    unsaid = "".join(line for line in changed.splitlines(keepends=True) if "replicas" not in line)
+    assert mooring("apply", "-f", "-", given=unsaid) == "deployment api: unchanged\n"
+    other = changed + "priority: 20\n"
+    assert "differs in priority, which cannot be changed" in mooring("apply", "-f", "-", given=other, code=1)
+    mooring("delete", "-f", "-", "--yes", given=text)
 
 
 def test_one_that_is_refused_does_not_stop_the_others(mooring: Mooring, client: Client):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import signal
+import subprocess
 import tarfile
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +21,9 @@ from mooring.client.channels import Channel
 from mooring.client.credentials import CredentialStore
 from mooring.model.errors import Conflict, InvalidInput, NotFound, Unavailable
 from mooring.wire.api import JoinTokenRequest, UserRequest, WorkloadRequest
+from tests.cli.terminal import run_on_terminal
 from tests.system.conftest import Servers, running_servers
-from tests.system.servers import PASSWORD, NodeAgent, Server, eventually
+from tests.system.servers import PASSWORD, Cli, NodeAgent, Server, eventually
 
 SERVING = 'mkdir www; echo ahoy > www/index.html; exec python3 -m http.server -d www -b 127.0.0.1 "$MOORING_PORTS"'
 APART = {"place": "apart"}
@@ -182,6 +186,84 @@ async def test_fifty_connections_at_once_are_forwarded(harbour: Harbour, client:
     with pytest.raises(Conflict, match="not the task's own"):
         async with client.forward("web", 22):
             pass
+
+
+@pytest.fixture
+def mooring(harbour: Harbour, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """The command of the admin; also for commands on a terminal."""
+    token = harbour.server.credential("admin")["Authorization"].removeprefix("Bearer ")
+    environment = {"MOORING_SERVER": harbour.server.url, "MOORING_TOKEN": token}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return Cli(harbour.servers.folder / "person", environment)
+
+
+def test_a_shell_on_a_terminal_and_exit_codes_passed_on(mooring: Cli) -> None:
+    done = mooring("exec", "web", "--", "sh", "-c", "echo out; echo err >&2; exit 9")
+    assert (done.returncode, done.stdout, done.stderr) == (9, "out\n", "err\n")
+    assert mooring("exec", "web", "-i", "--", "tr", "a-z", "A-Z", given="ahoy").stdout == "AHOY"
+    missing = mooring("exec", "web", "--", "no-such-program")
+    assert (missing.returncode, missing.stderr) == (127, "cannot start 'no-such-program': no such file or directory\n")
+    with run_on_terminal("exec", "web", "-it", "--", "sh") as shell:
+        shell.type("tty && stty size\n")
+        shell.expect("/dev/pts/")
+        shell.expect(" 200")
+        shell.type("sleep 1000\n")
+        shell.expect("sleep 1000")
+        shell.interrupt()
+        shell.type("exit 5\n")
+        assert shell.exit_code() == 5
+
+
+def test_files_are_copied_both_ways(mooring: Cli, tmp_path: Path) -> None:
+    here = tmp_path / "notes"
+    (here / "deep").mkdir(parents=True)
+    (here / "deep" / "one.txt").write_text("one")
+    mooring.out("cp", str(here), "web:copied")
+    back = tmp_path / "back"
+    back.mkdir()
+    mooring.out("cp", "web:copied/notes", str(back))
+    assert (back / "notes" / "deep" / "one.txt").read_text() == "one"
+    assert (
+        "www/index.html"
+        in subprocess.run(
+            ["tar", "-t"], input=mooring.out("cp", "web:www", "-"), capture_output=True, text=True, check=True
+        ).stdout
+    )
+    for words, code in (
+        (("web:nothing", str(back)), "files-refused"),
+        (("web:../..", str(back)), "files-refused"),
+        ((str(here), "web:/etc"), "invalid-path"),
+        ((str(here), str(back)), "invalid-input"),
+    ):
+        refused = mooring("cp", *words)
+        assert (refused.returncode, code in refused.stderr) == (2, True), refused.stderr
+
+
+def test_a_forwarded_port_is_at_hand_for_any_program(mooring: Cli) -> None:
+    with mooring.begin("forward", "web") as forwarding:
+        assert forwarding.stdout is not None
+        address = forwarding.stdout.readline().split()[0]
+        try:
+            for _ in range(3):
+                with urllib.request.urlopen(address, timeout=20) as answer:
+                    assert answer.read() == b"ahoy\n"
+        finally:
+            forwarding.send_signal(signal.SIGINT)
+    assert mooring("forward", "web", "99999").returncode == 2
+
+
+def test_the_output_of_all_tasks_is_followed_also_of_those_that_start_later(harbour: Harbour, mooring: Cli) -> None:
+    script = 'echo "from $MOORING_INDEX"; sleep 1000'
+    task(harbour.server, "crew", script, kind="deployment", replicas=2)
+    with mooring.begin("logs", "-f", "crew") as following:
+        assert following.stdout is not None
+        assert {following.stdout.readline() for _ in range(2)} == {"crew/0 | from 0\n", "crew/1 | from 1\n"}
+        mooring.out("scale", "crew", "3")
+        assert following.stdout.readline() == "crew/2 | from 2\n"
+        mooring.out("rm", "crew", "--yes")
+        assert following.stdout.readline() == ""
+        assert following.wait(LONG_SECONDS) == 0
 
 
 async def test_an_agent_that_is_killed_ends_it_with_a_reason(harbour: Harbour, client: AsyncClient) -> None:

@@ -27,6 +27,7 @@ def machine_facts(
     runtimes: Mapping[str, Mapping[str, str]],
     multi_tenant: bool,
     options: Options,
+    address: str | None = None,
 ) -> Facts:
     """The facts that the node registers with; `root` is on the disk that tasks use.
 
@@ -54,6 +55,7 @@ def machine_facts(
         machine_image=options.machine_image,
         machine_image_version=options.machine_image_version,
         multi_tenant=multi_tenant,
+        address=options.address or address,
     )
 
 

@@ -128,5 +128,17 @@ def told(task: DesiredTask, container: ContainerSpec) -> dict[str, str]:
         **container.environment,
         "MOORING_TASK_ID": str(task.task_id),
         **task.variables,
+        **_peers(task),
         **visible_devices(task),
+    }
+
+
+def _peers(task: DesiredTask) -> dict[str, str]:
+    """Who works together with the task: names, addresses and ports, each in the order of the peers."""
+    if not task.peers:
+        return {}
+    return {
+        "MOORING_PEERS": ",".join(peer.name for peer in task.peers),
+        "MOORING_PEER_ADDRESSES": ",".join(peer.address or "" for peer in task.peers),
+        "MOORING_PEER_PORTS": ";".join(",".join(map(str, peer.ports)) for peer in task.peers),
     }

@@ -13,6 +13,8 @@ from mooring.wire.agent import DeviceFact
 class Options:
     devices: Mapping[str, Sequence[DeviceFact]] = field(default_factory=dict)
     """Devices in place of those that the agent finds by itself."""
+    address: str | None = None
+    """Where other nodes reach this one; None: where its connection to the server comes from."""
     licence: str | None = None
     machine_image: str | None = None
     machine_image_version: str = ""
@@ -33,6 +35,8 @@ class Options:
     """Per task."""
     scan_seconds: float = 5.0
     """How often everything is looked at again; exits and orders are noticed at once without it."""
+    host_paths: tuple[Path, ...] = ()
+    """Folders of the machine that its owner lets tasks mount, those for shared volumes among them."""
     engine: str | None = None
     """The address of the container engine, or `none`; None: whichever answers at the usual places."""
     container_networks: bool = True

@@ -12,6 +12,7 @@ FAILURES = {
     "supervisor-died": "the task's supervisor was killed; what was left of the task has been ended",
     "agent-stopped": "the node's agent was stopped together with its tasks",
     "container-removed": "one of its containers was removed from outside",
+    "unhealthy": "killed since its liveness probe failed",
     "interrupted": "the task was ended from outside on the node",
 }
 

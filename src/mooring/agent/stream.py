@@ -44,6 +44,12 @@ class Connection:
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
 
+    @property
+    def address(self) -> str | None:
+        """Of this machine, as the server sees it if nothing is in between."""
+        name = self._socket.get_extra_info("sockname")
+        return str(name[0]) if isinstance(name, tuple) else None
+
     async def send(self, message: FromAgent) -> None:
         try:
             await self._socket.send_str(encode(message))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import ipaddress
 import secrets
 from collections.abc import Mapping
 from typing import Any
@@ -188,6 +189,8 @@ async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent
             hub.measures(session, message)
         case wire.Strays():
             await hub.strays(session, message)
+        case wire.VolumesGone():
+            await hub.volumes_gone(session, message)
         case wire.LogChunk():
             hub.output(session, message)
         case wire.Images():
@@ -200,6 +203,8 @@ async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent
 
 
 def _check_facts(facts: wire.Facts) -> None:
+    if facts.address is not None and not _is_address(facts.address):
+        raise InvalidInput("the address of a machine is one of IPv4 or IPv6")
     if any(not 0 <= amount <= _AMOUNT_MAX for amount in facts.capacity.values()):
         raise InvalidInput("a machine's capacity must be whole numbers that are not negative and fit 64 bits")
     if len(facts.capacity) > 64 or any(len(name) > 64 for name in facts.capacity):
@@ -210,6 +215,14 @@ def _check_facts(facts: wire.Facts) -> None:
     for value, most in (*((each, 63) for each in (*short, facts.licence)), (facts.machine_image, 255)):
         if value is not None and (len(value) > most or "\x00" in value):
             raise InvalidInput(f"a fact of the machine is longer than {most} characters, or no text")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_images(images: Mapping[str, int]) -> None:

@@ -31,7 +31,18 @@ from mooring.model.heartbeats import Pace
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.sealing import Sealing
-from mooring.store import agents, attempts, events, heartbeats, leadership, nodes, quarantine, transitions
+from mooring.store import (
+    agents,
+    attempts,
+    events,
+    heartbeats,
+    leadership,
+    mounts,
+    nodes,
+    quarantine,
+    transitions,
+    volumes,
+)
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
 from mooring.store.loading import lock_owners
@@ -51,9 +62,11 @@ from mooring.wire.agent import (
     Measures,
     Purpose,
     Refused,
+    RemovedVolume,
     Report,
     Strays,
     TaskReport,
+    VolumesGone,
 )
 
 _log = structlog.get_logger(__name__)
@@ -110,6 +123,8 @@ class AgentHub:
                     else:
                         news, position = await events.since(connection, position)
                         self._wake(event.node_id for event in news if event.node_id is not None)
+                        moved = {e.workload_id for e in news if e.noun == "task" and e.workload_id is not None}
+                        self._wake(await agents.waiting_for_others(connection, moved))
                         self._wake_waiting_for(event.object_id for event in news if event.kind == events.SECRETS)
                         if news:
                             # What becomes of a stray happens elsewhere.
@@ -182,6 +197,7 @@ class AgentHub:
                 licence=facts.licence,
                 machine_image=facts.machine_image,
                 machine_image_version=facts.machine_image_version,
+                address=facts.address,
                 now=now(),
             )
             return await self._quarantine(connection, session, hello.tasks)
@@ -236,9 +252,15 @@ class AgentHub:
             term = await leadership.current_term(connection)
             rows = await agents.desired(connection, session.node_id)
             end = await quarantine.to_end(connection, session.node_id, session.strays)
-            tasks = [desired_task(row) for row in rows]
+            together = await agents.together(connection, rows)
+            mounted = await mounts.of_workloads(connection, {row.workload_id for row in rows})
+            tasks = [
+                desired_task(row, together.get(row.workload_id, ()), mounted.get(row.workload_id, ())) for row in rows
+            ]
+            removed = await volumes.to_delete(connection, session.node_id)
             confidences = await unsealing.read(connection, tasks)
-        desired = Desired(term=term, tasks=tasks, end=end)
+        going = [RemovedVolume(volume_id=row.id, project_id=row.project_id, path=row.folder) for row in removed]
+        desired = Desired(term=term, tasks=tasks, end=end, removed_volumes=going)
         if (desired, confidences) == (session.last_desired, session.last_confidences):
             return
         whole, refused = self._unsealing.whole(session, tasks, confidences)
@@ -301,6 +323,10 @@ class AgentHub:
         with suppress(NotFound):
             await self._database.write(lambda each: nodes.set_images(each, session.node_id, message.images, now()))
 
+    async def volumes_gone(self, session: AgentSession, message: VolumesGone) -> None:
+        """What its node deleted as it was told exists no longer."""
+        await self._database.write(lambda c: volumes.gone(c, session.node_id, message.volumes, now()))
+
     async def _quarantine(
         self, connection: Connection, session: AgentSession, told: Sequence[LivingTask]
     ) -> list[UUID]:
@@ -351,8 +377,10 @@ class AgentHub:
 
     # --- output of tasks ---
 
-    def stream(self, task_id: UUID, node_id: UUID, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
-        return self._output.stream(self._newest(node_id), task_id, tail=tail, follow=follow)
+    def stream(
+        self, task_id: UUID, node_id: UUID, *, container: str, tail: int | None, follow: bool
+    ) -> AsyncIterator[bytes]:
+        return self._output.stream(self._newest(node_id), task_id, container, tail=tail, follow=follow)
 
     def output(self, session: AgentSession, chunk: LogChunk) -> None:
         self._output.take(session, chunk)

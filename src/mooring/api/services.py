@@ -187,8 +187,10 @@ class Volumes(Protocol):
 
 
 class Logs(Protocol):
-    def stream(self, task_id: UUID, node_id: UUID, *, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
-        """The output of a task from its node; Unavailable where the node does not answer."""
+    def stream(
+        self, task_id: UUID, node_id: UUID, *, container: str, tail: int | None, follow: bool
+    ) -> AsyncIterator[bytes]:
+        """The output of a container of a task from its node; Unavailable where the node does not answer."""
         ...
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from mooring.clock import now
 from mooring.model.attempts import AttemptRecord
+from mooring.model.containers import Container
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.dependencies import Dependency
 from mooring.model.groups import group_of
@@ -25,6 +26,7 @@ from mooring.store.views.nodes import NodeRow, PoolRow, SlotRow
 from mooring.store.views.workloads import TaskRow, WorkloadRow, not_before
 from mooring.wire.api import (
     AttemptRow,
+    ContainerView,
     DeviceView,
     HistoryRow,
     NodeView,
@@ -123,12 +125,15 @@ def _waits_for(reason: Mapping[str, Any]) -> WaitsFor:
 def workload_detail(
     row: WorkloadRow, tasks: Sequence[TaskRow], dependencies: Sequence[Dependency], *, to_owner: bool
 ) -> WorkloadDetail:
-    environment, idle = None, _idleness(row, tasks)
-    if to_owner:
-        environment = {c.name: dict(c.environment) for c in templates.decode(row.template).all_containers}
+    template, idle = templates.decode(row.template), _idleness(row, tasks)
+    environment = {c.name: dict(c.environment) for c in template.all_containers} if to_owner else None
     return WorkloadDetail(
         **dict(workload_view(row)),
         tasks=[task_view(task) for task in tasks],
+        containers=[
+            *(container_view(each, "sidecar" if each.sidecar else "init") for each in template.init_containers),
+            *(container_view(each, "main") for each in template.containers),
+        ],
         environment=environment,
         stopping=row.stopping,
         gang=row.gang,
@@ -174,6 +179,17 @@ def dependency_view(dependency: Dependency) -> DependencyView:
         condition=dependency.condition,
         status=dependency.status,
         fate=dependency.fate,
+    )
+
+
+def container_view(container: Container, role: Literal["init", "sidecar", "main"]) -> ContainerView:
+    return ContainerView(
+        name=container.name,
+        role=role,
+        image=container.image,
+        command=list(container.command),
+        ports=list(container.ports),
+        mounts={mount.path: mount.volume for mount in container.mounts},
     )
 
 

@@ -33,7 +33,7 @@ class TaskOutput:
         self._readers: dict[UUID, _Reader] = {}
 
     async def stream(
-        self, session: AgentSession | None, task_id: UUID, *, tail: int | None, follow: bool
+        self, session: AgentSession | None, task_id: UUID, container: str, *, tail: int | None, follow: bool
     ) -> AsyncIterator[bytes]:
         """What the task printed; `session`: of its node's agent, if that is connected here."""
         if session is None:
@@ -41,7 +41,9 @@ class TaskOutput:
         request_id = new_id()
         reader = self._readers[request_id] = _Reader(session)
         try:
-            await session.send(LogRequest(request_id=request_id, task_id=task_id, tail=tail, follow=follow))
+            await session.send(
+                LogRequest(request_id=request_id, task_id=task_id, container=container, tail=tail, follow=follow)
+            )
             while True:
                 chunk = await reader.chunks.get()
                 reader.unread_bytes -= len(chunk.data) + _CHUNK_BYTES

@@ -270,6 +270,7 @@ async def get_logs(
     attempt: Annotated[int | None, Query(ge=1, le=INT32_MAX, description="Else the newest that had a node")] = None,
     tail: Annotated[int | None, Query(ge=0, le=INT32_MAX, description="Only the last so many lines")] = None,
     follow: Annotated[bool, Query(description="Go on until the task ends")] = False,
+    container: Annotated[Name | None, Query(description="Of a task that has several; else the first")] = None,
 ) -> Response:
     """The output of one task, as bytes."""
     row = await find_workload(services, principal, ref)
@@ -284,7 +285,9 @@ async def get_logs(
             code="output-gone",
         )
     close = services.rates.open_stream(principal)
-    output = _Output(services.logs.stream(chosen.id, chosen.node_id, tail=tail, follow=follow), media_type, close)
+    name = container or row.template["containers"][0]["name"]
+    pieces = services.logs.stream(chosen.id, chosen.node_id, container=name, tail=tail, follow=follow)
+    output = _Output(pieces, media_type, close)
     only_waits(request.scope)
     await output.begin()
     return output

@@ -82,7 +82,7 @@ def _raw() -> Iterator[None]:
     if not sys.stdin.isatty():
         raise InvalidInput("-t needs a terminal; leave it out where the input is a pipe or a file")
     before = termios.tcgetattr(sys.stdin)
-    tty.setraw(sys.stdin)
+    tty.setraw(sys.stdin, termios.TCSADRAIN)
     try:
         yield
     finally:

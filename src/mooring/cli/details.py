@@ -26,7 +26,7 @@ from mooring.model.durations import format_duration
 
 if TYPE_CHECKING:
     from mooring.client import Client
-    from mooring.wire.api import TaskView, WorkloadDetail
+    from mooring.wire.api import ContainerView, TaskView, WorkloadDetail
 
 _PAGE = 1000
 _SHOWN_OF_ARRAY = 20
@@ -104,6 +104,9 @@ def _show_fields(detail: WorkloadDetail) -> None:
             ("admission", _admission(detail)),
         ]
     )
+    if len(detail.containers) > 1 or any(each.ports or each.mounts for each in detail.containers):
+        for each in detail.containers:
+            show_line(f"container {each.name}: {_container(each)}")
     for container, variables in (detail.environment or {}).items():
         for variable, value in variables.items():
             show_line(f"environment of {container}: {variable}={value}")
@@ -111,6 +114,16 @@ def _show_fields(detail: WorkloadDetail) -> None:
         show_line(f"hint: {advice}")
     if detail.status == "PENDING":
         show_line(f"`mooring explain {detail.name}` shows which nodes lack what")
+
+
+def _container(container: ContainerView) -> str:
+    parts = [
+        "" if container.role == "main" else container.role,
+        container.image or command_text(container.command),
+        f"listens on {', '.join(map(str, container.ports))}" if container.ports else "",
+        *(f"{volume} at {path}" for path, volume in container.mounts.items()),
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def _replicas(detail: WorkloadDetail) -> str:

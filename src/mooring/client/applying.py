@@ -13,7 +13,19 @@ from mooring.client.synchronous import Client
 from mooring.model.durations import parse_duration
 from mooring.model.errors import Conflict, NotFound
 from mooring.wire.api import Difference
-from mooring.wire.manifests import LabManifest, Manifest, lab_request, workload_request
+from mooring.wire.containers import TaskTemplateRequest
+from mooring.wire.manifests import (
+    DeploymentManifest,
+    LabManifest,
+    lab_request,
+    update_request,
+    workload_request,
+)
+from mooring.wire.rollouts import UpdateRequest
+
+_CHANGEABLE = {*TaskTemplateRequest.model_fields, "replicas", "rollout"}
+"""Of a deployment that is there."""
+_LONGEST_CAUSE = 500
 
 
 class Standing(StrEnum):
@@ -61,6 +73,8 @@ def compare(client: Client, document: Document) -> Compared:
     differences = list(found.differences)
     if isinstance(manifest, LabManifest):
         differences += _window(client, manifest)
+    elif isinstance(manifest, DeploymentManifest):
+        differences += _rollout(client, manifest)
     standing = Standing.DIFFERENT if differences else Standing.EQUAL
     return Compared(standing, found.status, tuple(differences))
 
@@ -73,11 +87,13 @@ def apply(client: Client, document: Document, *, again: bool = False) -> Applied
     if found.standing is Standing.ENDED and not again:
         return Applied(Result.ENDED, found.status)
     if found.standing is Standing.DIFFERENT:
-        _update(client, manifest, found.differences)
+        _update(client, document, found.differences)
         return Applied(Result.UPDATED)
     if isinstance(manifest, LabManifest):
         return Applied(Result.CREATED, timeslot=client.create_lab(lab_request(manifest)).timeslot)
     client.submit(workload_request(manifest))
+    if isinstance(manifest, DeploymentManifest) and manifest.rollout is not None:
+        client.update(manifest.name, UpdateRequest(rollout=manifest.rollout))
     return Applied(Result.CREATED)
 
 
@@ -96,16 +112,32 @@ def delete(client: Client, document: Document) -> bool:
     return True
 
 
-def _update(client: Client, manifest: Manifest, differences: Sequence[Difference]) -> None:
+def _update(client: Client, document: Document, differences: Sequence[Difference]) -> None:
+    manifest = document.manifest
     fields = [difference.field for difference in differences]
-    if manifest.kind != "deployment" or fields != ["replicas"]:
+    fixed = [field for field in fields if field.partition(".")[0] not in _CHANGEABLE]
+    if fixed or not isinstance(manifest, DeploymentManifest):
         raise Conflict(
-            f"{manifest.kind} {manifest.name!r} is there and differs in {', '.join(fields)}, which cannot be changed:"
-            " delete it first",
+            f"{manifest.kind} {manifest.name!r} is there and differs in {', '.join(fixed or fields)}, which cannot be"
+            " changed: delete it first",
             code="cannot-change",
-            details={"fields": fields},
+            details={"fields": fixed or fields},
         )
-    client.scale(manifest.name, manifest.replicas)
+    client.update(manifest.name, update_request(manifest, cause=f"applied: {', '.join(fields)}"[:_LONGEST_CAUSE]))
+
+
+def _rollout(client: Client, manifest: DeploymentManifest) -> list[Difference]:
+    """Where tasks are replaced in another way than its document says."""
+    if manifest.rollout is None:
+        return []
+    present = client.workload(manifest.name).rollout
+    asked = manifest.rollout.model_dump(exclude_none=True)
+    pairs = {name: (str(getattr(present, name)), str(wanted)) for name, wanted in asked.items()}
+    return [
+        Difference(field=f"rollout.{name}", present=stands, wanted=wanted)
+        for name, (stands, wanted) in pairs.items()
+        if stands != wanted
+    ]
 
 
 def _window(client: Client, manifest: LabManifest) -> list[Difference]:

@@ -243,12 +243,15 @@ class AsyncClient:
         attempt: int | None = None,
         tail: int | None = None,
         follow: bool = False,
+        container: str | None = None,
     ) -> AsyncIterator[bytes]:
         """The output of one task in pieces as they come; with `follow` until the task has ended.
 
-        Of a task that was tried several times it is that of one `attempt`, else of the newest.
+        Of a task that was tried several times it is that of one `attempt`, else of the newest; of one with several
+        containers that of one `container`, else of the first.
         """
-        return self._stream(operations.logs(ref, task=task, attempt=attempt, tail=tail, follow=follow))
+        stream = operations.logs(ref, task=task, attempt=attempt, tail=tail, follow=follow, container=container)
+        return self._stream(stream)
 
     @asynccontextmanager
     async def run_command(

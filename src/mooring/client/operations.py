@@ -174,10 +174,17 @@ def cancel(ref: str, *, force: bool = False) -> Operation[api.WorkloadView]:
 
 
 def logs(
-    ref: str, *, task: int | None = None, attempt: int | None = None, tail: int | None = None, follow: bool = False
+    ref: str,
+    *,
+    task: int | None = None,
+    attempt: int | None = None,
+    tail: int | None = None,
+    follow: bool = False,
+    container: str | None = None,
 ) -> Stream:
     """The output of one task as bytes; with `follow` until the task has ended."""
-    return Stream(_workload_path(ref, "logs"), given(task=task, attempt=attempt, tail=tail, follow=follow or None))
+    query = given(task=task, attempt=attempt, tail=tail, follow=follow or None, container=container)
+    return Stream(_workload_path(ref, "logs"), query)
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------

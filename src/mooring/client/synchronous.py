@@ -247,12 +247,15 @@ class Client:
         attempt: int | None = None,
         tail: int | None = None,
         follow: bool = False,
+        container: str | None = None,
     ) -> Iterator[bytes]:
         """The output of one task in pieces as they come; with `follow` until the task has ended.
 
-        Of a task that was tried several times it is that of one `attempt`, else of the newest.
+        Of a task that was tried several times it is that of one `attempt`, else of the newest; of one with several
+        containers that of one `container`, else of the first.
         """
-        return self._stream(operations.logs(ref, task=task, attempt=attempt, tail=tail, follow=follow))
+        stream = operations.logs(ref, task=task, attempt=attempt, tail=tail, follow=follow, container=container)
+        return self._stream(stream)
 
     def fetch_files(self, task_id: str, path: str, *, container: str | None = None) -> Iterator[bytes]:
         """A file or folder of a task, as tar in pieces."""

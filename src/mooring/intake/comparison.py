@@ -13,7 +13,7 @@ from mooring.store.views.workloads import WorkloadRow
 from mooring.store.workloads import NewWorkload, row_of
 from mooring.wire.api import Difference, WorkloadRequest
 
-_COMPARED = (
+COMPARED = (
     "kind",
     "type",
     "replicas",
@@ -34,6 +34,7 @@ _COMPARED = (
     "private",
     "starts_at",
     "time_limit_seconds",
+    "idle_timeout_seconds",
     "warning_signal",
     "warning_seconds",
     "array",
@@ -49,12 +50,14 @@ _SAID_ELSEWHERE = ("labels", "project", "images")
 
 
 def differences(present: WorkloadRow, request: WorkloadRequest, wanted: NewWorkload) -> list[Difference]:
-    """`wanted` is what the request was translated into. Pool, project and booking count only where it names them."""
+    """`wanted` is what the request was translated into. What others choose or change counts only where it is named."""
     columns = row_of(wanted, present.created_at)
-    stands: dict[str, Any] = {name: getattr(present, name) for name in _COMPARED}
-    asked: dict[str, Any] = {name: columns[name] for name in _COMPARED}
+    stands: dict[str, Any] = {name: getattr(present, name) for name in COMPARED}
+    asked: dict[str, Any] = {name: columns[name] for name in COMPARED}
     stands |= _body(present.template, present.constraints)
     asked |= _body(columns["template"], columns["constraints"])
+    if "replicas" not in request.model_fields_set and request.array is None:
+        stands["replicas"] = asked["replicas"]
     if request.pool is not None:
         stands["pool"], asked["pool"] = present.pool, request.pool
     if request.project is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 from uuid import UUID
@@ -12,6 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, UNSTARTED, TaskStatus
 from mooring.model.reasons import Reason
+from mooring.model.workloads import Kind
+from mooring.store.sets import among
 from mooring.store.tables import nodes, projects, tasks, users, workload_revisions, workloads
 from mooring.store.types import AnyRow, json_type
 
@@ -61,6 +64,57 @@ def _desired() -> Select[Any]:
         )
         .where(tasks.c.node_id == bindparam("node"), tasks.c.freed_at.is_(None))
         .order_by(tasks.c.created_at, tasks.c.task_index)
+    )
+
+
+async def together(connection: AsyncConnection, rows: Sequence[AnyRow]) -> dict[UUID, list[AnyRow]]:
+    """Of those sessions among desired tasks whose tasks work together: all of them in order, with where they are."""
+    ids = {row.workload_id for row in rows if row.kind == Kind.SESSION and row.array is None and row.replicas > 1}
+    found: dict[UUID, list[AnyRow]] = defaultdict(list)
+    for row in await connection.execute(_together(), {"ids": ids}) if ids else ():
+        found[row.workload_id].append(row)
+    return found
+
+
+@cache
+def _together() -> Select[Any]:
+    own = tasks.c
+    return (
+        select(
+            own.workload_id,
+            own.task_index,
+            own.status,
+            own.node_id,
+            own.ports,
+            own.address,
+            nodes.c.address.label("node_address"),
+        )
+        .outerjoin(nodes, nodes.c.id == own.node_id)
+        .where(among(own.workload_id), own.current)
+        .order_by(own.task_index)
+    )
+
+
+async def waiting_for_others(connection: AsyncConnection, workload_ids: Collection[UUID]) -> set[UUID]:
+    """The nodes of main tasks of these workloads that may be waiting for the others to run."""
+    if not workload_ids:
+        return set()
+    return set((await connection.execute(_waiting_for_others(), {"ids": workload_ids})).scalars())
+
+
+@cache
+def _waiting_for_others() -> Select[Any]:
+    return (
+        select(tasks.c.node_id)
+        .join(workloads, workloads.c.id == tasks.c.workload_id)
+        .where(
+            among(tasks.c.workload_id),
+            tasks.c.task_index == 0,
+            tasks.c.status == TaskStatus.SCHEDULED,
+            workloads.c.kind == Kind.SESSION,
+            workloads.c.array.is_(None),
+            workloads.c.replicas > 1,
+        )
     )
 
 

@@ -147,6 +147,7 @@ async def connected(
     licence: str | None = None,
     machine_image: str | None = None,
     machine_image_version: str = "",
+    address: str | None = None,
 ) -> None:
     """An agent said hello with the facts of its machine. Pool, labels and drain are the admin's and stay."""
     row = await _locked(connection, node_id)
@@ -160,6 +161,7 @@ async def connected(
         "licence": licence,
         "machine_image": machine_image,
         "machine_image_version": machine_image_version,
+        "address": address,
     }
     back = row.status in SILENT
     changed = await _set_capacity(connection, node_id, capacity, named_devices or {})

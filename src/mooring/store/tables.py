@@ -322,6 +322,8 @@ nodes = Table(
     Column("runtimes", json_type(), nullable=False),
     # Container images that are present: bytes by name.
     Column("images", json_type()),
+    # Where other nodes reach it, as its agent says.
+    Column("address", String(63)),
     Column("labels", json_type(), nullable=False),
     Column("taints", json_type(), nullable=False),
     Column("enforces", json_type(), nullable=False),

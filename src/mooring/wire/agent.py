@@ -52,6 +52,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     machine_image: str | None = None
     machine_image_version: str = ""
     """What the machine was made from, and the licence that it has, as its operator says."""
+    address: str | None = None
+    """Where other nodes reach it: as its operator says, or where the agent's own connection comes from."""
     multi_tenant: bool = False
     """True: tasks of any tenant run under their own OS user. False: only the owner's tasks may come here."""
 
@@ -122,9 +124,18 @@ class VolumeSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: Literal["named", "host", "scratch", "shared"] = "scratch"
     path: str | None = None
-    """Of a host volume, and of one that all nodes share: the folder on the node."""
+    """Of a host volume: the folder on the node. Of one that all nodes share: the folder that has those of the pool."""
     volume_id: UUID | None = None
-    """Of a named one, which keeps its content when it is called otherwise."""
+    """Of one that is the project's."""
+
+
+class RemovedVolume(msgspec.Struct, frozen=True, kw_only=True):
+    """A volume of a project of which nothing is to be left on the node."""
+
+    volume_id: UUID
+    project_id: UUID
+    path: str | None = None
+    """Of one that all nodes share: the folder that has those of the pool."""
 
 
 class RegistryLogin(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,8 +164,11 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
 
     index: int
     name: str
+    """`main`, `sub1`, `sub2`."""
     address: str | None = None
-    """None while its node has not told one."""
+    """Its own where both are in one network, else that of its node; None while neither is known."""
+    ports: list[int] = []
+    """What is its own of that address, in the order of its ports."""
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,7 +216,7 @@ class DesiredTask(msgspec.Struct, frozen=True, kw_only=True):
     secrets: list[Secret] = []
     """Those that its containers name; of tasks that are not started yet."""
     peers: list[Peer] = []
-    """Of a session with several tasks: all of them, itself included, in order."""
+    """Of a session with several tasks: all of them, itself included, in order; of tasks that are not started yet."""
     quality: Literal["Guaranteed", "Burstable", "BestEffort"] = "Burstable"
     """Who is hurt last when the node runs short of memory."""
     restart: Literal["never", "on-failure", "always"]
@@ -269,6 +283,8 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True, tag="desired"):
     term: int
     tasks: list[DesiredTask]
     end: list[UUID] = []
+    removed_volumes: list[RemovedVolume] = []
+    """Until the agent has said that they are gone."""
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True, tag="received"):
@@ -381,6 +397,12 @@ class Strays(msgspec.Struct, frozen=True, kw_only=True, tag="strays"):
     tasks: list[LivingTask]
 
 
+class VolumesGone(msgspec.Struct, frozen=True, kw_only=True, tag="volumes-gone"):
+    """Nothing is left on the node of volumes that were to be removed."""
+
+    volumes: list[UUID]
+
+
 class LogChunk(msgspec.Struct, frozen=True, kw_only=True, tag="log-chunk"):
     request_id: UUID
     data: bytes = b""
@@ -462,7 +484,17 @@ FromServer = (
     | Refused
 )
 FromAgent = (
-    Hello | Heartbeat | Report | Strays | LogChunk | Images | Measures | ChannelData | ChannelWindow | ChannelEnd
+    Hello
+    | Heartbeat
+    | Report
+    | Strays
+    | VolumesGone
+    | LogChunk
+    | Images
+    | Measures
+    | ChannelData
+    | ChannelWindow
+    | ChannelEnd
 )
 
 _encoder = msgspec.json.Encoder()

@@ -278,9 +278,21 @@ class WorkloadView(Answer):
     version: int
 
 
+class ContainerView(Answer):
+    name: str
+    role: Literal["init", "sidecar", "main"]
+    image: str | None
+    command: list[str]
+    ports: list[int] = []
+    mounts: dict[str, str] = {}
+    """Volumes by the path where they are."""
+
+
 class WorkloadDetail(WorkloadView, TermsView):
     tasks: list[TaskView]
     """Of a large array the first ones only."""
+    containers: list[ContainerView] = []
+    """Of each task, in the order of their start."""
     environment: dict[str, dict[str, str]] | None = None
     """By container; shown to the owner only."""
     stopping: bool = False

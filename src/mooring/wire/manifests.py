@@ -7,7 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from mooring.wire.api import WorkloadFields, WorkloadRequest
+from mooring.wire.containers import TaskTemplateRequest
 from mooring.wire.fields import Name
+from mooring.wire.rollouts import RolloutRequest, UpdateRequest
 from mooring.wire.timeslots import LabRequest, PromiseRequest
 
 
@@ -17,6 +19,8 @@ class DeploymentManifest(WorkloadFields):
     kind: Literal["deployment"]
     name: Name
     type: Name = "compute"
+    rollout: RolloutRequest | None = None
+    """How its tasks are replaced when it changes."""
 
 
 class SessionManifest(WorkloadFields):
@@ -48,6 +52,14 @@ def workload_request(manifest: Manifest) -> WorkloadRequest:
         name=manifest.name,
         type=manifest.type,
     )
+
+
+def update_request(manifest: DeploymentManifest, *, cause: str) -> UpdateRequest:
+    """What makes a deployment that is there what the manifest says, as far as it can be changed."""
+    names = manifest.model_fields_set & TaskTemplateRequest.model_fields.keys()
+    template = TaskTemplateRequest(**{name: getattr(manifest, name) for name in names})
+    replicas = manifest.replicas if "replicas" in manifest.model_fields_set else None
+    return UpdateRequest(template=template, replicas=replicas, rollout=manifest.rollout, cause=cause)
 
 
 def lab_request(manifest: LabManifest) -> LabRequest:

@@ -42,13 +42,16 @@ class Node:
 
     async def until(self, task: DesiredTask, status: str) -> Observed:
         """The observation once the task has come to the status."""
-        found = await self._until(task.task_id, lambda found: found.status == status or found.ended)
+        found = await self.until_seen(task, lambda found: found.status == status or found.ended)
         assert found.status == status, found
         return found
 
     async def end(self, task: DesiredTask) -> Observed:
         """The observation once nothing of the task is left."""
-        return await self._until(task.task_id, lambda found: found.gone)
+        return await self.until_seen(task, lambda found: found.gone)
+
+    async def until_seen(self, task: DesiredTask, condition: Callable[[Observed], bool]) -> Observed:
+        return await self._until(task.task_id, condition)
 
     async def _until(self, task_id: UUID, condition: Callable[[Observed], bool]) -> Observed:
         async with asyncio.timeout(DEADLINE_SECONDS):
@@ -90,5 +93,5 @@ class Node:
 
 @pytest.fixture
 async def node(engine: Engine, tmp_path: Path) -> AsyncIterator[Node]:
-    async with Node(tmp_path, engine) as node:
+    async with Node(tmp_path, engine, host_paths=(tmp_path.parent, engine.folder)) as node:
         yield node

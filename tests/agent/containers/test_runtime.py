@@ -7,11 +7,15 @@ import re
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
+import msgspec
 import pytest
 
 from mooring.agent.containers.specification import name_of
-from mooring.wire.agent import DesiredTask, EndWarning, MountSpec, Secret, VolumeSpec
+from mooring.wire.agent import DesiredTask, EndWarning, MountSpec, Owner, ProbeSpec, Secret, VolumeSpec
+from tests.agent import builders
 from tests.agent.containers.conftest import Node, container, order
 from tests.engine import BUSYBOX, Engine
 from tests.servers import free_port
@@ -163,6 +167,30 @@ async def test_neither_a_flood_of_output_nor_of_processes_harms_the_node(engine:
         assert "can't fork" in await node.output(bomb)
 
 
+async def test_probes_say_who_is_ready_and_who_is_killed(node: Node):
+    serve = "mkdir /tmp/www; echo yes > /tmp/www/well; httpd -p 8080 -h /tmp/www; sleep 1000"
+    quick: dict[str, Any] = {"interval_seconds": 1, "failures": 1, "timeout_seconds": 5}
+    asked = container(
+        *("sh", "-c", serve),
+        readiness=ProbeSpec(path="/well", port=8080, **quick),
+        liveness=ProbeSpec(port=8080, **quick, delay_seconds=1),
+    )
+    beside = container("sleep", "1000", name="beside", readiness=ProbeSpec(command=["test", "-e", "/tmp/up"], **quick))
+    task = order(containers=[asked, beside], grace_seconds=0)
+    await node.runtime.start(task)
+    assert not (await node.until(task, "RUNNING")).ready
+    inside = [name_of(task.task_id, each) for each in ("main", "beside")]
+    node.engine.run("exec", inside[1], "touch", "/tmp/up")
+    await node.until_seen(task, lambda found: found.ready)
+    await node.next_agent()
+    assert (await node.until(task, "RUNNING")).ready
+    node.engine.run("exec", inside[0], "rm", "/tmp/www/well")
+    await node.until_seen(task, lambda found: not found.ready)
+    node.engine.run("exec", inside[0], "killall", "httpd")
+    found = await node.end(task)
+    assert (found.status, found.code, found.exit_code) == ("FAILED", "unhealthy", 137)
+
+
 async def test_a_workload_has_a_network_of_its_own(engine: Engine, tmp_path: Path):
     async with Node(tmp_path, engine, container_networks=True) as node:
         serving = "while :; do echo found | nc -l -p 8080; done"
@@ -207,9 +235,32 @@ async def test_a_folder_of_the_node_is_mounted_only_as_what_it_is(node: Node):
 
     assert (await node.run(using(folder))).status == "SUCCEEDED"
     assert (folder / "made").exists()
-    assert (await node.run(using(folder / "link"))).code == "volume-missing"
+    assert (await node.run(using(folder / "link"))).code == "host-path-refused"
+    assert (await node.run(using(folder / "nothing"))).code == "volume-missing"
     assert (await node.run(using(node.root))).code == "volume-refused"
     assert (await node.run(using(node.engine.folder))).code == "volume-refused"
+
+
+async def test_what_is_in_a_volume_is_there_for_the_next_task_of_the_project_alone(node: Node):
+    volume = VolumeSpec(name="data", kind="named", volume_id=uuid4())
+    disk = node.root.parent / f"{node.root.name}-disk"
+    disk.mkdir()
+    shared = VolumeSpec(name="all", kind="shared", volume_id=uuid4(), path=str(disk))
+    mounts = [MountSpec(volume="data", path="/data"), MountSpec(volume="all", path="/all")]
+
+    def doing(script: str, owner: Owner, *, read_only: bool = False) -> DesiredTask:
+        mounted = [msgspec.structs.replace(mount, read_only=read_only) for mount in mounts]
+        asked = container("sh", "-c", script, mounts=mounted, user="1000:1000")
+        return order(containers=[asked], volumes=[volume, shared], owner=owner)
+
+    ours, theirs = builders.owner(), builders.owner()
+    assert (await node.run(doing("echo hello > /data/file && echo you > /all/file", ours))).status == "SUCCEEDED"
+    reads = doing("cat /data/file /all/file; touch /data/other", ours, read_only=True)
+    assert (await node.run(reads)).exit_code == 1
+    assert await node.output(reads) == "hello\nyou\ntouch: /data/other: Read-only file system\n"
+    looks = doing("ls /data /all", theirs)
+    assert (await node.run(looks)).status == "SUCCEEDED"
+    assert "file" not in await node.output(looks)
 
 
 async def eventually_said(node: Node, task: DesiredTask, text: str) -> None:

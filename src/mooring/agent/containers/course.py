@@ -207,6 +207,8 @@ def _outcome(record: TaskRecord, seen: Mapping[str, Seen], now: float) -> ExitRe
     failure, error = "", record.errors.get(speaker, "")
     if not error and speaker in record.started and found is None:
         failure = "container-removed"
+    elif speaker in record.unhealthy:
+        failure = "unhealthy"
     return ExitRecord(
         ended_at=now,
         exit_code=exit_code,

@@ -19,6 +19,7 @@ from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused
 from mooring.agent.containers.memory import MemoryWatch
 from mooring.agent.containers.networks import Networks
 from mooring.agent.containers.places import Places
+from mooring.agent.containers.probes import Kind, Probing
 from mooring.agent.containers.pulls import Images
 from mooring.agent.containers.record import Stopping, TaskRecord
 from mooring.agent.containers.specification import NODE, TASK, Place, Role, configuration, name_of
@@ -72,8 +73,6 @@ class Keeper:
     def __init__(self, shared: Shared, record: TaskRecord, order: DesiredTask | None = None) -> None:
         self.record = record
         self.seen: dict[str, Seen] = {}
-        self.ready: dict[str, bool] = {}
-        """By container with a readiness probe."""
         self._shared = shared
         self._order = order if order is not None else record.task
         """With its secrets and logins, until they were used."""
@@ -83,6 +82,7 @@ class Keeper:
         if record.removed:
             self._cleared.set()
         self._loop: asyncio.Task[None] | None = None
+        self._probing = Probing(shared.reached, self._told)
 
     @property
     def task_id(self) -> UUID:
@@ -96,6 +96,7 @@ class Keeper:
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
+        await self._probing.close()
 
     def wake(self) -> None:
         self._wake.set()
@@ -147,11 +148,36 @@ class Keeper:
                 ran=record.ran,
                 restarts=sum(record.restarts.values()),
                 stop_grace_seconds=stop.grace_seconds if stop is not None else None,
-                ready=all(self.ready.get(each.name, False) for each in record.task.containers if each.readiness),
+                ready=record.ran and all(self._ready(each) for each in self.containers()),
                 warning=record.warning,
             )
         name = record.task.workload_name
         return replace(seen, workload_name=name, digests=record.digests, address=record.address)
+
+    def containers(self) -> tuple[ContainerSpec, ...]:
+        return (*self.record.task.init_containers, *self.record.task.containers)
+
+    def _ready(self, container: ContainerSpec) -> bool:
+        """Whether its probe, if it has one, says so of its present run; not looked at yet, it is as it was."""
+        since, found = self.record.ready.get(container.name, 0.0), self.seen.get(container.name)
+        present = found is None or (found.status == "running" and found.started_at == since)
+        return container.readiness is None or (since > 0 and present)
+
+    async def _told(self, name: str, kind: Kind, well: bool) -> None:
+        """What a probe says."""
+        record, found = self.record, self.seen.get(name)
+        if found is None or record.outcome is not None:
+            return
+        if kind == "readiness" and well is not self._ready(self.container(name)[0]):
+            log.info("readiness of a container", task=str(self.task_id), container=name, ready=well)
+            record.ready = {**record.ready, name: found.started_at if well else 0.0}
+            self._save()
+            self._shared.changed()
+        elif kind == "liveness" and not well and name not in record.unhealthy:
+            log.warning("container is not alive: killed", task=str(self.task_id), container=name)
+            record.unhealthy.append(name)
+            self._save()
+            await self._shared.reached().signal(name_of(self.task_id, name), "SIGKILL")
 
     def container(self, name: str) -> tuple[ContainerSpec, Role]:
         task = self.record.task
@@ -231,6 +257,7 @@ class Keeper:
                 await self._take(engine, step.steps)
                 return time.time() if any(isinstance(each, Start) for each in step.steps) else step.due
             record.outcome = step.outcome
+            await self._probing.close()
             self._save()
             self._shared.changed()
         return await self._clear(engine)
@@ -265,7 +292,7 @@ class Keeper:
     async def _look(self, engine: Engine) -> None:
         record, task = self.record, self.record.task
         found: dict[str, Seen] = {}
-        for each in (*task.init_containers, *task.containers):
+        for each in self.containers():
             seen = await engine.seen(name_of(task.task_id, each.name))
             if seen is not None and seen.labels.get(NODE) == str(self._shared.node_id):
                 found[each.name] = seen
@@ -282,6 +309,7 @@ class Keeper:
         record.address = holder.address if holder is not None and holder.address else record.address
         if msgspec.json.encode(record) != before:
             self._save()
+        self._probing.follow(self.containers(), found)
 
     async def _take(self, engine: Engine, steps: tuple[Start | Send, ...]) -> None:
         record = self.record
@@ -305,6 +333,7 @@ class Keeper:
         if step.again:
             record.restarts[step.name] = record.restarts.get(step.name, 0) + 1
             record.starved = [name for name in record.starved if name != step.name]
+            record.unhealthy = [name for name in record.unhealthy if name != step.name]
             self._save()
         try:
             if step.name not in self.seen:
@@ -369,7 +398,7 @@ class Keeper:
     async def _clear(self, engine: Engine) -> float | None:
         """Keep what was said, then remove everything, those that others depend on last."""
         record, task = self.record, self.record.task
-        for each in reversed((*task.init_containers, *task.containers)):
+        for each in reversed(self.containers()):
             full = name_of(task.task_id, each.name)
             found = await engine.seen(full)
             if found is not None and found.labels.get(TASK) == str(task.task_id):

@@ -42,6 +42,10 @@ class TaskRecord(msgspec.Struct, kw_only=True):
     """Why containers could not be started."""
     starved: list[str] = []
     """Containers that were ended for want of memory, since their last start."""
+    ready: dict[str, float] = {}
+    """Containers whose readiness probe says yes, and the start of the run of which it does."""
+    unhealthy: list[str] = []
+    """Containers that were killed since their liveness probe failed, since their last start."""
     images: dict[str, str] = {}
     """By container: the engine's own name of its image, which cannot come to mean another."""
     digests: dict[str, str] = {}

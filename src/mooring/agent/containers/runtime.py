@@ -26,6 +26,7 @@ from mooring.agent.measuring import Meter
 from mooring.agent.records import ExitRecord
 from mooring.agent.runtime import Observed, RuntimeContext, StopCause
 from mooring.agent.supervisor.record import boot_id
+from mooring.agent.volumes import VolumeFolders
 from mooring.model.errors import MooringError, NotFound
 from mooring.wire.agent import DesiredTask, EndWarning, TaskMeasure
 
@@ -51,7 +52,8 @@ class ContainerRuntime:
         self._over: dict[UUID, Keeper] = {}
         """Tasks that are over for everyone; what they said is kept until it is tidied away."""
         sockets = [Path(each.removeprefix("unix://")) for each in addresses(self._options.engine) if "unix" in each]
-        self._places = places.make(context.root, context.node_id, sockets)
+        volumes = VolumeFolders(context.root, self._options.host_paths, tuple(sockets))
+        self._places = places.make(context.root, context.node_id, volumes)
         self._shared = Shared(
             node_id=context.node_id,
             options=self._options,

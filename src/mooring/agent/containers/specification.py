@@ -112,7 +112,7 @@ def configuration(
     """The body of the engine's `create`."""
     shared = place.network.startswith("container:")
     config: dict[str, Any] = {
-        "Image": place.image,
+        "Image": place.image or container.image,
         "Env": [f"{name}={value}" for name, value in told(task, container).items()],
         "Labels": {
             NODE: str(place.node_id),
@@ -147,6 +147,7 @@ def _host(
 ) -> dict[str, Any]:
     return {
         "NetworkMode": place.network,
+        "ExtraHosts": _peers(task, place),
         "IpcMode": "private",
         "RestartPolicy": {"Name": "no"},
         "ReadonlyRootfs": container.read_only,
@@ -225,6 +226,13 @@ def _log(abilities: Abilities, options: Options) -> dict[str, Any]:
 def _oom_score(task: DesiredTask, container: ContainerSpec, place: Place) -> int:
     score = oom_score(task.quality, container.slots.get("memory", 0), place.memory_bytes)
     return score if place.spares else max(score, 0)
+
+
+def _peers(task: DesiredTask, place: Place) -> list[str]:
+    """The tasks that it works with, by name. Where it has no network of its own it has no names of its own either."""
+    if place.network == "none" or place.network.startswith("container:"):
+        return []
+    return [f"{peer.name}:{peer.address}" for peer in task.peers if peer.address and peer.index != task.index]
 
 
 def _published(task: DesiredTask, place: Place) -> dict[int, list[int]]:

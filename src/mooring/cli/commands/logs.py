@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
-from mooring.cli.options import WORK, ServerOption, WorkloadArgument
+from mooring.cli.options import WORK, ContainerOption, ServerOption, WorkloadArgument
 
 app = typer.Typer()
 
@@ -18,23 +20,32 @@ app = typer.Typer()
 @app.command(rich_help_panel=WORK)
 def logs(
     name: WorkloadArgument,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the task has ended.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the end, for all of its tasks.")] = False,
     tail: Annotated[int | None, typer.Option("--tail", "-n", min=0, help="Begin with the last so many lines.")] = None,
     task: Annotated[int | None, typer.Option("--task", "-t", min=0, help="Which task; else the first.")] = None,
     attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="Which try at it; else the newest.")] = None,
+    container: ContainerOption = None,
     server: ServerOption = None,
 ) -> None:
-    """Show the output of a task."""
+    """Show the output of a task, or follow that of all tasks of a workload at once."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
-        pieces: Iterable[bytes] = client.logs(name, task=task, attempt=attempt, tail=tail, follow=follow)
+        detail = client.workload(name)
         # One's own output may do to the terminal what it likes; another tenant's may only colour it.
-        if sys.stdout.isatty() and client.workload(name).user != client.me().username:
-            pieces = tamed(pieces)
-        for piece in pieces:
-            sys.stdout.buffer.write(piece)
-            sys.stdout.buffer.flush()
+        foreign = sys.stdout.isatty() and detail.user != client.me().username
+        if not (follow and task is None and attempt is None and detail.replicas > 1):
+            pieces: Iterable[bytes] = client.logs(
+                name, task=task, attempt=attempt, tail=tail, follow=follow, container=container
+            )
+            for piece in tamed(pieces) if foreign else pieces:
+                sys.stdout.buffer.write(piece)
+                sys.stdout.buffer.flush()
+            return
+    from mooring.cli.following_all import follow_all
+
+    with suppress(KeyboardInterrupt):
+        asyncio.run(follow_all(server, detail, tail=tail, container=container, clean=tamed if foreign else iter))
 
 
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")

@@ -142,12 +142,24 @@ def agent(
             help="Devices of this machine, such as gpu=4:A100:80Gi, in place of those that are found. Again for more.",
         ),
     ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="IP", help="Where other nodes reach this one, if not as its connection to the server."),
+    ] = None,
     engine: Annotated[
         str | None,
         typer.Option(
             metavar="ADDRESS|none",
             envvar="MOORING_ENGINE",
             help="The container engine, such as unix:///run/podman/podman.sock; else DOCKER_HOST or the usual sockets.",
+        ),
+    ] = None,
+    host_path: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--host-path",
+            metavar="FOLDER",
+            help="A folder of this machine that tasks may mount where their pool allows it, too. Again for more.",
         ),
     ] = None,
     licence: NodeLicenceOption = None,
@@ -172,7 +184,9 @@ def agent(
         trust_tenants=trust_tenants,
         ca_file=ca_file,
         devices=declared_devices(device or ()),
+        address=address,
         engine=engine,
+        host_paths=tuple(path.absolute() for path in host_path or ()),
         licence=licence,
         machine_image=machine_image,
         machine_image_version=machine_image_version or "",

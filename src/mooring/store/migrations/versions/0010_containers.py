@@ -102,6 +102,7 @@ def upgrade() -> None:
     op.create_index("ix_task_usage_measured_at", "task_usage", ["measured_at"])
     with op.batch_alter_table("nodes", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("images", json_type(), nullable=True))
+        batch_op.add_column(sa.Column("address", sa.String(length=63), nullable=True))
     with op.batch_alter_table("workloads", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("revision", sa.Integer(), server_default=sa.text("1"), nullable=False))
         batch_op.add_column(sa.Column("rollout", json_type(), nullable=True))
@@ -137,6 +138,7 @@ def downgrade() -> None:
         for column in ("idle_warned_at", "idle_timeout_seconds", "rolling", "rollout", "revision"):
             batch_op.drop_column(column)
     with op.batch_alter_table("nodes", recreate="never") as batch_op:
+        batch_op.drop_column("address")
         batch_op.drop_column("images")
     op.drop_index("ix_task_usage_measured_at", "task_usage")
     with op.batch_alter_table("task_usage", recreate="never") as batch_op:
