@@ -143,6 +143,7 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
         "90", "--idle-timeout", "1800", "--deprioritise", "10",
         "--validator", "concurrency=enqueue,scheduling", "--validator", "dependencies=",
         "--no-public", "--privileged", "--host-path", "/data", "--host-path", "/srv/models",
+        "--shared-volumes", "/mnt/shared",
         "--health", "check-gpus -q 'two words'", "--health-interval", "30", "--health-timeout", "20",
         "--scale-goal", "fewest", "--least-nodes", "1", "--most-nodes", "8", "--scale-cooldown", "30", "--idle-time",
         "900", "--shrink-cooldown", "600", "--shrink", "drain",
@@ -175,6 +176,7 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
         "public": False,
         "privileged": True,
         "host_paths": ["/data", "/srv/models"],
+        "shared_volumes": "/mnt/shared",
         "health": {"command": ["check-gpus", "-q", "two words"], "interval_seconds": 30, "timeout_seconds": 20},
         "scaling": {
             "goal": "fewest",

@@ -67,6 +67,7 @@ EVERYTHING: dict[str, Any] = {
     "public": False,
     "privileged": True,
     "host_paths": ["/data", "/srv/models"],
+    "shared_volumes": "/mnt/shared",
     "health": {"command": ["true"], "interval_seconds": 17, "timeout_seconds": 16},
     "scaling": {"goal": "fewest", "least": 18, "most": 19, "idle_seconds": 20, "shrink": "drain"},
 }
@@ -117,6 +118,7 @@ async def test_every_option_is_kept_and_the_others_stay(harbour: Harbour):
         False,
         privileged=True,
         host_paths=("/data", "/srv/models"),
+        shared_volumes="/mnt/shared",
         health=HealthProgram(("true",), 17, 16),
         bookings=BookingRules(20, 21, 22),
         backfill=Backfill(3, BackfillOrder.SHORTEST, 60, Expectation.HISTORY),
