@@ -48,6 +48,8 @@ def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[N
     check_reach(volumes, pool)
     if kind is Kind.SESSION and terms.time_limit_seconds is None:
         terms = replace(terms, time_limit_seconds=usual_time(pool.policy, circumstances.policy))
+    if kind is Kind.SESSION and request.type == "interactive" and terms.idle_timeout_seconds is None:
+        terms = replace(terms, idle_timeout_seconds=pool.policy.idle_timeout_seconds)
     workload_id = new_id()
     name = request.name or _made_up_name(template, workload_id)
     constraints = constraints_of(
