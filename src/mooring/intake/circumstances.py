@@ -41,13 +41,8 @@ class Circumstances:
     """What the names and ids of timeslots mean that it is to run in."""
     volumes: Mapping[str, Volume] = field(default_factory=dict)
     """The volumes of its project that it names."""
-    runtimes: Mapping[UUID, frozenset[str]] = field(default_factory=dict)
-    """Per pool what its nodes run, or would run once asked for; pools without nodes are not named."""
-
-    def offers(self, pool: Pool, runtime: str | None) -> bool | None:
-        """Whether some node of the pool, there or to be had, runs such tasks; None while it has none."""
-        known = self.runtimes.get(pool.id)
-        return True if runtime is None or pool.simulated else None if known is None else runtime in known
+    offered: Mapping[UUID, frozenset[str]] = field(default_factory=dict)
+    """Per pool the runtimes that some node of it has."""
 
     def may_use(self, pool: Pool) -> bool:
         return pool_access.may_use(pool, self.principal, self.grants)
@@ -80,16 +75,6 @@ async def _served_slots(connection: Connection, known: Sequence[Pool]) -> dict[U
     return served
 
 
-async def _runtimes(connection: Connection, known: Sequence[Pool]) -> dict[UUID, frozenset[str]]:
-    served = await nodes.served_runtimes(connection)
-    templates = await node_templates.by_pool(connection)
-    return {
-        pool.id: served.get(pool.id, frozenset()).union(*(each.runtimes for each in templates.get(pool.name, ())))
-        for pool in known
-        if pool.id in served or pool.name in templates
-    }
-
-
 class Surroundings:
     """Reads circumstances, and remembers for a moment what changes rarely."""
 
@@ -100,7 +85,7 @@ class Surroundings:
         self._pools: Sequence[Pool] = ()
         self._grants: Grants = {}
         self._served: Mapping[UUID, frozenset[str]] = {}
-        self._runtimes: Mapping[UUID, frozenset[str]] = {}
+        self._offered: Mapping[UUID, frozenset[str]] = {}
         self._policies: dict[str, Policy] = {}
 
     async def of(
@@ -124,7 +109,7 @@ class Surroundings:
         async with self._database.read() as connection:
             policy = await policy_for(connection, access_key)
             await self._read(connection)
-        return Circumstances(principal, self._pools, policy, self._served, grants=self._grants, runtimes=self._runtimes)
+        return Circumstances(principal, self._pools, policy, self._served, grants=self._grants)
 
     async def _of(
         self,
@@ -169,7 +154,7 @@ class Surroundings:
                 self._grants,
                 bookings,
                 {volume.name: volume for volume in kept if volume.project_id == one.project_id},
-                self._runtimes,
+                self._offered,
             )
             for project, one in who.items()
         }
@@ -179,7 +164,7 @@ class Surroundings:
         time = asyncio.get_running_loop().time()
         self._pools, self._grants = await pools.all_pools(connection), await pool_access.grants(connection)
         self._served = await _served_slots(connection, self._pools)
-        self._runtimes = await _runtimes(connection, self._pools)
+        self._offered = await nodes.offered_runtimes(connection)
         self._read_at, self._policies = time, {}
         return self._policies
 

@@ -10,21 +10,7 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-import msgspec
-from sqlalchemy import (
-    ColumnElement,
-    Select,
-    String,
-    and_,
-    cast,
-    delete,
-    func,
-    insert,
-    literal_column,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import ColumnElement, Select, and_, delete, func, insert, literal_column, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.constraints import Taint
@@ -162,6 +148,7 @@ async def connected(
     machine_image: str | None = None,
     machine_image_version: str = "",
     address: str | None = None,
+    server_url: str | None = None,
 ) -> None:
     """An agent said hello with the facts of its machine. Pool, labels and drain are the admin's and stay."""
     row = await _locked(connection, node_id)
@@ -180,7 +167,7 @@ async def connected(
     back = row.status in SILENT
     changed = await _set_capacity(connection, node_id, capacity, named_devices or {})
     changed = changed or any(getattr(row, name) != value for name, value in facts.items())
-    values: dict[str, Any] = facts | {"last_seen_at": now}
+    values: dict[str, Any] = facts | {"last_seen_at": now, "server_url": server_url}
     if back:
         status = awake(row)
         values |= {"status": status, "reason": None}
@@ -429,13 +416,12 @@ async def served_slots(connection: AsyncConnection) -> dict[UUID, frozenset[str]
     return {pool_id: frozenset(slots) for pool_id, slots in found.items()}
 
 
-async def served_runtimes(connection: AsyncConnection) -> dict[UUID, frozenset[str]]:
-    """Per pool the runtimes that some node of it has, whether or not it is there right now."""
-    written = cast(nodes.c.runtimes, String)
-    rows = await connection.execute(select(nodes.c.pool_id, written).distinct())
+async def offered_runtimes(connection: AsyncConnection) -> dict[UUID, frozenset[str]]:
+    """Per pool what some node of it runs."""
+    rows = await connection.execute(select(nodes.c.pool_id, nodes.c.runtimes))
     found: dict[UUID, set[str]] = {}
     for pool_id, runtimes in rows:
-        found.setdefault(pool_id, set()).update(msgspec.json.decode(runtimes, type=list[str]))
+        found.setdefault(pool_id, set()).update(runtimes)
     return {pool_id: frozenset(runtimes) for pool_id, runtimes in found.items()}
 
 

@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from mooring.agent import hugepages, limits
+from mooring.agent.containers import reaching
 from mooring.agent.containers import record as records
 from mooring.agent.containers.course import Seen, Send, Start, decided, network_holder, next_steps, passed
 from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused
@@ -27,11 +28,11 @@ from mooring.agent.logs import CHUNK, read_log
 from mooring.agent.options import Options
 from mooring.agent.outcome import outcome
 from mooring.agent.records import ExitRecord
-from mooring.agent.runtime import Observed, StopCause
+from mooring.agent.runtime import Observed, Reached, StopCause
 from mooring.agent.supervisor.output import RotatedFile
 from mooring.agent.use import cgroup_of
 from mooring.model.errors import MooringError, NotFound
-from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning
+from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning, Purpose
 
 log = structlog.get_logger(__name__)
 
@@ -220,6 +221,15 @@ class Keeper:
         await self._cleared.wait()
         async for data in read_log(path, self._shared.options.log_files, tail=tail, follow=False, ended=lambda: True):
             yield data
+
+    async def reach(self, name: str | None, purpose: Purpose) -> Reached:
+        """A way into a container that runs; without a name into the first."""
+        task = self.record.task
+        container, _ = self.container(name or task.containers[0].name)
+        seen = reaching.running(self.seen.get(container.name), container.name)
+        ports = [port for each in task.containers for port in each.ports] or task.ports
+        full = name_of(self.task_id, container.name)
+        return await reaching.reach(self._shared.reached(), full, seen, container, ports, purpose)
 
     # The course
 

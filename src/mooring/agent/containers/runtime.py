@@ -20,16 +20,17 @@ from mooring.agent.containers import measuring, places, record
 from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused, addresses
 from mooring.agent.containers.keeper import Keeper, Shared
 from mooring.agent.containers.networks import Networks
+from mooring.agent.containers.private_images import PrivateImages
 from mooring.agent.containers.pulls import Images
 from mooring.agent.containers.record import TaskRecord
 from mooring.agent.containers.specification import NODE, TASK, check, enforces
 from mooring.agent.measuring import Meter
 from mooring.agent.records import ExitRecord
-from mooring.agent.runtime import Observed, RuntimeContext, StopCause
+from mooring.agent.runtime import Observed, Reached, RuntimeContext, StopCause
 from mooring.agent.supervisor.record import boot_id
 from mooring.agent.volumes import VolumeFolders
 from mooring.model.errors import MooringError, NotFound
-from mooring.wire.agent import DesiredTask, EndWarning, TaskMeasure
+from mooring.wire.agent import DesiredTask, EndWarning, Purpose, TaskMeasure
 
 log = structlog.get_logger(__name__)
 
@@ -66,6 +67,7 @@ class ContainerRuntime:
             workloads=self._workloads,
         )
         self._meter = Meter()
+        self._private_images = PrivateImages(context.root / "private-images.json")
         self._loop: asyncio.Task[None] | None = None
         self._looked = asyncio.Event()
         self._lost_at: float | None = None
@@ -150,6 +152,12 @@ class ContainerRuntime:
         async for data in keeper.logs(container, tail, follow):
             yield data
 
+    async def reach(self, task_id: UUID, container: str | None, purpose: Purpose) -> Reached:
+        keeper = self._keepers.get(task_id)
+        if keeper is None:
+            raise NotFound(f"this node has no task {task_id}")
+        return await keeper.reach(container, purpose)
+
     async def close(self) -> None:
         if self._loop is not None:
             self._loop.cancel()
@@ -207,7 +215,7 @@ class ContainerRuntime:
                 log.debug("no engine", address=address, reason=problem.message)
                 continue
             self._shared.engine = engine
-            self._shared.fetcher = Images(engine.docker, self._context.changed)
+            self._shared.fetcher = Images(engine.docker, self._private_images, self._context.changed)
             self.enforces = {**enforces(engine.abilities), **_huge_pages()}
             log.info("container engine found", address=address, engine=engine.abilities.kind)
             return True
