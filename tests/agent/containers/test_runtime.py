@@ -214,7 +214,7 @@ async def test_a_workload_has_a_network_of_its_own(engine: Engine, tmp_path: Pat
 
 
 def _bridge(task: DesiredTask) -> str:
-    return f"moor{task.workload_id.hex[:11]}"
+    return f"moor{task.workload_id.hex[-11:]}"
 
 
 def _rules() -> str:

@@ -431,7 +431,7 @@ class Keeper:
                     return time.time() + _RETRY_SECONDS
         await asyncio.to_thread(self._shared.places.remove_private, task.task_id)
         record.removed = True
-        await self._shared.networks.tidy(engine, set(self._shared.workloads()))
+        await self._shared.networks.tidy(engine, self._shared.workloads)
         self._save()
         self._cleared.set()
         return None

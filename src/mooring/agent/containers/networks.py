@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Set
+from collections.abc import Callable, Iterator
 from uuid import UUID
 
 import structlog
@@ -29,6 +29,8 @@ class Networks:
     def __init__(self, node_id: UUID, *, wanted: bool) -> None:
         self._node_id = node_id
         self._usable = wanted
+        self._made = False
+        """One has been: who gets none from now on is told why."""
 
     async def join(self, engine: Engine, workload_id: UUID) -> str:
         """The name of the workload's network, made if need be; or that of none."""
@@ -41,25 +43,29 @@ class Networks:
         try:
             await engine.make_network(name, _bridge(name), labels)
         except EngineRefused as refusal:
+            await asyncio.to_thread(_unguard, _bridge(name))
+            if self._made:
+                raise
             log.warning("the engine makes no networks: tasks have none", reason=refusal.message)
             self._usable = False
-            await asyncio.to_thread(_unguard, _bridge(name))
             return NO_NETWORK
+        self._made = True
         return name
 
-    async def tidy(self, engine: Engine, workloads: Set[UUID]) -> None:
+    async def tidy(self, engine: Engine, workloads: Callable[[], Iterator[UUID]]) -> None:
         """Remove the networks of this node that none of these workloads has."""
-        names = {f"{_NAME}{workload_id.hex}" for workload_id in workloads}
         for name, labels in await engine.networks(f"{NODE}={self._node_id}"):
-            if name not in names and labels.get(NODE) == str(self._node_id):
+            # Asked for each anew: a task of it may have come meanwhile.
+            wanted = any(name == f"{_NAME}{workload_id.hex}" for workload_id in workloads())
+            if not wanted and labels.get(NODE) == str(self._node_id):
                 with contextlib.suppress(EngineRefused):
                     await engine.remove_network(name)
                     await asyncio.to_thread(_unguard, _bridge(name))
 
 
 def _bridge(name: str) -> str:
-    """The network's interface on the node; the kernel takes 15 characters."""
-    return f"moor{name.removeprefix(_NAME)[:11]}"
+    """The network's interface on the node. The kernel takes 15 characters, and ids begin with the time."""
+    return f"moor{name[-11:]}"
 
 
 def _guard(bridge: str) -> bool:

@@ -237,7 +237,7 @@ class ContainerRuntime:
                 log.warning("a container without a task is removed", container=found.id, **found.labels)
                 with contextlib.suppress(EngineRefused):
                     await engine.remove(found.id)
-        await self._shared.networks.tidy(engine, set(self._workloads()))
+        await self._shared.networks.tidy(engine, self._workloads)
 
     def _has(self, task_id: str) -> bool:
         return any(str(known) == task_id for known in self._keepers)
