@@ -404,6 +404,7 @@ async def _local_agent(database: Database, settings: Settings, url: str, admin: 
             trust_tenants=settings.trust_tenants,
             ca_file=settings.tls_cert,
             engine=settings.engine,
+            host_paths=tuple(map(Path, filter(None, settings.host_paths.split(":")))),
         ),
     )
 

@@ -83,6 +83,9 @@ class Settings(BaseModel):
     engine: str | None = Field(
         None, description="address of the container engine, or none; else DOCKER_HOST, else the usual sockets"
     )
+    host_paths: str = Field(
+        "", description="folders of this machine, with : between, that tasks may mount where their pool allows it, too"
+    )
     trust_tenants: bool = Field(False, description="an agent without root runs the processes of every tenant")
     on_stop: Literal["leave", "stop"] = Field("leave", description="running work when the server stops")
     heartbeat_seconds: float = Field(5.0, gt=0, le=300, description="shortest pause between two heartbeats of an agent")

@@ -23,6 +23,7 @@ from mooring.agent.runtime import Observed, RuntimeContext
 from mooring.agent.supervisor import record
 from mooring.wire.agent import DesiredTask
 from tests.agent.builders import DEADLINE_SECONDS
+from tests.agent.fake_server import FakeServer
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root: another OS user is taken on")
 
@@ -110,6 +111,15 @@ class Node:
     async def output(self, task: DesiredTask, container: str = "main", tail: int | None = None) -> str:
         parts = [data async for data in self.runtime.logs(task.task_id, container, tail, False)]
         return b"".join(parts).decode()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeServer]:
+    server = FakeServer()
+    await server.start()
+    keep_cgroup_tidy(server.node_id)
+    yield server
+    await server.stop()
 
 
 @pytest.fixture

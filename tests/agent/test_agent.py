@@ -41,15 +41,6 @@ from tests.agent.conftest import keep_cgroup_tidy
 from tests.agent.fake_server import FakeServer
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[FakeServer]:
-    server = FakeServer()
-    await server.start()
-    keep_cgroup_tidy(server.node_id)
-    yield server
-    await server.stop()
-
-
 def make(server: FakeServer, root: Path, *, join_token: str | None = "join-me", **options: Any) -> Agent:
     settings = Options(**{"scan_seconds": 0.5, "engine": "none", **options})
     return Agent([server.url], root, "box", join_token=join_token, options=settings)

@@ -28,6 +28,7 @@ from mooring.store import nodes, pools, quarantine
 from mooring.store.changes import Change
 from mooring.store.ids import new_id
 from mooring.store.tables import nodes as node_rows
+from mooring.store.tables import volumes as volume_rows
 from mooring.store.types import AnyRow
 from mooring.store.views.workloads import tasks_of
 from mooring.wire import agent as wire
@@ -43,13 +44,22 @@ from mooring.wire.agent import (
     Report,
     Strays,
     TaskReport,
+    VolumesGone,
     Welcome,
 )
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
+from tests.store.test_volumes import make as make_volume
+from tests.store.test_volumes import remove as remove_volume
+from tests.store.test_volumes import submit as submit_mounting
 
 FACTS = Facts(
-    hostname="n1", architecture="x86_64", capacity={"cpu": 8000}, runtimes=["process"], boot_id="b", agent_version="1"
+    hostname="n1",
+    architecture="x86_64",
+    capacity={"cpu": 8000, "memory": 2**30, "storage": 1000},
+    runtimes=["process"],
+    boot_id="b",
+    agent_version="1",
 )
 
 
@@ -402,3 +412,21 @@ async def test_main_is_ordered_to_start_when_the_others_run_and_knows_where_they
         while (orders := await agent.orders()).tasks[0].action != "run":
             pass
         assert [peer.name for peer in orders.tasks[0].peers] == ["main", "sub1"]
+
+
+async def test_an_agent_is_told_to_delete_a_removed_volume_until_it_says_that_it_is_gone(harbour: Harbour):
+    async with connected(harbour) as agent:
+        assert (await agent.orders()).removed_volumes == []
+        data = await make_volume(harbour, "data", size=1000)
+        job = await submit_mounting(harbour, "job", data)
+        [task] = await harbour.run(job)
+        await harbour.stop(job)
+        await harbour.move(task, TaskStatus.CANCELLED, freed=True)
+        await remove_volume(harbour, "data")
+        while not (removed := (await agent.orders()).removed_volumes):
+            pass
+        [told] = removed
+        assert (told.volume_id, told.project_id, told.path) == (data.id, harbour.principal.project_id, None)
+        await agent.hub.volumes_gone(agent.session, VolumesGone(volumes=[data.id, new_id()]))
+        assert (await agent.orders()).removed_volumes == []
+        assert await harbour.rows(select(volume_rows)) == []

@@ -8,9 +8,10 @@ from uuid import UUID
 import pytest
 
 from mooring.api.orders import desired_task, variables_of
-from mooring.model.containers import Container, Mount, Probe, TaskTemplate, Volume
+from mooring.model.containers import Container, Mount, Probe, TaskTemplate, Volume, VolumeKind
 from mooring.model.workloads import Kind
 from mooring.store import templates
+from mooring.store.mounts import Mounted
 from mooring.wire.agent import ContainerSpec, DesiredTask, MountSpec, Peer, ProbeSpec, VolumeSpec
 
 
@@ -35,7 +36,9 @@ def test_a_task_is_told_its_index_or_its_role(
     assert variables_of(kind, array, tasks, index) == told
 
 
-def ordered(template: TaskTemplate, together: Sequence[Any] = (), **changes: Any) -> DesiredTask:
+def ordered(
+    template: TaskTemplate, together: Sequence[Any] = (), mounted: Sequence[Mounted] = (), **changes: Any
+) -> DesiredTask:
     row: dict[str, Any] = {
         "id": UUID(int=1),
         "workload_id": UUID(int=2),
@@ -57,7 +60,7 @@ def ordered(template: TaskTemplate, together: Sequence[Any] = (), **changes: Any
         "template": templates.encode(template),
         "node_id": UUID(int=5),
     }
-    return desired_task(SimpleNamespace(**row | changes), together)
+    return desired_task(SimpleNamespace(**row | changes), together, mounted)
 
 
 def other(index: int, status: str = "SCHEDULED", **changes: Any) -> Any:
@@ -139,3 +142,26 @@ def test_a_task_that_is_held_to_what_it_asks_for_is_hurt_last(
     slots: dict[str, int], limits: dict[str, int], quality: str
 ):
     assert ordered(TaskTemplate((Container(image="nginx", slots=slots, limits=limits),))).quality == quality
+
+
+def test_volumes_of_the_project_are_told_by_their_ids():
+    asked = (
+        Volume("data", VolumeKind.NAMED),
+        Volume("pictures", VolumeKind.NAMED),
+        Volume("disk", VolumeKind.HOST, "/data"),
+        Volume("tmp"),
+    )
+    here, everywhere = UUID(int=8), UUID(int=9)
+    told = ordered(
+        TaskTemplate((Container(image="busybox"),), volumes=asked),
+        mounted=[
+            Mounted(here, "data", 1, False, UUID(int=7), "n1"),
+            Mounted(everywhere, "pictures", 1, True, None, None, "/mnt/shared"),
+        ],
+    ).volumes
+    assert told == [
+        VolumeSpec(name="data", kind="named", volume_id=here),
+        VolumeSpec(name="pictures", kind="shared", volume_id=everywhere, path="/mnt/shared"),
+        VolumeSpec(name="disk", kind="host", path="/data"),
+        VolumeSpec(name="tmp"),
+    ]

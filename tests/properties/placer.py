@@ -329,6 +329,7 @@ class Placer:
             and not untolerated(place, wants, (Effect.NO_SCHEDULE, Effect.NO_EXECUTE))
             and self.right_image(node, wants)
             and all(place.label(key) in values for key, values in wants.volume_zones)
+            and all(volume.node_id == node.id for volume in wants.volumes if volume.node is not None)
         )
 
     def may(self, place: Place, workload: Workload) -> bool:

@@ -12,6 +12,7 @@ from mooring.model.constraints import (
     Effect,
     HostPort,
     MachineImage,
+    MountedVolume,
     NodeTerm,
     PreferredNodes,
     PreferredTasks,
@@ -246,7 +247,14 @@ def _constraints(random: Random, nodes: list[Node]) -> Constraints:
         designated=frozenset(random.sample(names, min(2, len(names)))) if maybe() else frozenset(),
         designated_strictly=_some(random, 0.3),
         failed_on=frozenset(node.id for node in nodes[:2]) if maybe() else frozenset(),
+        volumes=_volumes(random, nodes) if maybe() else (),
     )
+
+
+def _volumes(random: Random, nodes: list[Node]) -> tuple[MountedVolume, ...]:
+    """On a node that is there, on one that is gone, or nowhere yet."""
+    places = [(node.id, node.name) for node in nodes] + [(None, "gone"), (None, None)]
+    return tuple(MountedVolume(f"v{number}", *random.choice(places)) for number in range(random.randint(1, 2)))
 
 
 def _preferred_nodes(random: Random) -> tuple[PreferredNodes, ...]:

@@ -30,6 +30,7 @@ from mooring.agent.process_runtime import ProcessRuntime
 from mooring.agent.reconcile import Finding, Plan, living, reconcile
 from mooring.agent.runtime import Conditional, Observed, Runtime, RuntimeContext, discover, runtime_of
 from mooring.agent.stream import AgentRefused, Connection, Server
+from mooring.agent.volumes import VolumeFolders, VolumeRemovals
 from mooring.model.errors import Conflict, MooringError, Unavailable
 from mooring.wire.agent import (
     PROTOCOL,
@@ -105,6 +106,7 @@ class Agent:
         self._health = Health(self._beat_now.set)
         self._measurer = Measurer()
         self._image_reports = ImageReports()
+        self._volume_removals = VolumeRemovals(VolumeFolders(self._root, self._options.host_paths))
         self._log_streams = LogStreams(self._coming)
         self._channels = Channels()
         self._wake = asyncio.Event()
@@ -385,6 +387,7 @@ class Agent:
             asyncio.create_task(self._keep_beating(connection)),
             asyncio.create_task(self._measurer.run(connection, self._runtimes.values())),
             asyncio.create_task(self._image_reports.run(connection, self._runtimes.values())),
+            asyncio.create_task(self._volume_removals.run(connection)),
         ]
         try:
             async for message in connection.messages():
@@ -458,6 +461,7 @@ class Agent:
             assert self.node_id is not None
             store_term(self._root, self.node_id, message.term)
         self._desired, self._end = message.tasks, frozenset(message.end)
+        self._volume_removals.order(message.removed_volumes)
         self.connected.set()
         self._wake.set()
 

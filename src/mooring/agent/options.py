@@ -35,6 +35,8 @@ class Options:
     """Per task."""
     scan_seconds: float = 5.0
     """How often everything is looked at again; exits and orders are noticed at once without it."""
+    host_paths: tuple[Path, ...] = ()
+    """Folders of the machine that its owner lets tasks mount, those for shared volumes among them."""
     engine: str | None = None
     """The address of the container engine, or `none`; None: whichever answers at the usual places."""
     container_networks: bool = True

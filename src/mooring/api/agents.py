@@ -189,6 +189,8 @@ async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent
             hub.measures(session, message)
         case wire.Strays():
             await hub.strays(session, message)
+        case wire.VolumesGone():
+            await hub.volumes_gone(session, message)
         case wire.LogChunk():
             hub.output(session, message)
         case wire.Images():

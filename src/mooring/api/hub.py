@@ -31,7 +31,18 @@ from mooring.model.heartbeats import Pace
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.sealing import Sealing
-from mooring.store import agents, attempts, events, heartbeats, leadership, nodes, quarantine, transitions
+from mooring.store import (
+    agents,
+    attempts,
+    events,
+    heartbeats,
+    leadership,
+    mounts,
+    nodes,
+    quarantine,
+    transitions,
+    volumes,
+)
 from mooring.store.changes import Applied, Change
 from mooring.store.engine import Connection, Database
 from mooring.store.loading import lock_owners
@@ -51,9 +62,11 @@ from mooring.wire.agent import (
     Measures,
     Purpose,
     Refused,
+    RemovedVolume,
     Report,
     Strays,
     TaskReport,
+    VolumesGone,
 )
 
 _log = structlog.get_logger(__name__)
@@ -243,9 +256,14 @@ class AgentHub:
             rows = await agents.desired(connection, session.node_id)
             end = await quarantine.to_end(connection, session.node_id, session.strays)
             together = await agents.together(connection, rows)
-            tasks = [desired_task(row, together.get(row.workload_id, ())) for row in rows]
+            mounted = await mounts.of_workloads(connection, {row.workload_id for row in rows})
+            tasks = [
+                desired_task(row, together.get(row.workload_id, ()), mounted.get(row.workload_id, ())) for row in rows
+            ]
+            removed = await volumes.to_delete(connection, session.node_id)
             confidences = await unsealing.read(connection, tasks)
-        desired = Desired(term=term, tasks=tasks, end=end)
+        going = [RemovedVolume(volume_id=row.id, project_id=row.project_id, path=row.folder) for row in removed]
+        desired = Desired(term=term, tasks=tasks, end=end, removed_volumes=going)
         if (desired, confidences) == (session.last_desired, session.last_confidences):
             return
         whole, refused = self._unsealing.whole(session, tasks, confidences)
@@ -307,6 +325,10 @@ class AgentHub:
         """Take in which images are on the node, so that tasks go where theirs are."""
         with suppress(NotFound):
             await self._database.write(lambda each: nodes.set_images(each, session.node_id, message.images, now()))
+
+    async def volumes_gone(self, session: AgentSession, message: VolumesGone) -> None:
+        """What its node deleted as it was told exists no longer."""
+        await self._database.write(lambda c: volumes.gone(c, session.node_id, message.volumes, now()))
 
     async def _quarantine(
         self, connection: Connection, session: AgentSession, told: Sequence[LivingTask]

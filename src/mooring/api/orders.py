@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal
@@ -16,14 +16,18 @@ from mooring.model.lifecycle import TaskStatus
 from mooring.model.resources import quality_of
 from mooring.model.workloads import Kind
 from mooring.store import templates
+from mooring.store.mounts import Mounted
 from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning, Owner, Peer, VolumeSpec
 
 _COMING = frozenset({TaskStatus.SCHEDULED, TaskStatus.PREPARING})
 _UNSTARTED = _COMING | {TaskStatus.RESERVED}
 
 
-def desired_task(row: Any, together: Sequence[Any] = ()) -> DesiredTask:
-    """`together`: all tasks of the session, if it has several that work together."""
+def desired_task(row: Any, together: Sequence[Any] = (), mounted: Iterable[Mounted] = ()) -> DesiredTask:
+    """`together`: all tasks of the session, if it has several that work together.
+
+    `mounted`: the volumes of its project that its workload mounts.
+    """
     template = row.template
     status = TaskStatus(row.status)
     only_prepared = status is TaskStatus.RESERVED or _waits_for_others(row, together)
@@ -47,7 +51,7 @@ def desired_task(row: Any, together: Sequence[Any] = ()) -> DesiredTask:
         variables=variables_of(row.kind, row.array, row.replicas, row.task_index),
         containers=msgspec.convert(template["containers"], list[ContainerSpec]),
         init_containers=msgspec.convert(template.get("init_containers", []), list[ContainerSpec]),
-        volumes=msgspec.convert(template.get("volumes", []), list[VolumeSpec]),
+        volumes=_volumes(template, mounted),
         peers=[_peer(each, row) for each in together] if status in _UNSTARTED else [],
         quality=_quality(templates.decode(template)),
         restart=template["restart"],
@@ -82,6 +86,20 @@ def _peer(other: Any, own: Any) -> Peer:
         address, ports = other.address, [*listens[: len(ports)], *ports[len(listens) :]] if ports else listens
     name = f"sub{other.task_index}" if other.task_index else "main"
     return Peer(index=other.task_index, name=name, address=address, ports=ports)
+
+
+def _volumes(template: Mapping[str, Any], mounted: Iterable[Mounted]) -> list[VolumeSpec]:
+    by_name = {volume.name: volume for volume in mounted}
+    return [_volume(each, by_name) for each in msgspec.convert(template.get("volumes", []), list[VolumeSpec])]
+
+
+def _volume(said: VolumeSpec, by_name: Mapping[str, Mounted]) -> VolumeSpec:
+    volume = by_name.get(said.name)
+    if said.kind != "named" or volume is None:
+        return said
+    if not volume.shared:
+        return msgspec.structs.replace(said, volume_id=volume.volume_id)
+    return msgspec.structs.replace(said, kind="shared", volume_id=volume.volume_id, path=volume.folder)
 
 
 def _quality(template: TaskTemplate) -> Literal["Guaranteed", "Burstable", "BestEffort"]:

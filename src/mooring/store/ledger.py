@@ -36,6 +36,7 @@ from mooring.store.tables import (
     tenant_resources,
     timeslots,
     volumes,
+    workload_volumes,
     workloads,
 )
 from mooring.store.types import as_uuid
@@ -80,6 +81,7 @@ async def audit(connection: AsyncConnection) -> Audit:
         *await _overbooked(connection),
         *await _check_holds(connection),
         *await _check_tasks(connection),
+        *await _check_volumes(connection),
         *await _check_workloads(connection),
     ]
     checked = {
@@ -234,6 +236,22 @@ async def _check_tasks(connection: AsyncConnection) -> list[Finding]:
             Finding("occupies what it requested", f"task {id} ({status})", f"{slot} {requested}", f"{slot} {amount}")
             for id, status, slot, requested, amount in unequal
         ),
+    ]
+
+
+async def _check_volumes(connection: AsyncConnection) -> list[Finding]:
+    """A task is where all volumes are that it mounts, except for those that all nodes have."""
+    task, volume = tasks.c, volumes.c
+    apart = await connection.execute(
+        select(task.id, task.status, task.node_name, volume.name, volume.node_name.label("home"))
+        .join(workload_volumes, workload_volumes.c.workload_id == task.workload_id)
+        .join(volumes, volume.id == workload_volumes.c.volume_id)
+        .where(task.status.in_(list(OCCUPYING)), ~volume.shared, task.node_id.is_distinct_from(volume.node_id))
+        .order_by(task.id, volume.name)
+    )
+    return [
+        Finding("tasks are where their volumes are", f"task {id} ({status}), volume {name}", f"{home}", f"{node}")
+        for id, status, node, name, home in apart
     ]
 
 

@@ -17,8 +17,9 @@ from mooring.model.decisions import Decision
 from mooring.model.workloads import Workload
 from mooring.store import events, sets, volumes
 from mooring.store.history import Journal
+from mooring.store.tables import pools, workload_volumes
 from mooring.store.tables import volumes as volume_rows
-from mooring.store.tables import workload_volumes
+from mooring.store.volumes import SHARED_FOLDER
 
 _PLACE = sets.Statement(
     """
@@ -39,6 +40,8 @@ class Mounted(NamedTuple):
     node_id: UUID | None
     node: str | None
     """Also when the node is no longer there."""
+    folder: str | None = None
+    """Of a shared one: where the nodes of its pool have all that they share."""
 
     @classmethod
     def of(cls, volume: volumes.Volume) -> Mounted:
@@ -84,8 +87,10 @@ def _mounts() -> Select[Any]:
             volume_rows.c.shared,
             volume_rows.c.node_id,
             volume_rows.c.node_name,
+            SHARED_FOLDER,
         )
         .join(volume_rows, volume_rows.c.id == workload_volumes.c.volume_id)
+        .join(pools, pools.c.id == volume_rows.c.pool_id)
         .where(sets.among(workload_volumes.c.workload_id))
         .order_by(volume_rows.c.id)
     )

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, or_, select, true, update
+from sqlalchemy import ColumnElement, Select, and_, case, delete, exists, func, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.access import Target, not_there
@@ -36,8 +36,10 @@ from mooring.store.tables import (
     workload_volumes,
     workloads,
 )
+from mooring.store.types import AnyRow
 
 _own = volumes.c
+SHARED_FOLDER = pools.c.options["shared_volumes"].as_string()
 COUNT_ON_NODES = sets.Statement(
     f"""
     UPDATE node_resources AS r SET used = r.used + i.bytes FROM {{rows}} i
@@ -257,11 +259,11 @@ async def gone(connection: AsyncConnection, node_id: UUID, ids: Sequence[UUID], 
             await _drop(connection, volume, now)
 
 
-async def to_delete(connection: AsyncConnection, node_id: UUID) -> list[Any]:
-    """What a node has to delete: its id, its project and, of a shared one, the folder that holds those of its pool."""
-    root = pools.c.options["shared_volumes"].as_string()
+async def to_delete(connection: AsyncConnection, node_id: UUID) -> list[AnyRow]:
+    """What a node has to delete: its id, its project and, of a shared one, the folder that has those of its pool."""
+    folder = case((_own.shared, SHARED_FOLDER)).label("folder")
     rows = await connection.execute(
-        select(_own.id, _own.project_id, _own.shared, root.label("root"))
+        select(_own.id, _own.project_id, folder)
         .join(pools, pools.c.id == _own.pool_id)
         .join(nodes, or_(nodes.c.id == _own.node_id, and_(_own.shared, nodes.c.pool_id == _own.pool_id)))
         .where(nodes.c.id == node_id, _own.removed_at.is_not(None))

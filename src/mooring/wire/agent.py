@@ -124,9 +124,18 @@ class VolumeSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: Literal["named", "host", "scratch", "shared"] = "scratch"
     path: str | None = None
-    """Of a host volume, and of one that all nodes share: the folder on the node."""
+    """Of a host volume: the folder on the node. Of one that all nodes share: the folder that has those of the pool."""
     volume_id: UUID | None = None
-    """Of a named one, which keeps its content when it is called otherwise."""
+    """Of one that is the project's."""
+
+
+class RemovedVolume(msgspec.Struct, frozen=True, kw_only=True):
+    """A volume of a project of which nothing is to be left on the node."""
+
+    volume_id: UUID
+    project_id: UUID
+    path: str | None = None
+    """Of one that all nodes share: the folder that has those of the pool."""
 
 
 class RegistryLogin(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,6 +283,8 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True, tag="desired"):
     term: int
     tasks: list[DesiredTask]
     end: list[UUID] = []
+    removed_volumes: list[RemovedVolume] = []
+    """Until the agent has said that they are gone."""
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True, tag="received"):
@@ -386,6 +397,12 @@ class Strays(msgspec.Struct, frozen=True, kw_only=True, tag="strays"):
     tasks: list[LivingTask]
 
 
+class VolumesGone(msgspec.Struct, frozen=True, kw_only=True, tag="volumes-gone"):
+    """Nothing is left on the node of volumes that were to be removed."""
+
+    volumes: list[UUID]
+
+
 class LogChunk(msgspec.Struct, frozen=True, kw_only=True, tag="log-chunk"):
     request_id: UUID
     data: bytes = b""
@@ -467,7 +484,17 @@ FromServer = (
     | Refused
 )
 FromAgent = (
-    Hello | Heartbeat | Report | Strays | LogChunk | Images | Measures | ChannelData | ChannelWindow | ChannelEnd
+    Hello
+    | Heartbeat
+    | Report
+    | Strays
+    | VolumesGone
+    | LogChunk
+    | Images
+    | Measures
+    | ChannelData
+    | ChannelWindow
+    | ChannelEnd
 )
 
 _encoder = msgspec.json.Encoder()

@@ -93,5 +93,5 @@ class Node:
 
 @pytest.fixture
 async def node(engine: Engine, tmp_path: Path) -> AsyncIterator[Node]:
-    async with Node(tmp_path, engine) as node:
+    async with Node(tmp_path, engine, host_paths=(tmp_path.parent, engine.folder)) as node:
         yield node

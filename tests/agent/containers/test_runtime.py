@@ -8,11 +8,14 @@ import signal
 import subprocess
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import msgspec
 import pytest
 
 from mooring.agent.containers.specification import name_of
-from mooring.wire.agent import DesiredTask, EndWarning, MountSpec, ProbeSpec, Secret, VolumeSpec
+from mooring.wire.agent import DesiredTask, EndWarning, MountSpec, Owner, ProbeSpec, Secret, VolumeSpec
+from tests.agent import builders
 from tests.agent.containers.conftest import Node, container, order
 from tests.engine import BUSYBOX, Engine
 from tests.servers import free_port
@@ -232,9 +235,32 @@ async def test_a_folder_of_the_node_is_mounted_only_as_what_it_is(node: Node):
 
     assert (await node.run(using(folder))).status == "SUCCEEDED"
     assert (folder / "made").exists()
-    assert (await node.run(using(folder / "link"))).code == "volume-missing"
+    assert (await node.run(using(folder / "link"))).code == "host-path-refused"
+    assert (await node.run(using(folder / "nothing"))).code == "volume-missing"
     assert (await node.run(using(node.root))).code == "volume-refused"
     assert (await node.run(using(node.engine.folder))).code == "volume-refused"
+
+
+async def test_what_is_in_a_volume_is_there_for_the_next_task_of_the_project_alone(node: Node):
+    volume = VolumeSpec(name="data", kind="named", volume_id=uuid4())
+    disk = node.root.parent / f"{node.root.name}-disk"
+    disk.mkdir()
+    shared = VolumeSpec(name="all", kind="shared", volume_id=uuid4(), path=str(disk))
+    mounts = [MountSpec(volume="data", path="/data"), MountSpec(volume="all", path="/all")]
+
+    def doing(script: str, owner: Owner, *, read_only: bool = False) -> DesiredTask:
+        mounted = [msgspec.structs.replace(mount, read_only=read_only) for mount in mounts]
+        asked = container("sh", "-c", script, mounts=mounted, user="1000:1000")
+        return order(containers=[asked], volumes=[volume, shared], owner=owner)
+
+    ours, theirs = builders.owner(), builders.owner()
+    assert (await node.run(doing("echo hello > /data/file && echo you > /all/file", ours))).status == "SUCCEEDED"
+    reads = doing("cat /data/file /all/file; touch /data/other", ours, read_only=True)
+    assert (await node.run(reads)).exit_code == 1
+    assert await node.output(reads) == "hello\nyou\ntouch: /data/other: Read-only file system\n"
+    looks = doing("ls /data /all", theirs)
+    assert (await node.run(looks)).status == "SUCCEEDED"
+    assert "file" not in await node.output(looks)
 
 
 async def eventually_said(node: Node, task: DesiredTask, text: str) -> None:

@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from mooring.agent import limits
+from mooring.agent import hugepages, limits
 from mooring.agent.containers import reaching
 from mooring.agent.containers import record as records
 from mooring.agent.containers.course import Seen, Send, Start, decided, network_holder, next_steps, passed
@@ -30,6 +30,7 @@ from mooring.agent.outcome import outcome
 from mooring.agent.records import ExitRecord
 from mooring.agent.runtime import Observed, Reached, StopCause
 from mooring.agent.supervisor.output import RotatedFile
+from mooring.agent.use import cgroup_of
 from mooring.model.errors import MooringError, NotFound
 from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning, Purpose
 
@@ -349,10 +350,11 @@ class Keeper:
             if step.name not in self.seen:
                 await self._create(engine, container, role, full)
             if await engine.initialise(full):
-                made = await engine.seen(full)
-                if made is not None:
-                    self._shared.memory.begin(made.id, made.pid)
-            await engine.start(full)
+                await self._hold(engine, container, full)
+                await engine.start(full)
+            else:
+                await engine.start(full)
+                await self._hold(engine, container, full)
         except EngineRefused as refusal:
             log.info("container not started", task=str(self.task_id), container=step.name, reason=refusal.message)
             record.errors[step.name] = refusal.message
@@ -366,6 +368,14 @@ class Keeper:
             record.rejoin = [name for name in record.rejoin if name != step.name]
             if step.again and step.name == network_holder(record):
                 await self._end_sharers(engine, step.name)
+
+    async def _hold(self, engine: Engine, container: ContainerSpec, full: str) -> None:
+        """What engines do not do: watch its memory, and hold it to its huge pages."""
+        made = await engine.seen(full)
+        if made is not None and made.pid:
+            self._shared.memory.begin(made.id, made.pid)
+            with contextlib.suppress(OSError):
+                hugepages.hold(cgroup_of(made.pid), {**container.slots, **container.limits})
 
     async def _end_sharers(self, engine: Engine, holder: str) -> None:
         """One that is started again has another network: those that share it come back into that."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
 from mooring.agent import folders
-from mooring.model.errors import InvalidInput, MooringError
+from mooring.agent.volumes import VolumeFolders
+from mooring.model.errors import MooringError
 from mooring.wire.agent import ContainerSpec, DesiredTask, Secret, VolumeSpec
 
 
@@ -20,8 +21,7 @@ class Places:
 
     root: Path
     node_id: UUID
-    forbidden: tuple[Path, ...] = ()
-    """What no container may see beside the agent's own folder, such as the engine's socket."""
+    volumes: VolumeFolders
 
     @property
     def tasks(self) -> Path:
@@ -48,28 +48,13 @@ class Places:
         return {volume.name: self._volume(task, volume) for volume in task.volumes}
 
     def _volume(self, task: DesiredTask, volume: VolumeSpec) -> Path:
-        if volume.kind in ("host", "shared"):
-            return self._foreign(volume)
-        if volume.kind == "named":
-            folder = self.root / "volumes" / str(task.owner.project_id) / str(volume.volume_id)
-        else:
-            folder = self.task(task.task_id) / "scratch" / volume.name
-        _closed(self.root / "volumes" if volume.kind == "named" else self.task(task.task_id))
+        if volume.kind != "scratch":
+            return self.volumes.make(task.owner.project_id, volume)
+        folder = self.task(task.task_id) / "scratch" / volume.name
+        _closed(self.task(task.task_id))
         folder.mkdir(parents=True, exist_ok=True)
         # Any user of any image may write there; who may not see it cannot come here.
         folder.chmod(0o777)
-        return folder
-
-    def _foreign(self, volume: VolumeSpec) -> Path:
-        folder = Path(volume.path or "/")
-        # A link that somebody with a part of the folder has left there must not lead out of it.
-        if not folder.is_dir() or folder.resolve() != folder:
-            raise InvalidInput(f"{folder} is not a folder of this node", code="volume-missing")
-        for own in (self.root, *self.forbidden):
-            if own.is_relative_to(folder) or folder.is_relative_to(own):
-                raise InvalidInput(
-                    f"{folder} is not for tasks: the agent has its own things there", code="volume-refused"
-                )
         return folder
 
     def write_secrets(self, task: DesiredTask) -> None:
@@ -99,8 +84,8 @@ class Places:
         folders.remove(self.task(task_id) / "scratch")
 
 
-def make(root: Path, node_id: UUID, forbidden: Iterable[Path] = ()) -> Places:
-    places = Places(root, node_id, tuple(forbidden))
+def make(root: Path, node_id: UUID, volumes: VolumeFolders) -> Places:
+    places = Places(root, node_id, volumes)
     _closed(places.tasks)
     return places
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Set
@@ -13,7 +14,7 @@ from uuid import UUID
 import psutil
 import structlog
 
-from mooring.agent import folders, retention
+from mooring.agent import folders, hugepages, retention
 from mooring.agent import records as files
 from mooring.agent.containers import measuring, places, record
 from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused, addresses
@@ -26,6 +27,7 @@ from mooring.agent.measuring import Meter
 from mooring.agent.records import ExitRecord
 from mooring.agent.runtime import Observed, Reached, RuntimeContext, StopCause
 from mooring.agent.supervisor.record import boot_id
+from mooring.agent.volumes import VolumeFolders
 from mooring.model.errors import MooringError, NotFound
 from mooring.wire.agent import DesiredTask, EndWarning, Purpose, TaskMeasure
 
@@ -51,7 +53,8 @@ class ContainerRuntime:
         self._over: dict[UUID, Keeper] = {}
         """Tasks that are over for everyone; what they said is kept until it is tidied away."""
         sockets = [Path(each.removeprefix("unix://")) for each in addresses(self._options.engine) if "unix" in each]
-        self._places = places.make(context.root, context.node_id, sockets)
+        volumes = VolumeFolders(context.root, self._options.host_paths, tuple(sockets))
+        self._places = places.make(context.root, context.node_id, volumes)
         self._shared = Shared(
             node_id=context.node_id,
             options=self._options,
@@ -211,7 +214,7 @@ class ContainerRuntime:
                 continue
             self._shared.engine = engine
             self._shared.fetcher = Images(engine.docker, self._context.changed)
-            self.enforces = enforces(engine.abilities)
+            self.enforces = {**enforces(engine.abilities), **_huge_pages()}
             log.info("container engine found", address=address, engine=engine.abilities.kind)
             return True
         return False
@@ -268,3 +271,9 @@ class ContainerRuntime:
             for keeper in self._keepers.values():
                 if keeper.running() != running & keeper.ids():
                     keeper.wake()
+
+
+def _huge_pages() -> dict[str, str]:
+    """How the node's huge pages are kept apart: only root may limit what others made."""
+    held = os.getuid() == 0 and hugepages.enforced(Path("/proc/self/mountinfo").read_text())
+    return dict.fromkeys(hugepages.capacity(), "cgroup" if held else "none")

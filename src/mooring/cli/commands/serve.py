@@ -154,6 +154,14 @@ def agent(
             help="The container engine, such as unix:///run/podman/podman.sock; else DOCKER_HOST or the usual sockets.",
         ),
     ] = None,
+    host_path: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--host-path",
+            metavar="FOLDER",
+            help="A folder of this machine that tasks may mount where their pool allows it, too. Again for more.",
+        ),
+    ] = None,
     licence: NodeLicenceOption = None,
     machine_image: NodeImageOption = None,
     machine_image_version: NodeImageVersionOption = None,
@@ -178,6 +186,7 @@ def agent(
         devices=declared_devices(device or ()),
         address=address,
         engine=engine,
+        host_paths=tuple(path.absolute() for path in host_path or ()),
         licence=licence,
         machine_image=machine_image,
         machine_image_version=machine_image_version or "",

@@ -1,0 +1,103 @@
+"""The folders of volumes on a node: made by ids, closed to others, host folders only where the owner allows them."""
+
+import stat
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from mooring.agent.volumes import VolumeFolders
+from mooring.model.errors import MooringError
+from mooring.wire.agent import Desired, RemovedVolume, VolumesGone, VolumeSpec
+from tests.agent.builders import eventually
+from tests.agent.fake_server import FakeServer
+from tests.agent.test_agent import make, running
+
+PROJECT = uuid4()
+
+
+def named() -> VolumeSpec:
+    return VolumeSpec(name="data", kind="named", volume_id=uuid4())
+
+
+def removed(volume: VolumeSpec) -> RemovedVolume:
+    assert volume.volume_id is not None
+    return RemovedVolume(volume_id=volume.volume_id, project_id=PROJECT, path=volume.path)
+
+
+def test_a_volume_is_found_by_its_id_and_closed_to_all_but_the_agent(tmp_path: Path):
+    folders, volume = VolumeFolders(tmp_path), named()
+    folder = folders.make(PROJECT, volume)
+    assert folder == tmp_path / "volumes" / str(PROJECT) / str(volume.volume_id)
+    assert [stat.S_IMODE(above.stat().st_mode) for above in list(folder.parents)[:2]] == [0o700, 0o700]
+    (folder / "file").write_text("kept")
+    assert (folders.make(PROJECT, volume) / "file").read_text() == "kept"
+    assert not any(folders.make(uuid4(), volume).iterdir())
+
+
+def test_a_shared_volume_is_in_the_folder_of_its_pool_where_the_node_allows_that(tmp_path: Path):
+    root, disk = tmp_path / "agent", tmp_path / "disk"
+    root.mkdir()
+    disk.mkdir()
+    volume = VolumeSpec(name="all", kind="shared", volume_id=uuid4(), path=str(disk))
+    with pytest.raises(MooringError, match="lets no task see") as refused:
+        VolumeFolders(root).make(PROJECT, volume)
+    assert refused.value.code == "host-path-refused"
+    one, other = VolumeFolders(root, (disk,)), VolumeFolders(tmp_path / "another", (disk,))
+    folder = one.make(PROJECT, volume)
+    assert folder.is_relative_to(disk)
+    assert other.make(PROJECT, volume) == folder
+    assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
+    one.remove(removed(volume))
+    assert not folder.exists()
+    other.remove(removed(volume))
+
+
+def test_a_folder_of_the_node_is_shown_only_if_it_really_is_where_the_owner_allows(tmp_path: Path):
+    root, allowed, secret = tmp_path / "agent", tmp_path / "allowed", tmp_path / "secret"
+    for folder in (root, allowed / "sub", secret):
+        folder.mkdir(parents=True)
+    (allowed / "out").symlink_to(secret)
+    (allowed / "in").symlink_to(allowed / "sub")
+    (tmp_path / "also").symlink_to(allowed)
+    (allowed / "file").touch()
+    folders = VolumeFolders(root, (tmp_path / "also", root.parent / "agent"))
+
+    def shown(path: str) -> Path:
+        return folders.make(PROJECT, VolumeSpec(name="disk", kind="host", path=path))
+
+    assert shown(f"{allowed}/sub") == shown(f"{allowed}/in") == shown(f"{tmp_path}/also/sub") == allowed / "sub"
+    for path, code in (
+        (f"{allowed}/out", "host-path-refused"),
+        (f"{allowed}/../secret", "host-path-refused"),
+        (f"{allowed}-not", "host-path-refused"),
+        ("/", "host-path-refused"),
+        (f"{allowed}/file", "volume-missing"),
+        (f"{allowed}/nothing", "volume-missing"),
+        (str(root), "volume-refused"),
+    ):
+        with pytest.raises(MooringError) as refused:
+            shown(path)
+        assert (path, refused.value.code) == (path, code)
+
+
+async def test_an_agent_deletes_what_it_is_told_to_and_nothing_else(server: FakeServer, node_folder: Path):
+    folders = VolumeFolders(node_folder)
+    async with running(make(server, node_folder)):
+        goes, stays, elsewhere = named(), named(), VolumeSpec(name="x", kind="shared", volume_id=uuid4(), path="/etc")
+        content = folders.make(PROJECT, goes) / "deep" / "file"
+        content.parent.mkdir()
+        content.touch()
+        kept = folders.make(PROJECT, stays)
+        orders = Desired(term=1, tasks=[], removed_volumes=[removed(goes), removed(elsewhere)])
+        await server.say(orders)
+        await eventually(lambda: server.of(VolumesGone), "the end of the volume")
+        assert [message.volumes for message in server.of(VolumesGone)] == [[goes.volume_id]]
+        assert kept.exists()
+        assert not content.parent.parent.exists()
+        await server.say(Desired(term=0, tasks=[], removed_volumes=[removed(stays)]))
+        await server.hang_up()
+        await eventually(lambda: server.connections == 2)
+        await server.say(orders)
+        await eventually(lambda: len(server.of(VolumesGone)) == 2, "the same word on the next connection")
+        assert kept.exists()
