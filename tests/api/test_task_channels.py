@@ -82,6 +82,6 @@ async def test_it_ends_with_the_agent_with_the_server_and_with_an_agent_that_sen
 async def test_agents_that_are_not_here_or_too_old_are_not_asked():
     for agent, code in ((None, "agent-unreachable"), (Agent(1, protocol=2), "agent-outdated")):
         with pytest.raises(Unavailable, match=code):
-            async with TaskChannels().open(agent and agent.session, TASK, None, COMMAND):
+            async with TaskChannels().open(agent.session if agent else None, TASK, None, COMMAND):
                 pass
         assert agent is None or agent.told == []
