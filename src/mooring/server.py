@@ -353,7 +353,7 @@ async def _supervise_agent(agent: Agent) -> None:
 async def _seed(connection: Connection) -> None:
     """What every database has from its first start on."""
     await slot_types.ensure_built_in(connection)
-    await pools.ensure(connection, DEFAULT_POOL, runtimes=["process"], simulated=False, now=now())
+    await pools.ensure(connection, DEFAULT_POOL, runtimes=["container", "process"], simulated=False, now=now())
 
 
 async def _admin(database: Database) -> Principal:

@@ -61,6 +61,10 @@ async def node(harbour: Harbour, name: str, storage: str = "100Gi", **more: Any)
     return await harbour.node(name, slots={"storage": storage}, **more)
 
 
+async def remove_node(harbour: Harbour, node_id: UUID, *, force: bool = False) -> None:
+    await harbour.database.write(lambda c: nodes.remove(c, node_id, force=force, actor="test", now=now()))
+
+
 async def where(harbour: Harbour, workload_id: UUID) -> list[str | None]:
     return [task.node_name for task in await harbour.tasks(workload_id)]
 
@@ -306,9 +310,9 @@ async def test_a_node_with_volumes_is_removed_by_force_alone_and_they_are_lost_w
     await harbour.move((await harbour.tasks(job))[0], TaskStatus.CANCELLED, freed=True)
     await remove(harbour, "leaving")
     with pytest.raises(Conflict, match="has 2 volumes") as refused:
-        await harbour.database.write(lambda c: nodes.remove(c, home, force=False, actor="test", now=now()))
+        await remove_node(harbour, home)
     assert refused.value.code == "node-has-volumes"
-    await harbour.database.write(lambda c: nodes.remove(c, home, force=True, actor="test", now=now()))
+    await remove_node(harbour, home, force=True)
     lost = await look(harbour, "data")
     assert (lost.status, lost.node) == (VolumeStatus.LOST, "n1")
     assert await charged(harbour, Scope.PROJECT) == 10 * GIB
@@ -318,6 +322,18 @@ async def test_a_node_with_volumes_is_removed_by_force_alone_and_they_are_lost_w
     assert "volume data was on node n1, which was removed" in await message(harbour, waits)
     await harbour.stop(waits)
     assert await remove(harbour, "data")
+    assert await harbour.findings() == []
+
+
+async def test_a_shared_volume_that_is_to_go_waits_for_a_node_while_there_is_one(harbour: Harbour):
+    homes = [await node(harbour, name) for name in ("n1", "n2")]
+    pictures = await make(harbour, "pictures", shared=True)
+    assert not await remove(harbour, "pictures")
+    for left, home in ((10 * GIB, homes[0]), (0, homes[1])):
+        async with harbour.database.read() as connection:
+            assert [row.id for row in await volumes.to_delete(connection, home)] == [pictures.id]
+        await remove_node(harbour, home)
+        assert await charged(harbour, Scope.PROJECT) == left
     assert await harbour.findings() == []
 
 

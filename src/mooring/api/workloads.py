@@ -159,7 +159,7 @@ async def list_endpoints(services: Served, principal: User, ref: str) -> Endpoin
     # First the place in the feed: what happens meanwhile is told a second time rather than never.
     cursor = await services.feed.end()
     async with services.database.read() as connection:
-        found = await views.endpoints(connection, row.id)
+        found = await entrances.endpoints(connection, row.id)
     return EndpointList(
         endpoints=[
             EndpointView(

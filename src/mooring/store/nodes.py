@@ -416,6 +416,15 @@ async def served_slots(connection: AsyncConnection) -> dict[UUID, frozenset[str]
     return {pool_id: frozenset(slots) for pool_id, slots in found.items()}
 
 
+async def offered_runtimes(connection: AsyncConnection) -> dict[UUID, frozenset[str]]:
+    """Per pool what some node of it runs."""
+    rows = await connection.execute(select(nodes.c.pool_id, nodes.c.runtimes))
+    found: dict[UUID, set[str]] = {}
+    for pool_id, runtimes in rows:
+        found.setdefault(pool_id, set()).update(runtimes)
+    return {pool_id: frozenset(runtimes) for pool_id, runtimes in found.items()}
+
+
 async def lock(connection: AsyncConnection, node_id: UUID) -> None:
     """Nothing is placed on the node until the transaction ends. Locked after workloads and before counters."""
     await _locked(connection, node_id)

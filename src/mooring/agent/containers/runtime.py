@@ -20,6 +20,7 @@ from mooring.agent.containers import measuring, places, record
 from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused, addresses
 from mooring.agent.containers.keeper import Keeper, Shared
 from mooring.agent.containers.networks import Networks
+from mooring.agent.containers.private_images import PrivateImages
 from mooring.agent.containers.pulls import Images
 from mooring.agent.containers.record import TaskRecord
 from mooring.agent.containers.specification import NODE, TASK, check, enforces
@@ -66,6 +67,7 @@ class ContainerRuntime:
             workloads=self._workloads,
         )
         self._meter = Meter()
+        self._private_images = PrivateImages(context.root / "private-images.json")
         self._loop: asyncio.Task[None] | None = None
         self._looked = asyncio.Event()
         self._lost_at: float | None = None
@@ -213,7 +215,7 @@ class ContainerRuntime:
                 log.debug("no engine", address=address, reason=problem.message)
                 continue
             self._shared.engine = engine
-            self._shared.fetcher = Images(engine.docker, self._context.changed)
+            self._shared.fetcher = Images(engine.docker, self._private_images, self._context.changed)
             self.enforces = {**enforces(engine.abilities), **_huge_pages()}
             log.info("container engine found", address=address, engine=engine.abilities.kind)
             return True

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, and_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.access import Target
@@ -38,23 +39,33 @@ class Entrance:
         return f"{self.workload}/{self.task_index}"
 
 
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A task that somebody may be sent to."""
+
+    task_id: UUID
+    index: int
+    revision: int
+    node: str
+    address: str | None
+    ports: Sequence[tuple[str, int]] | None
+
+
+_TAKES_VISITORS = and_(
+    tasks.c.current, tasks.c.status == TaskStatus.RUNNING, tasks.c.ready, tasks.c.retires_at.is_(None)
+)
+"""People may be sent there: it runs, is ready, and does not retire."""
+
+
 async def of_task(connection: AsyncConnection, task_id: UUID) -> Entrance | None:
     row = (await connection.execute(_entrances().where(tasks.c.id == task_id))).one_or_none()
     return Entrance(**row._mapping) if row is not None else None
 
 
 async def ready(connection: AsyncConnection, workload_id: UUID) -> list[Entrance]:
-    """The tasks of a workload that people may be sent to: they run, are ready, and do not retire."""
+    """The tasks of a workload that people may be sent to."""
     rows = await connection.execute(
-        _entrances()
-        .where(
-            tasks.c.workload_id == workload_id,
-            tasks.c.current,
-            tasks.c.status == TaskStatus.RUNNING,
-            tasks.c.ready,
-            tasks.c.retires_at.is_(None),
-        )
-        .order_by(tasks.c.task_index)
+        _entrances().where(tasks.c.workload_id == workload_id, _TAKES_VISITORS).order_by(tasks.c.task_index)
     )
     return [Entrance(**row._mapping) for row in rows]
 
@@ -64,6 +75,17 @@ async def server_of(connection: AsyncConnection, node_id: UUID) -> str | None:
     found = await connection.execute(select(nodes.c.server_url).where(nodes.c.id == node_id))
     url: str | None = found.scalar_one_or_none()
     return url
+
+
+async def endpoints(connection: AsyncConnection, workload_id: UUID) -> list[Endpoint]:
+    """The same tasks, for those who find their way there by themselves."""
+    own = tasks.c
+    rows = await connection.execute(
+        select(own.id, own.task_index, own.revision, own.node_name, own.address, own.ports)
+        .where(own.workload_id == workload_id, _TAKES_VISITORS)
+        .order_by(own.task_index)
+    )
+    return [Endpoint(*row) for row in rows]
 
 
 def _entrances() -> Select[Any]:

@@ -126,9 +126,12 @@ def upgrade() -> None:
     )
     # Nothing was asked of what runs so far.
     op.execute("UPDATE tasks SET ready = true WHERE status = 'RUNNING'")
+    # The first pool takes what its nodes can run.
+    op.execute("""UPDATE pools SET runtimes = '["container", "process"]' WHERE name = 'default' AND NOT simulated""")
 
 
 def downgrade() -> None:
+    op.execute("""UPDATE pools SET runtimes = '["process"]' WHERE name = 'default' AND NOT simulated""")
     op.drop_index("ix_tasks_retires_at_alive", table_name="tasks")
     op.drop_index("ix_workloads_rolling", table_name="workloads")
     op.drop_index("ix_workloads_idle_timeout", table_name="workloads")
