@@ -24,7 +24,10 @@ _UNSTARTED = _COMING | {TaskStatus.RESERVED}
 
 
 def desired_task(row: Any, together: Sequence[Any] = (), mounted: Iterable[Mounted] = ()) -> DesiredTask:
-    """`together`: all tasks of the session, if it has several that work together. `mounted`: volumes of its project."""
+    """`together`: all tasks of the session, if it has several that work together.
+
+    `mounted`: the volumes of its project that its workload mounts.
+    """
     template = row.template
     status = TaskStatus(row.status)
     only_prepared = status is TaskStatus.RESERVED or _waits_for_others(row, together)
@@ -68,20 +71,6 @@ def variables_of(kind: str, array: Mapping[str, int] | None, tasks: int, task_in
     return {"MOORING_TASK_ROLE": "sub" if task_index else "main", "MOORING_CLUSTER_SIZE": str(tasks)}
 
 
-def _volumes(template: Mapping[str, Any], mounted: Iterable[Mounted]) -> list[VolumeSpec]:
-    by_name = {volume.name: volume for volume in mounted}
-    return [_volume(each, by_name) for each in msgspec.convert(template.get("volumes", []), list[VolumeSpec])]
-
-
-def _volume(said: VolumeSpec, by_name: Mapping[str, Mounted]) -> VolumeSpec:
-    volume = by_name.get(said.name)
-    if said.kind != "named" or volume is None:
-        return said
-    if not volume.shared:
-        return msgspec.structs.replace(said, volume_id=volume.volume_id)
-    return msgspec.structs.replace(said, kind="shared", volume_id=volume.volume_id, path=volume.folder)
-
-
 def _waits_for_others(row: Any, together: Sequence[Any]) -> bool:
     """Main starts last: until the others that have a node run there, it is only made ready."""
     others = (TaskStatus(each.status) for each in together if each.task_index > 0)
@@ -97,6 +86,20 @@ def _peer(other: Any, own: Any) -> Peer:
         address, ports = other.address, [*listens[: len(ports)], *ports[len(listens) :]] if ports else listens
     name = f"sub{other.task_index}" if other.task_index else "main"
     return Peer(index=other.task_index, name=name, address=address, ports=ports)
+
+
+def _volumes(template: Mapping[str, Any], mounted: Iterable[Mounted]) -> list[VolumeSpec]:
+    by_name = {volume.name: volume for volume in mounted}
+    return [_volume(each, by_name) for each in msgspec.convert(template.get("volumes", []), list[VolumeSpec])]
+
+
+def _volume(said: VolumeSpec, by_name: Mapping[str, Mounted]) -> VolumeSpec:
+    volume = by_name.get(said.name)
+    if said.kind != "named" or volume is None:
+        return said
+    if not volume.shared:
+        return msgspec.structs.replace(said, volume_id=volume.volume_id)
+    return msgspec.structs.replace(said, kind="shared", volume_id=volume.volume_id, path=volume.folder)
 
 
 def _quality(template: TaskTemplate) -> Literal["Guaranteed", "Burstable", "BestEffort"]:
