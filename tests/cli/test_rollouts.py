@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import Mooring
 from tests.client.fake_rollouts import rollout_view, rolls
-from tests.client.fake_server import FakeServer, FakeWorkload, workload_view
+from tests.client.fake_server import NOW, FakeServer, FakeWorkload, workload_view
 
 
 @pytest.fixture
@@ -87,7 +87,15 @@ def test_revisions_and_endpoints_are_listed(mooring: Mooring, web: FakeWorkload)
 def test_what_is_not_ready_is_told_apart(server: FakeServer, mooring: Mooring, web: FakeWorkload) -> None:
     web.view = web.view.model_copy(update={"ready": 1})
     assert "3/3, 1 ready" in mooring("ps").stdout
-    assert "3 of 3 running, 1 ready" in mooring("status", "web").stdout
+    first, second, third = web.view.tasks
+    replaced = {"retires_at": NOW, "current": False}
+    web.view.tasks[:] = [first.model_copy(update={"ready": False}), second.model_copy(update=replaced), third]
+    third.revision = 2
+    shown = mooring("status", "web").stdout
+    assert "3 of 3 running, 1 ready" in shown
+    assert "running, not ready  " in shown
+    assert "running, retires  " in shown
+    assert "REVISION" in shown
 
 
 def test_only_deployments_are_rolled_out(server: FakeServer, mooring: Mooring) -> None:

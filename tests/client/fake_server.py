@@ -74,6 +74,7 @@ class FakeWorkload:
             task.model_copy(
                 update={
                     "status": status,
+                    "ready": status == "RUNNING",
                     "node": task.node or ("node-1" if status == "RUNNING" else None),
                     "started_at": task.started_at or (NOW if status == "RUNNING" or ended else None),
                     "ended_at": NOW if ended else None,

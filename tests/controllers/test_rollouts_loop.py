@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -17,14 +16,11 @@ from mooring.controllers.rollouts import RolloutsLoop
 from mooring.controllers.scheduling import SchedulingLoop
 from mooring.coordination.leadership import Office
 from mooring.mirror.mirror import Mirror
-from mooring.model.containers import Container, TaskTemplate
 from mooring.model.errors import LeadershipLost
 from mooring.model.lifecycle import OCCUPYING, TaskStatus
 from mooring.model.rollouts import Phase, Rollout
-from mooring.model.slots import parse_amounts
-from mooring.model.workloads import NO_CONSTRAINTS
-from mooring.store import rollouts, workload_revisions
-from mooring.store.changes import Applied, Change
+from mooring.store import rollouts
+from mooring.store.changes import Change
 from mooring.store.engine import Connection
 from tests.controllers.port import StandingClock
 from tests.mirror.compare import differences
@@ -57,27 +53,8 @@ class Yard:
         await self.settle()
         return self.web
 
-    async def update(
-        self, *command: str, cpu: int = 1, replicas: int = 3, cause: str = "changed", **rollout: Any
-    ) -> Applied:
-        request = parse_amounts({"cpu": cpu, "memory": "1Gi"})
-        template = TaskTemplate((Container(command=command or ("sleep", "2"), slots=request),))
-
-        async def work(connection: Connection) -> Applied:
-            own = await rollouts.lock(connection, self.web)
-            return await workload_revisions.change(
-                connection,
-                own,
-                template,
-                replace(own.rollout, **rollout),
-                NO_CONSTRAINTS,
-                cause=cause,
-                replicas=replicas,
-                user_id=self.harbour.principal.user_id,
-                now=self.clock.at,
-            )
-
-        return await self.harbour.database.write(work)
+    async def update(self, *command: str, **more: Any) -> None:
+        await self.harbour.update(self.web, *command, **more)
 
     async def set_phase(self, phase: Phase) -> None:
         async def work(connection: Connection) -> None:
@@ -200,7 +177,7 @@ async def test_with_one_more_and_one_less_it_goes_step_by_step(yard: Yard):
 async def test_a_node_that_is_lost_in_the_middle_takes_its_tasks_to_the_newest_revision(yard: Yard):
     harbour = yard.harbour
     await yard.deploy(replicas=4)
-    await yard.update(replicas=4)
+    await yard.update()
     await yard.settle()
     lost = next(task.node_id for task in await harbour.tasks(yard.web) if task.revision == 1)
     taken = [task.id for task in await harbour.tasks(yard.web) if task.node_id == lost]
@@ -289,7 +266,7 @@ async def test_what_waits_is_made_anew_with_the_update(yard: Yard):
 @on_sqlite
 async def test_without_room_for_one_more_one_leaves_first_if_that_is_allowed(yard: Yard):
     await yard.deploy(replicas=2, cpu=4)
-    await yard.update(cpu=4, replicas=2)
+    await yard.update(cpu=4)
     await yard.settle(seconds=6)
     assert sorted((t.revision, t.status) for t in await yard.harbour.tasks(yard.web)) == [
         (1, "RUNNING"),
@@ -297,7 +274,7 @@ async def test_without_room_for_one_more_one_leaves_first_if_that_is_allowed(yar
         (2, "PENDING"),
     ]
     yard.bounds = (3, 1)
-    await yard.update("sleep", "3", cpu=4, replicas=2, surge="0", unavailable="1")
+    await yard.update("sleep", "3", cpu=4, surge="0", unavailable="1")
     await yard.roll()
     assert await yard.revisions() == {3: 2}
 

@@ -18,8 +18,10 @@ from sqlalchemy import select, update
 from mooring.binding.binder import Binder
 from mooring.clock import now
 from mooring.controllers import limits as limits_loop
+from mooring.controllers import rollouts as rollouts_loop
 from mooring.controllers import scheduling as scheduling_loop
 from mooring.controllers.limits import LimitsLoop
+from mooring.controllers.rollouts import RolloutsLoop
 from mooring.controllers.scheduling import SchedulingLoop
 from mooring.intake.nodes import NodeAdmin
 from mooring.mirror import mirror as mirror_module
@@ -114,6 +116,12 @@ class Machine(RuleBasedStateMachine):
         if workload.kind == Kind.DEPLOYMENT and workload.ended_at is None and not workload.stopping:
             self.do(self.harbour.scale(workload_id, max(replicas, workload.min_tasks or 1)))
 
+    def update(self, pick: int, cpu: str, surge: str) -> None:
+        workload_id = self.workload_ids[pick % len(self.workload_ids)]
+        workload = self.do(self.harbour.workload(workload_id))
+        if workload.kind == Kind.DEPLOYMENT and workload.ended_at is None and not workload.stopping:
+            self.do(self.harbour.update(workload_id, cpu=cpu, surge=surge, unavailable="1"))
+
     def force(self, pick: int) -> None:
         self.do(self.harbour.stop(self.workload_ids[pick % len(self.workload_ids)], force=True))
 
@@ -121,6 +129,14 @@ class Machine(RuleBasedStateMachine):
 
     def replace_what_ended(self) -> None:
         self.do(self.harbour.replace_ended())
+
+    def roll(self, hours: int) -> None:
+        """Deployments come nearer to their newest revision, and what retires is stopped when its time is over."""
+        loop = RolloutsLoop(self.harbour.database, self.harbour.office)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(rollouts_loop, "now", lambda: now() + hours * LATER)
+            while self.do(loop.once()):
+                pass
 
     def time_is_over(self, hours: int) -> None:
         """What runs with a time limit is ended; a second look finds no more."""
@@ -195,6 +211,10 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def ledger_counters_and_json_agree_within_capacity(self) -> None:
         assert self.findings() == []
+
+    @invariant()
+    def what_waits_is_made_from_the_present_template(self) -> None:
+        assert self.do(proofs.outdated(self.harbour)) == []
 
     def findings(self) -> list[Finding]:
         return self.do(self.harbour.findings())

@@ -55,6 +55,17 @@ async def books(harbour: Harbour) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
+async def outdated(harbour: Harbour) -> list[UUID]:
+    """Tasks without a node of their own that are not of the newest revision, or ask for something else."""
+    newest = (workloads.c.revision.label("newest"), workloads.c.requested_slots.label("request"))
+    rows = await harbour.rows(
+        select(tasks.c.id, tasks.c.revision, tasks.c.requested_slots, *newest)
+        .join(workloads, workloads.c.id == tasks.c.workload_id)
+        .where(tasks.c.current, tasks.c.status.in_([T.PENDING, T.RESERVED]))
+    )
+    return [row.id for row in rows if (row.revision, row.requested_slots) != (row.newest, row.request)]
+
+
 class Excess(NamedTuple):
     """What is above the capacity of a slot or device: of all that stays, and of what is really there."""
 

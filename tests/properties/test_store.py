@@ -42,6 +42,10 @@ class Store(Machine):
 
     stop = rule(pick=PICK, remove=st.booleans())(Machine.stop)
     scale = rule(pick=PICK, replicas=st.integers(1, 5))(Machine.scale)
+    update = rule(pick=PICK, cpu=st.sampled_from(["250m", "1", "2"]), surge=st.sampled_from(["0", "1", "100%"]))(
+        Machine.update
+    )
+    roll = rule(hours=st.integers(0, 1))(Machine.roll)
     force = rule(pick=PICK)(Machine.force)
     replace_what_ended = rule()(Machine.replace_what_ended)
     time_is_over = rule(hours=st.integers(0, 1))(Machine.time_is_over)

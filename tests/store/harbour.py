@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 from uuid import UUID
@@ -43,6 +43,7 @@ from mooring.store import (
     tenants,
     transitions,
     users,
+    workload_revisions,
     workloads,
 )
 from mooring.store.bind import Bound, Draft
@@ -260,6 +261,35 @@ class Harbour:
 
     async def scale(self, workload_id: UUID, replicas: int) -> Applied:
         return await self.database.write(lambda c: rollouts.scale(c, workload_id, replicas, actor="test", now=now()))
+
+    async def update(
+        self,
+        workload_id: UUID,
+        *command: str,
+        cpu: int | str = 1,
+        replicas: int | None = None,
+        cause: str = "changed",
+        **rollout: Any,
+    ) -> Applied:
+        """Another template for a deployment, and other words for how its tasks are replaced."""
+        request = parse_amounts({"cpu": cpu, "memory": "1Gi"})
+        template = TaskTemplate((Container(command=command or ("sleep", "2"), slots=request),), restart=Restart.NEVER)
+
+        async def work(connection: Connection) -> Applied:
+            own = await rollouts.lock(connection, workload_id)
+            return await workload_revisions.change(
+                connection,
+                own,
+                template,
+                replace(own.rollout, **rollout),
+                NO_CONSTRAINTS,
+                cause=cause,
+                replicas=replicas or own.replicas,
+                user_id=self.principal.user_id,
+                now=now(),
+            )
+
+        return await self.database.write(work)
 
     async def stop(self, workload_id: UUID, *, remove: bool = False, force: bool = False) -> Applied:
         reason = Reason("stopped", "Stopped as asked", "user")

@@ -35,7 +35,7 @@ _BRIEFLY = timedelta(minutes=1)
 
 def show_workload(client: Client, detail: WorkloadDetail, output: Format, *, all_tasks: bool) -> None:
     """Of a large array the first tasks only, unless all are asked for."""
-    tasks = [task for task in detail.tasks if task.current or output is Format.WIDE]
+    tasks = [task for task in detail.tasks if task.current or _retires(task) or output is Format.WIDE]
     if all_tasks:
         tasks = detail.tasks = _all_tasks(client, detail)
     if output is Format.JSON:
@@ -50,6 +50,7 @@ def show_workload(client: Client, detail: WorkloadDetail, output: Format, *, all
         "DEVICES": any(task.devices for task in shown),
         "IMAGES": any(task.digests for task in shown),
         "INDEX": detail.array is not None,
+        "REVISION": len({task.revision for task in shown}) > 1,
     }
     columns = [replace(column, wide=not told.get(column.title, not column.wide)) for column in _TASK_COLUMNS]
     show_table(columns, [_task_row(task, detail) for task in shown], output)
@@ -235,6 +236,7 @@ _TASK_COLUMNS = (
     Column("TASK", number=True),
     Column("INDEX", number=True),
     Column("STATUS"),
+    Column("REVISION", number=True),
     Column("NODE"),
     Column("DEVICES"),
     Column("ATTEMPT", number=True),
@@ -251,11 +253,24 @@ _TASK_COLUMNS = (
 )
 
 
+def _retires(task: TaskView) -> bool:
+    return task.retires_at is not None and task.ended_at is None
+
+
+def _task_status(task: TaskView, detail: WorkloadDetail) -> Styled:
+    """With whether somebody may be sent to a replica that runs."""
+    text = status_text(task.status, simulated=detail.simulated)
+    if detail.kind == "deployment" and task.status == "RUNNING":
+        text += ", retires" if _retires(task) else "" if task.ready else ", not ready"
+    return Styled(text, status_style(task.status))
+
+
 def _task_row(task: TaskView, detail: WorkloadDetail) -> list[Cell]:
     return [
         str(task.index),
         "" if detail.array is None else str(detail.array.first + detail.array.step * task.index),
-        Styled(status_text(task.status, simulated=detail.simulated), status_style(task.status)),
+        _task_status(task, detail),
+        str(task.revision),
         task.node or "",
         devices(task.devices),
         str(task.attempt),

@@ -173,9 +173,15 @@ _STEPS = list(TaskStatus)
 
 
 def progress(
-    name: str, desired: int, revision: int, rollout: Rollout, members: Sequence[Member], now: datetime
+    name: str,
+    desired: int,
+    revision: int,
+    rollout: Rollout,
+    members: Sequence[Member],
+    now: datetime,
+    lacks: str | None = None,
 ) -> Progress | None:
-    """What is to be done and noted of a rollout now; None: it waits or rests."""
+    """What is to be done and noted of a rollout now; None: it waits or rests. `lacks`: why tasks of it wait."""
     if rollout.phase is not Phase.ROLLING:
         return None
     ready = sum(member.ready and member.revision == revision and not member.retiring for member in members)
@@ -189,7 +195,7 @@ def progress(
         return None
     said = (
         f"{ready} of {desired} replicas of revision {revision} are ready, and for"
-        f" {format_duration(rollout.deadline_seconds)} nothing got better;"
+        f" {format_duration(rollout.deadline_seconds)} nothing got better{f' ({lacks})' if lacks else ''};"
         f" `mooring rollout undo {name}` goes back, `mooring rollout resume {name}` goes on"
     )
     return Progress("stalled", replace(rollout, phase=Phase.STALLED, reason=said), said=said)

@@ -45,6 +45,8 @@ class Deployment:
     request: Amounts
     next_index: int
     rollout: Rollout
+    lacks: str | None
+    """Why tasks of it wait."""
 
     @property
     def over(self) -> bool:
@@ -74,7 +76,15 @@ def decode(encoded: Mapping[str, Any] | None) -> Rollout:
 async def lock(connection: AsyncConnection, workload_id: UUID) -> Deployment:
     workload = (await lock_workloads(connection, [workload_id]))[workload_id]
     row = (await connection.execute(select(workloads).where(workloads.c.id == workload_id))).one()
-    return Deployment(workload, row.replicas, row.revision, row.requested_slots, row.next_index, decode(row.rollout))
+    return Deployment(
+        workload,
+        row.replicas,
+        row.revision,
+        row.requested_slots,
+        row.next_index,
+        decode(row.rollout),
+        (row.reason or {}).get("message"),
+    )
 
 
 async def members(connection: AsyncConnection, workload_ids: Collection[UUID]) -> dict[UUID, list[Member]]:
@@ -129,7 +139,7 @@ async def advance(connection: AsyncConnection, workload_id: UUID, *, now: dateti
     """The next step of a deployment to its newest revision, if there is one to take now."""
     own = await lock(connection, workload_id)
     found = await members(connection, [workload_id])
-    came = progress(own.workload.name, own.replicas, own.revision, own.rollout, found[workload_id], now)
+    came = progress(own.workload.name, own.replicas, own.revision, own.rollout, found[workload_id], now, own.lacks)
     if own.over or came is None:
         return Applied()
     reason = Reason("replaced", f"Replaced by revision {own.revision}", "rollouts", "never")

@@ -136,18 +136,6 @@ class TaskRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A task that somebody may be sent to."""
-
-    task_id: UUID
-    index: int
-    revision: int
-    node: str
-    address: str | None
-    ports: Sequence[tuple[str, int]] | None
-
-
-@dataclass(frozen=True, slots=True)
 class Selection:
     """Which workloads are meant; None does not restrict."""
 
@@ -240,17 +228,6 @@ async def ports_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUI
         if ports:
             found.setdefault(workload_id, {})[index] = [number for _, number in ports]
     return found
-
-
-async def endpoints(connection: AsyncConnection, workload_id: UUID) -> list[Endpoint]:
-    """The tasks of a workload that run, are ready, and are not about to leave."""
-    own = tasks.c
-    rows = await connection.execute(
-        select(own.id, own.task_index, own.revision, own.node_name, own.address, own.ports)
-        .where(own.workload_id == workload_id, own.status == TaskStatus.RUNNING, own.ready, own.retires_at.is_(None))
-        .order_by(own.task_index)
-    )
-    return [Endpoint(*row) for row in rows]
 
 
 async def tasks_of(connection: AsyncConnection, workload_id: UUID) -> list[TaskRow]:
