@@ -149,6 +149,7 @@ async def test_a_wrong_count_of_a_volume_is_found_and_repaired(harbour: Harbour)
     assert await stored(harbour, home) == 10 * GIB
 
 
+@on_sqlite
 async def test_only_a_node_with_room_for_the_volume_gets_it(harbour: Harbour):
     await node(harbour, "small", "8Gi", cpu=16)
     await node(harbour, "large", "20Gi")
@@ -202,6 +203,7 @@ async def test_two_binders_at_once_give_a_volume_one_node(harbour: Harbour):
     assert await harbour.findings() == []
 
 
+@on_sqlite
 async def test_replicas_go_where_the_first_of_them_brought_the_volume(harbour: Harbour):
     for name in ("n1", "n2", "n3"):
         await node(harbour, name, cpu=8)
@@ -214,6 +216,7 @@ async def test_replicas_go_where_the_first_of_them_brought_the_volume(harbour: H
     assert await harbour.findings() == []
 
 
+@on_sqlite
 @pytest.mark.parametrize("size", [9 * GIB, 9 * GIB + 1])
 async def test_a_gang_comes_to_one_node_with_its_new_volume_or_waits(harbour: Harbour, size: int):
     for name, cpu in (("n1", 2), ("n2", 4)):
@@ -225,6 +228,7 @@ async def test_a_gang_comes_to_one_node_with_its_new_volume_or_waits(harbour: Ha
     assert await harbour.findings() == []
 
 
+@on_sqlite
 async def test_volumes_on_different_nodes_keep_a_task_from_all_of_them(harbour: Harbour):
     await node(harbour, "n1", cpu=1)
     await node(harbour, "n2", cpu=1)
@@ -240,6 +244,7 @@ async def test_volumes_on_different_nodes_keep_a_task_from_all_of_them(harbour: 
     assert not decision.placements
 
 
+@on_sqlite
 async def test_who_waits_for_a_volume_is_read_again_when_it_comes_to_a_node(harbour: Harbour):
     await node(harbour, "n1", cpu=2)
     data = await make(harbour, "data")
@@ -248,6 +253,7 @@ async def test_who_waits_for_a_volume_is_read_again_when_it_comes_to_a_node(harb
     assert [event.kind for event in await harbour.feed(waits)][-1] == "volumes"
 
 
+@on_sqlite
 async def test_a_shared_volume_keeps_nobody_anywhere_and_counts_with_the_project_alone(harbour: Harbour):
     homes = [await node(harbour, name, cpu=1) for name in ("n1", "n2")]
     web = await submit(harbour, "web", await make(harbour, "pictures", shared=True), replicas=2)
@@ -287,6 +293,7 @@ async def test_a_volume_goes_when_nobody_living_mounts_it_and_its_node_has_delet
     assert await harbour.findings() == []
 
 
+@on_sqlite
 async def test_a_volume_that_is_nowhere_yet_or_on_a_simulated_node_goes_at_once(harbour: Harbour):
     await make(harbour, "new")
     assert await remove(harbour, "new")
@@ -337,6 +344,7 @@ async def test_a_shared_volume_that_is_to_go_waits_for_a_node_while_there_is_one
     assert await harbour.findings() == []
 
 
+@on_sqlite
 async def test_work_waits_for_a_node_that_is_lost_with_its_volume(harbour: Harbour):
     home = await node(harbour, "n1", cpu=8)
     await node(harbour, "n2", cpu=2)
