@@ -164,6 +164,7 @@ def test_a_pool_with_a_node_that_has_the_runtime_comes_before_all_others():
     offered[real.id] = frozenset({"container", "process"})
     assert choose_pool(None, "container", [real, simulated], offered=offered) is real
     assert choose_pool(None, "container", [real, simulated], offered={}) is real
+    assert choose_pool(None, "container", [real, simulated], offered={simulated.id: frozenset()}) is simulated
     assert choose_pool("simulated", "container", [real, simulated], offered=offered) is simulated
 
 

@@ -109,8 +109,8 @@ def choose_pool(
 ) -> Pool:
     """The pool by its name, or one that may be used and takes the runtime: a real one before the simulated one.
 
-    One with a node that has the runtime, by `offered`, comes before all others. Without a runtime any may be meant:
-    what will run there is not known yet.
+    By `offered`, one with a node that has the runtime comes before all others, and one with nodes before one without.
+    Without a runtime any may be meant: what will run there is not known yet.
     """
     if name is not None:
         found = next((pool for pool in pools if pool.name == name), None)
@@ -132,8 +132,11 @@ def choose_pool(
             )
         return found
     offering = [pool for pool in pools if runtime is None or runtime in pool.runtimes]
-    with_node = {pool_id for pool_id, runtimes in (offered or {}).items() if runtime in runtimes}
-    usable = sorted(filter(allowed, offering), key=lambda pool: (pool.id not in with_node, pool.simulated, pool.name))
+    had = offered or {}
+    usable = sorted(
+        filter(allowed, offering),
+        key=lambda pool: (runtime not in had.get(pool.id, ()), pool.id not in had, pool.simulated, pool.name),
+    )
     if not usable and offering:
         raise NotAllowed(
             f"no pool that you may use offers {runtime or 'any'} tasks; ask an admin for access to one",

@@ -417,11 +417,12 @@ async def served_slots(connection: AsyncConnection) -> dict[UUID, frozenset[str]
 
 
 async def offered_runtimes(connection: AsyncConnection) -> dict[UUID, frozenset[str]]:
-    """Per pool what some node of it runs."""
+    """Per pool what some node of it runs; pools without nodes are not named."""
     rows = await connection.execute(select(nodes.c.pool_id, nodes.c.runtimes))
     found: dict[UUID, set[str]] = {}
     for pool_id, runtimes in rows:
-        found.setdefault(pool_id, set()).update(runtimes)
+        # A row that somebody has broken keeps nobody from handing in work.
+        found.setdefault(pool_id, set()).update(runtimes if isinstance(runtimes, list) else ())
     return {pool_id: frozenset(runtimes) for pool_id, runtimes in found.items()}
 
 
