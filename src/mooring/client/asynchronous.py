@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
@@ -253,8 +253,7 @@ class AsyncClient:
         stream = operations.logs(ref, task=task, attempt=attempt, tail=tail, follow=follow, container=container)
         return self._stream(stream)
 
-    @asynccontextmanager
-    async def run_command(
+    def run_command(
         self,
         task_id: str,
         command: Sequence[str],
@@ -263,29 +262,23 @@ class AsyncClient:
         terminal: bool = False,
         rows: int = 24,
         columns: int = 80,
-    ) -> AsyncIterator[Channel]:
+    ) -> AbstractAsyncContextManager[Channel]:
         """A command in a task that runs, connected with the channel."""
-        way = ways_in.run_command(task_id, command, container=container, terminal=terminal, rows=rows, columns=columns)
-        async with self._channel(way) as channel:
-            yield channel
+        return self._channel(
+            ways_in.run_command(task_id, command, container=container, terminal=terminal, rows=rows, columns=columns)
+        )
 
-    @asynccontextmanager
-    async def attach(self, task_id: str, *, container: str | None = None) -> AsyncIterator[Channel]:
+    def attach(self, task_id: str, *, container: str | None = None) -> AbstractAsyncContextManager[Channel]:
         """The input and output of a container itself."""
-        async with self._channel(ways_in.attach(task_id, container=container)) as channel:
-            yield channel
+        return self._channel(ways_in.attach(task_id, container=container))
 
-    @asynccontextmanager
-    async def forward(self, ref: str, port: int | None = None) -> AsyncIterator[Channel]:
+    def forward(self, ref: str, port: int | None = None) -> AbstractAsyncContextManager[Channel]:
         """A connection with a port of any task of a workload that is ready; without `port` the task's first."""
-        async with self._channel(ways_in.forward(ref, port)) as channel:
-            yield channel
+        return self._channel(ways_in.forward(ref, port))
 
-    @asynccontextmanager
-    async def forward_to_task(self, task_id: str, port: int | None = None) -> AsyncIterator[Channel]:
+    def forward_to_task(self, task_id: str, port: int | None = None) -> AbstractAsyncContextManager[Channel]:
         """As `forward`, to this very task."""
-        async with self._channel(ways_in.forward_to_task(task_id, port)) as channel:
-            yield channel
+        return self._channel(ways_in.forward_to_task(task_id, port))
 
     def fetch_files(self, task_id: str, path: str, *, container: str | None = None) -> AsyncIterator[bytes]:
         """A file or folder of a task, as tar in pieces."""
