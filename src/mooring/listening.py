@@ -38,8 +38,11 @@ def url_of(settings: Settings, listener: socket.socket) -> str:
 
 def url_for_others(settings: Settings, url: str) -> str:
     """As the settings say; else one that listens everywhere is reached by the name of its machine."""
-    if settings.public_url is not None:
-        return settings.public_url
+    return settings.public_url if settings.public_url is not None else url_of_this_one(settings, url)
+
+
+def url_of_this_one(settings: Settings, url: str) -> str:
+    """Of this very server: what the settings say may be the address of several."""
     if settings.host not in ("0.0.0.0", "::"):
         return url
     scheme, _, rest = url.partition("://")

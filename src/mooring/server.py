@@ -53,7 +53,7 @@ from mooring.intake.pools import PoolAdmin
 from mooring.intake.questions import Questions
 from mooring.intake.quotas import QuotaAdmin
 from mooring.intake.volumes import VolumeAdmin
-from mooring.listening import listening, url_for_others, url_of
+from mooring.listening import listening, url_for_others, url_of, url_of_this_one
 from mooring.model.errors import Conflict, InvalidInput
 from mooring.model.heartbeats import Pace
 from mooring.model.nodes import REGIONS
@@ -176,6 +176,7 @@ class _Server:
             pace,
             timedelta(seconds=settings.quarantine_seconds),
             Unsealing(self.sealing, in_plain_text=settings.secrets_in_plain_text),
+            url_of_this_one(settings, url),
         )
         self.feed = EventFeed(database, self.signal)
         self.announcer: Announcer | None = None
@@ -352,7 +353,7 @@ async def _supervise_agent(agent: Agent) -> None:
 async def _seed(connection: Connection) -> None:
     """What every database has from its first start on."""
     await slot_types.ensure_built_in(connection)
-    await pools.ensure(connection, DEFAULT_POOL, runtimes=["process"], simulated=False, now=now())
+    await pools.ensure(connection, DEFAULT_POOL, runtimes=["container", "process"], simulated=False, now=now())
 
 
 async def _admin(database: Database) -> Principal:

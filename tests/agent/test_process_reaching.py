@@ -144,7 +144,13 @@ async def test_a_terminal_has_the_size_that_is_asked_for_and_follows_its_changes
     await reached.close()
 
 
-async def test_who_hangs_up_ends_the_command_and_the_end_of_the_task_ends_it_too(node: Node, task: DesiredTask):
+@pytest.mark.parametrize("cgroups", [True, False])
+async def test_who_hangs_up_ends_the_command_and_the_end_of_the_task_ends_it_too(node: Node, cgroups: bool):
+    if not cgroups:
+        node.runtime._processes.cgroups = None
+    task = order(*SLEEPING)
+    await node.runtime.start(task)
+    await node.until(task, "RUNNING")
     marker = work_folder(node, task) / "pid"
     command = Exec(command=["sh", "-c", "echo $$ > pid; exec sleep 1000"])
     for ending in ("hang up", "task"):

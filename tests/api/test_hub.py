@@ -408,7 +408,8 @@ async def test_main_is_ordered_to_start_when_the_others_run_and_knows_where_they
         assert [(task.action, [peer.address for peer in task.peers]) for task in orders.tasks] == [
             ("prepare", ["10.0.0.1", None])
         ]
-        await other.hub.report(other.session, Report(number=1, tasks=[TaskReport(task_id=sub.id, status="RUNNING")]))
+        running = TaskReport(task_id=sub.id, status="RUNNING", address="10.88.0.7")
+        await other.hub.report(other.session, Report(number=1, tasks=[running]))
         while (orders := await agent.orders()).tasks[0].action != "run":
             pass
         assert [peer.name for peer in orders.tasks[0].peers] == ["main", "sub1"]

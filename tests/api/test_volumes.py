@@ -1,10 +1,14 @@
 """The API of volumes, and requests that mount them."""
 
+from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from mooring import clock
 from mooring.model.tenants import Role
+from mooring.store import timeslots
 from tests.api.world import World, real_pool_takes_containers
 from tests.store.databases import on_sqlite
 
@@ -176,3 +180,24 @@ async def test_a_volume_that_work_mounts_shows_by_how_much(world: World, ann: He
     assert (await world.client.get("/api/volumes/data", headers=ann)).json()["mounted_by"] == 1
     await world.client.delete(f"/api/workloads/{workload}", headers=ann)
     assert (await world.client.get("/api/volumes/data", headers=ann)).json()["mounted_by"] == 0
+
+
+@on_sqlite
+async def test_a_lab_is_booked_on_the_node_of_its_volume_which_has_to_have_one(world: World, ann: Headers):
+    for name in ("n1", "n2"):
+        await world.add_node(name)
+    await make(world, ann, "data")
+    start = (clock.now() + timedelta(days=1)).isoformat()
+    lab = {"start": start, "duration": "1h", "workload": mounting("data", name="lab")}
+    refused = await world.client.post("/api/labs", json=lab, headers=ann)
+    assert (refused.status_code, refused.json()["code"]) == (422, "volume-unplaced")
+    await world.services.database.write(
+        lambda c: c.exec_driver_sql(
+            "UPDATE volumes SET node_id = (SELECT id FROM nodes WHERE name = 'n2'), node_name = 'n2'"
+        )
+    )
+    asked = await world.client.post("/api/labs", json=lab, headers=ann)
+    assert asked.status_code == 202, asked.text
+    async with world.services.database.read() as connection:
+        (slot,) = await timeslots.load(connection, [UUID(asked.json()["timeslot"])])
+    assert [(volume.name, volume.node) for volume in slot.constraints.volumes] == [("data", "n2")]

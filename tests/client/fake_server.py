@@ -28,6 +28,7 @@ from mooring.wire.versions import CLIENT_HEADER
 from tests.client.fake_rollouts import FakeRollouts
 from tests.client.fake_secrets import FakeSecrets
 from tests.client.fake_timeslots import FakeTimeslots
+from tests.client.fake_volumes import FakeVolumes
 
 Step = Callable[["FakeWorkload"], None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -126,6 +127,7 @@ class FakeServer:
         self.bookings = FakeTimeslots()
         self.rollouts = FakeRollouts(self)
         self.confidential = FakeSecrets()
+        self.volumes = FakeVolumes()
         self.term = 4
         self.servers = [server_view("first", "leader")]
         self.loops: list[LoopView] = []
@@ -307,6 +309,7 @@ class FakeServer:
             *self.bookings.routes(),
             *self.rollouts.routes(),
             *self.confidential.routes(),
+            *self.volumes.routes(),
         ]
 
     # --- routes ---

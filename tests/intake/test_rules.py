@@ -128,6 +128,17 @@ def test_everything_that_is_wrong_is_said_together():
     assert problems[2]["limit_seconds"] == 60
 
 
+def test_interactive_sessions_that_name_no_idle_timeout_get_the_pool_s():
+    pool = PoolPolicy("locality", idle_timeout_seconds=600)
+
+    def idle_timeout(**more: Any) -> int | None:
+        return translated(pool=pool, **more).terms.idle_timeout_seconds
+
+    assert idle_timeout(type="interactive") == 600
+    assert idle_timeout(type="interactive", idle_timeout="2h") == 7200
+    assert idle_timeout(type="batch") is idle_timeout(kind="deployment") is None
+
+
 @pytest.mark.parametrize(
     ("pool", "policy", "usual", "longest"),
     [

@@ -156,6 +156,17 @@ def test_the_simulated_pool_is_taken_only_when_no_other_offers_the_runtime():
     assert choose_pool("a-simulated", "container", [simulated, real]) is simulated
 
 
+def test_a_pool_with_a_node_that_has_the_runtime_comes_before_all_others():
+    real, simulated = pool("real", "container", "process"), pool("simulated", "container", simulated=True)
+    offered = {real.id: frozenset({"process"}), simulated.id: frozenset({"container"})}
+    assert choose_pool(None, "container", [real, simulated], offered=offered) is simulated
+    assert choose_pool(None, "process", [real, simulated], offered=offered) is real
+    offered[real.id] = frozenset({"container", "process"})
+    assert choose_pool(None, "container", [real, simulated], offered=offered) is real
+    assert choose_pool(None, "container", [real, simulated], offered={}) is real
+    assert choose_pool("simulated", "container", [real, simulated], offered=offered) is simulated
+
+
 def test_among_real_pools_the_first_name_wins():
     pools = [pool("b", "process"), pool("a", "process")]
     assert choose_pool(None, "process", pools).name == "a"

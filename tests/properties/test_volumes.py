@@ -10,12 +10,11 @@ from uuid import UUID
 import pytest
 from sqlalchemy import select
 
-from mooring.clock import now
 from mooring.model.decisions import Decision
 from mooring.model.errors import Conflict
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.volumes import VolumeStatus
-from mooring.store import nodes, volumes
+from mooring.store import volumes
 from mooring.store.tables import nodes as node_rows
 from mooring.store.tables import workloads as workload_rows
 from mooring.store.volumes import Volume
@@ -95,9 +94,7 @@ class History:
             found = await self.harbour.rows(select(node_rows.c.id, node_rows.c.name).order_by(node_rows.c.name))
             node = self.random.choice(found)
             with suppress(Conflict):
-                await self.harbour.database.write(
-                    lambda c: nodes.remove(c, node.id, force=True, actor="test", now=now())
-                )
+                await kept.remove_node(self.harbour, node.id, force=True)
                 await kept.node(self.harbour, node.name, "40Gi", cpu=4)
 
     async def check(self) -> None:
@@ -107,9 +104,8 @@ class History:
                 assert self.homes.setdefault(volume.id, volume.node) == volume.node
 
 
-@pytest.mark.parametrize("seed", [5, 7])
-async def test_tasks_are_where_their_volumes_are_whatever_happens(harbour: Harbour, seed: int):
-    history = History(harbour, seed)
+async def test_tasks_are_where_their_volumes_are_whatever_happens(harbour: Harbour):
+    history = History(harbour, seed=7)
     await history.begin()
     for _ in range(STEPS):
         await history.step()

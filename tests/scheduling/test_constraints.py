@@ -12,6 +12,7 @@ from mooring.model.constraints import (
     Effect,
     HostPort,
     MachineImage,
+    MountedVolume,
     NodeTerm,
     PreferredNodes,
     Spread,
@@ -23,6 +24,7 @@ from mooring.model.constraints import (
 from mooring.model.decisions import Decision, Outcome
 from mooring.model.errors import InvalidInput
 from mooring.model.labels import Operator, Requirement, Selector, equal_to
+from mooring.model.lifecycle import NodeStatus
 from mooring.model.nodes import Node
 from mooring.model.versions import allows, version_key
 from mooring.model.workloads import Workload, new_tasks
@@ -31,6 +33,7 @@ from mooring.scheduling.profiles import PRESETS, Registry
 
 ZONE = "zone"
 WEB = Constraints(labels=(("app", "web"),))
+SIZES = (("small", 50), ("large", 100))
 NEAR_WEB = TaskTerm(ZONE, equal_to({"app": "web"}))
 
 
@@ -91,6 +94,13 @@ def in_zones(**running: int) -> Cluster:
             machine("a", labels={ZONE: "z2"}),
             Constraints(volume_zones=((ZONE, frozenset({"z1"})),)),
             "volume-zone",
+            "change",
+        ),
+        (machine("a"), Constraints(volumes=(MountedVolume("data", None, "b"),)), "volume-elsewhere", "change"),
+        (
+            machine("a"),
+            Constraints(volumes=(MountedVolume("data", machine("a").id, "a"), MountedVolume("logs", None, "b"))),
+            "volumes-apart",
             "change",
         ),
         (machine("a", licence="evaluation"), Constraints(licence="personal"), "licence-missing", "change"),
@@ -305,3 +315,25 @@ def test_a_message_names_what_each_group_of_nodes_lacks():
     )
     assert reason.cure == "release"
     assert reason.details["rejected"] == {"resources": 3, "taints": 2, "volume_zone": 1}
+
+
+def test_work_goes_where_its_volume_is_and_waits_there():
+    nodes = [machine("a"), machine("b", used={"cpu": 3800}), machine("c", status=NodeStatus.LOST)]
+    data = [MountedVolume("data", node.id, node.name) for node in nodes]
+    assert where(decide(Cluster(nodes), Constraints(volumes=(data[0], MountedVolume("new"))))) == ["a"]
+    full = decide(Cluster(nodes), Constraints(volumes=(data[1],))).reason
+    assert full is not None
+    assert "1 elsewhere: volume data is on node b, which is full" in full.message
+    assert full.cure == "release"
+    lost = decide(Cluster(nodes), Constraints(volumes=(data[2],))).reason
+    assert lost is not None
+    assert "2 elsewhere: volume data is on node c, which is lost" in lost.message
+
+
+def test_a_task_that_brings_a_volume_needs_room_for_both():
+    small, large = (replace(machine(name), allocatable={"cpu": 4000, "storage": size}) for name, size in SIZES)
+    brings = Constraints(volumes=(MountedVolume("data"),), volume_bytes=80)
+    assert where(decide(Cluster([small, large]), brings)) == ["large"]
+    reason = decide(Cluster([small]), brings).reason
+    assert reason is not None
+    assert reason.code == "insufficient-resources"

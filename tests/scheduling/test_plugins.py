@@ -89,6 +89,7 @@ def test_the_preset_locality_weighs_40_30_30():
         "node_affinity",
         "taints",
         "machine_image",
+        "volumes",
         "volume_zone",
         "resources",
         "devices",

@@ -81,11 +81,16 @@ async def test_what_was_measured_stands_beside_what_was_given_and_never_in_the_l
     async with harbour.database.read() as connection:
         rows = await views.usage(connection, By.PROJECT, MONDAY, MONDAY, sight=EVERYTHING)
         by_pool = await views.usage(connection, By.POOL, MONDAY, MONDAY, sight=EVERYTHING, pool="default")
+        by_day = await views.usage(connection, By.DAY, MONDAY, MONDAY, sight=EVERYTHING)
     assert {(row.slot, row.amount_seconds, row.measured_seconds) for row in rows} == {
         ("cpu", 8000 * 120, 1300 * 60),
         ("memory", 4 * GIGABYTE * 120, None),
     }
     assert [row.name for row in by_pool] == ["default", "default"]
+    assert [(row.name, row.slot, row.measured_seconds) for row in by_day] == [
+        ("2026-03-02", "cpu", 1300 * 60),
+        ("2026-03-02", "memory", None),
+    ]
     [entry] = await harbour.rows(select(resource_allocations.c.used).where(resource_allocations.c.slot_name == "cpu"))
     assert entry.used == 8000
 

@@ -61,6 +61,10 @@ async def node(harbour: Harbour, name: str, storage: str = "100Gi", **more: Any)
     return await harbour.node(name, slots={"storage": storage}, **more)
 
 
+async def remove_node(harbour: Harbour, node_id: UUID, *, force: bool = False) -> None:
+    await harbour.database.write(lambda c: nodes.remove(c, node_id, force=force, actor="test", now=now()))
+
+
 async def where(harbour: Harbour, workload_id: UUID) -> list[str | None]:
     return [task.node_name for task in await harbour.tasks(workload_id)]
 
@@ -145,6 +149,7 @@ async def test_a_wrong_count_of_a_volume_is_found_and_repaired(harbour: Harbour)
     assert await stored(harbour, home) == 10 * GIB
 
 
+@on_sqlite
 async def test_only_a_node_with_room_for_the_volume_gets_it(harbour: Harbour):
     await node(harbour, "small", "8Gi", cpu=16)
     await node(harbour, "large", "20Gi")
@@ -198,6 +203,7 @@ async def test_two_binders_at_once_give_a_volume_one_node(harbour: Harbour):
     assert await harbour.findings() == []
 
 
+@on_sqlite
 async def test_replicas_go_where_the_first_of_them_brought_the_volume(harbour: Harbour):
     for name in ("n1", "n2", "n3"):
         await node(harbour, name, cpu=8)
@@ -210,6 +216,7 @@ async def test_replicas_go_where_the_first_of_them_brought_the_volume(harbour: H
     assert await harbour.findings() == []
 
 
+@on_sqlite
 @pytest.mark.parametrize("size", [9 * GIB, 9 * GIB + 1])
 async def test_a_gang_comes_to_one_node_with_its_new_volume_or_waits(harbour: Harbour, size: int):
     for name, cpu in (("n1", 2), ("n2", 4)):
@@ -221,6 +228,7 @@ async def test_a_gang_comes_to_one_node_with_its_new_volume_or_waits(harbour: Ha
     assert await harbour.findings() == []
 
 
+@on_sqlite
 async def test_volumes_on_different_nodes_keep_a_task_from_all_of_them(harbour: Harbour):
     await node(harbour, "n1", cpu=1)
     await node(harbour, "n2", cpu=1)
@@ -236,6 +244,7 @@ async def test_volumes_on_different_nodes_keep_a_task_from_all_of_them(harbour: 
     assert not decision.placements
 
 
+@on_sqlite
 async def test_who_waits_for_a_volume_is_read_again_when_it_comes_to_a_node(harbour: Harbour):
     await node(harbour, "n1", cpu=2)
     data = await make(harbour, "data")
@@ -244,6 +253,7 @@ async def test_who_waits_for_a_volume_is_read_again_when_it_comes_to_a_node(harb
     assert [event.kind for event in await harbour.feed(waits)][-1] == "volumes"
 
 
+@on_sqlite
 async def test_a_shared_volume_keeps_nobody_anywhere_and_counts_with_the_project_alone(harbour: Harbour):
     homes = [await node(harbour, name, cpu=1) for name in ("n1", "n2")]
     web = await submit(harbour, "web", await make(harbour, "pictures", shared=True), replicas=2)
@@ -283,6 +293,7 @@ async def test_a_volume_goes_when_nobody_living_mounts_it_and_its_node_has_delet
     assert await harbour.findings() == []
 
 
+@on_sqlite
 async def test_a_volume_that_is_nowhere_yet_or_on_a_simulated_node_goes_at_once(harbour: Harbour):
     await make(harbour, "new")
     assert await remove(harbour, "new")
@@ -306,9 +317,9 @@ async def test_a_node_with_volumes_is_removed_by_force_alone_and_they_are_lost_w
     await harbour.move((await harbour.tasks(job))[0], TaskStatus.CANCELLED, freed=True)
     await remove(harbour, "leaving")
     with pytest.raises(Conflict, match="has 2 volumes") as refused:
-        await harbour.database.write(lambda c: nodes.remove(c, home, force=False, actor="test", now=now()))
+        await remove_node(harbour, home)
     assert refused.value.code == "node-has-volumes"
-    await harbour.database.write(lambda c: nodes.remove(c, home, force=True, actor="test", now=now()))
+    await remove_node(harbour, home, force=True)
     lost = await look(harbour, "data")
     assert (lost.status, lost.node) == (VolumeStatus.LOST, "n1")
     assert await charged(harbour, Scope.PROJECT) == 10 * GIB
@@ -321,6 +332,19 @@ async def test_a_node_with_volumes_is_removed_by_force_alone_and_they_are_lost_w
     assert await harbour.findings() == []
 
 
+async def test_a_shared_volume_that_is_to_go_waits_for_a_node_while_there_is_one(harbour: Harbour):
+    homes = [await node(harbour, name) for name in ("n1", "n2")]
+    pictures = await make(harbour, "pictures", shared=True)
+    assert not await remove(harbour, "pictures")
+    for left, home in ((10 * GIB, homes[0]), (0, homes[1])):
+        async with harbour.database.read() as connection:
+            assert [row.id for row in await volumes.to_delete(connection, home)] == [pictures.id]
+        await remove_node(harbour, home)
+        assert await charged(harbour, Scope.PROJECT) == left
+    assert await harbour.findings() == []
+
+
+@on_sqlite
 async def test_work_waits_for_a_node_that_is_lost_with_its_volume(harbour: Harbour):
     home = await node(harbour, "n1", cpu=8)
     await node(harbour, "n2", cpu=2)

@@ -383,6 +383,7 @@ class Agent:
         self._welcomed = False
         self._beat_now.clear()
         self._measurer.be_guided(None)
+        self._volume_removals.order(())
         beside = [
             asyncio.create_task(self._keep_beating(connection)),
             asyncio.create_task(self._measurer.run(connection, self._runtimes.values())),

@@ -124,26 +124,30 @@ class Command:
             self._reap()
         return self._code
 
+    def kill(self) -> None:
+        """End it at once; whoever reads what it says comes to the end."""
+        self._send(signal.SIGKILL)
+
     async def close(self) -> None:
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        self._hang_up(signal.SIGHUP)
+        self._send(signal.SIGHUP)
         self._close_input()
         for descriptor in list(self._outputs):
             self._forget(descriptor)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_HANG_UP_SECONDS):
                 await self.exit_code()
-        self._hang_up(signal.SIGKILL)
+        self._send(signal.SIGKILL)
         await self.exit_code()
         os.close(self._process)
         if self._failure is not None:
             os.close(self._failure)
 
-    def _hang_up(self, number: signal.Signals) -> None:
+    def _send(self, number: signal.Signals) -> None:
         # Until it is reaped its number is nobody else's.
         if self._code is None:
             with contextlib.suppress(ProcessLookupError):

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from mooring import __version__
+from mooring.agent import hugepages
 from mooring.agent.options import Options
 from mooring.agent.supervisor.record import boot_id
 from mooring.model.devices import MOST_DEVICES
@@ -36,9 +37,12 @@ def machine_facts(
     found = graphics_processors()
     devices = {"gpu": found} if found else {}
     devices |= {slot: list(named) for slot, named in options.devices.items()}
+    huge = hugepages.capacity()
     capacity = {
         "cpu": (psutil.cpu_count() or 1) * 1000,
-        "memory": psutil.virtual_memory().total,
+        # What is set apart as huge pages is no memory for others.
+        "memory": psutil.virtual_memory().total - sum(huge.values()),
+        **huge,
         "storage": psutil.disk_usage(str(root)).total,
     }
     capacity |= {slot: sum(device.capacity for device in named) for slot, named in devices.items()}

@@ -9,8 +9,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Set
 from typing import TypeVar
 from uuid import UUID
+from weakref import WeakSet
 
 from mooring.agent import folders, limits
+from mooring.agent.commands import Command
 from mooring.agent.logs import read_log
 from mooring.agent.measuring import Meter
 from mooring.agent.process_reaching import Inside
@@ -45,6 +47,8 @@ class ProcessRuntime:
         self._scan_at = 0.0
         self._over: set[UUID] = set()
         self._watched: dict[UUID, int] = {}
+        self._commands: dict[UUID, WeakSet[Command]] = {}
+        """Those that people run in tasks: where there are no cgroups nothing else would end them with the task."""
         self._notify: int | None = None
         self._meter = Meter()
 
@@ -122,7 +126,10 @@ class ProcessRuntime:
         if known is None or known.spec is None:
             raise NotFound(f"this node has no task {task_id}")
         running = known.observed.status == "RUNNING"
-        return await Inside(self._folders.task(task_id), known.spec, running).reach(container, purpose)
+        reached = await Inside(self._folders.task(task_id), known.spec, running).reach(container, purpose)
+        if isinstance(reached, Command):
+            self._commands.setdefault(task_id, WeakSet()).add(reached)
+        return reached
 
     async def close(self) -> None:
         loop = asyncio.get_running_loop()
@@ -161,6 +168,8 @@ class ProcessRuntime:
 
     def _supervisor_ended(self, task_id: UUID) -> None:
         asyncio.get_running_loop().remove_reader(self._watched.pop(task_id))
+        for command in self._commands.pop(task_id, ()):
+            command.kill()
         self._due.add(task_id)
         self._over.add(task_id)
         self._changed()

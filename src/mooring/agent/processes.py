@@ -326,7 +326,7 @@ class Processes:
                     "cgroup": str(group) if group is not None else None,
                     "memory_bytes": memory if enforced["memory"] == "rlimit" else None,
                     "processes": self.options.max_processes if enforced["pids"] == "rlimit" else None,
-                    "oom_score": oom_score(task.quality, memory or 0, psutil.virtual_memory().total),
+                    "oom_score": _oom_score(task, memory or 0, limited=enforced["memory"] == "cgroup"),
                 }
             )
         return {
@@ -385,6 +385,12 @@ def _living(name: str, state: StateRecord | None, stop: StopRecord | None, warni
         stop_grace_seconds=stop.grace_seconds if stop is not None else None,
         warning=EndWarning(at=warning.at, signal=warning.name) if warning is not None else None,
     )
+
+
+def _oom_score(task: DesiredTask, memory: int, *, limited: bool) -> int:
+    """Spared are only those who cannot take more than they were given."""
+    score = oom_score(task.quality, memory, psutil.virtual_memory().total)
+    return score if limited else max(score, 0)
 
 
 def _release(known: Known) -> None:

@@ -85,8 +85,7 @@ class VolumeRemovals:
         self._changed.set()
 
     async def run(self, connection: Connection) -> None:
-        """On one connection, on which nothing was ordered so far."""
-        self._ordered = ()
+        """On one connection; what was ordered on another is to be forgotten before, with an order of nothing."""
         while True:
             self._changed.clear()
             gone = await asyncio.to_thread(self._remove, self._ordered)

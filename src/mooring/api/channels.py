@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Annotated, Any, TypeVar
 
@@ -20,8 +20,10 @@ from starlette.types import Receive, Scope, Send
 
 from mooring.api.access import Served, User, admit, authenticated
 from mooring.api.boundary import only_waits
+from mooring.api.carrying import carrying
 from mooring.api.entering import entered, one_task, ready_tasks
 from mooring.api.errors import problems, status_of
+from mooring.api.passing_on import elsewhere, pass_on, pass_on_channel
 from mooring.api.services import Services
 from mooring.api.task_channels import Channel
 from mooring.model.errors import InvalidInput, MooringError, Unavailable
@@ -128,8 +130,12 @@ async def _let_in(
     principal = (await authenticated(services, websocket)).principal
     asked = await _opening(websocket, kind)
     tasks = await find(services, principal)
-    async with entered(services, principal, tasks, *purpose(asked)) as channel:
-        return await _relay(websocket, channel)
+    try:
+        async with entered(services, principal, tasks, *purpose(asked)) as channel:
+            return await _relay(websocket, channel)
+    except Unavailable as problem:
+        server = elsewhere(websocket, problem, tasks[-1].server_url)
+    return await pass_on_channel(websocket, asked.model_dump_json(), server)
 
 
 async def _opening(websocket: WebSocket, kind: type[Opening]) -> Opening:
@@ -165,7 +171,7 @@ async def _relay(websocket: WebSocket, channel: Channel) -> wire.Ending:
         await _pump(channel.side, client)
         await channel.side.ended.wait()
 
-    await _carrying(carry_out(), listen(), _pump(client, channel.side))
+    await carrying(carry_out(), listen(), _pump(client, channel.side))
     if (problem := channel.problem) is not None:
         return _refusal(problem)
     ended = channel.ending
@@ -190,21 +196,6 @@ async def _pump(source: Side, target: Side) -> None:
     while (piece := await source.read()) is not None:
         await target.write(*piece)
     await target.write(b"")
-
-
-async def _carrying(main: Coroutine[Any, Any, None], *beside: Coroutine[Any, Any, None]) -> None:
-    """Until the first is done, or any has failed; the others end with it."""
-    first, *others = [asyncio.create_task(each) for each in (main, *beside)]
-    waited = {first, *others}
-    try:
-        while not first.done():
-            done, waited = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-    finally:
-        for task in (first, *others):
-            task.cancel()
-        await asyncio.gather(first, *others, return_exceptions=True)
 
 
 class _Link:
@@ -252,36 +243,46 @@ async def fetch_files(
         channel = await stack.enter_async_context(entered(services, principal, tasks, container, FetchFiles(path=path)))
         first = await _next(channel)
         return _Archive(channel, first, stack)
+    except Unavailable as problem:
+        await stack.aclose()
+        return await pass_on(request, elsewhere(request, problem, tasks[0].server_url))
     except BaseException:
         await stack.aclose()
         raise
 
 
-@router.put("/api/tasks/{task_id}/files", status_code=204, operation_id="store_files")
+@router.put("/api/tasks/{task_id}/files", status_code=204, response_class=Response, operation_id="store_files")
 async def store_files(
     services: Served, principal: User, request: Request, task_id: str, path: Path, container: ContainerName = None
-) -> None:
+) -> Response:
     """Take a tar archive apart in a folder of a task that runs."""
     tasks = await one_task(services, principal, task_id)
     only_waits(request.scope)
-    async with entered(services, principal, tasks, container, StoreFiles(path=path)) as channel:
+    try:
+        async with entered(services, principal, tasks, container, StoreFiles(path=path)) as channel:
+            await _hand_in(request, channel)
+    except Unavailable as problem:
+        return await pass_on(request, elsewhere(request, problem, tasks[0].server_url))
+    return Response(status_code=204)
 
-        async def hand_in() -> None:
-            async for piece in request.stream():
-                await channel.side.write(piece)
-            await channel.side.write(b"")
 
-        async def listen() -> None:
-            while await channel.side.read() is not None:
-                pass
-            await channel.side.ended.wait()
+async def _hand_in(request: Request, channel: Channel) -> None:
+    async def send() -> None:
+        async for piece in request.stream():
+            await channel.side.write(piece)
+        await channel.side.write(b"")
 
-        try:
-            await _carrying(listen(), hand_in())
-        except ClientDisconnect:
-            return
-        if (problem := channel.problem) is not None:
-            raise problem
+    async def listen() -> None:
+        while await channel.side.read() is not None:
+            pass
+        await channel.side.ended.wait()
+
+    try:
+        await carrying(listen(), send())
+    except ClientDisconnect:
+        return
+    if (problem := channel.problem) is not None:
+        raise problem
 
 
 async def _next(channel: Channel) -> bytes | None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from mooring.api.access import as_id, find_workload
+from mooring.api.passing_on import UNREACHABLE
 from mooring.api.services import Services
 from mooring.api.task_channels import Channel
 from mooring.model.access import Action, not_there, require_seen
@@ -86,7 +87,8 @@ async def _first_that_answers(
             channel = await stack.enter_async_context(opening)
             await channel.opened()
         except Unavailable as error:
-            problem = error
+            # One that another server may reach is worth more than one that does not answer.
+            problem = problem if problem is not None and problem.code == UNREACHABLE else error
         else:
             return channel
     assert problem is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
@@ -75,6 +75,8 @@ _HELD_BACK_SECONDS = 0.05
 _BEAT_SECONDS = 1.0
 _LONGEST_PROBLEM = 500
 _LONGEST_ADDRESS = 63
+_STARTED = frozenset({TaskStatus.RUNNING, events.RENEWED})
+"""Kinds of events of tasks that others of their session may wait for."""
 _HELLOS_AT_ONCE = 8
 """When all agents come at once, the others wait: the rest of the server needs the database as well."""
 
@@ -87,11 +89,13 @@ class AgentHub:
         pace: Pace | None = None,
         quarantine_grace: timedelta = timedelta(hours=1),
         unsealing: Unsealing | None = None,
+        server_url: str | None = None,
     ) -> None:
-        """Without `unsealing` no task is told anything secret."""
+        """Without `unsealing` no task is told anything secret. `server_url`: where other servers reach this one."""
         self._database = database
         self._signal = signal
         self._quarantine_grace = quarantine_grace
+        self._server_url = server_url
         self._unsealing = unsealing or Unsealing(Sealing(None))
         self._sessions: dict[UUID, list[AgentSession]] = {}
         """By node. A stream that is over may be found out later than its agent's next one: all of them are told."""
@@ -123,8 +127,8 @@ class AgentHub:
                     else:
                         news, position = await events.since(connection, position)
                         self._wake(event.node_id for event in news if event.node_id is not None)
-                        moved = {e.workload_id for e in news if e.noun == "task" and e.workload_id is not None}
-                        self._wake(await agents.waiting_for_others(connection, moved))
+                        started = {e.workload_id for e in news if e.workload_id is not None and e.kind in _STARTED}
+                        self._wake(await agents.waiting_for_others(connection, started))
                         self._wake_waiting_for(event.object_id for event in news if event.kind == events.SECRETS)
                         if news:
                             # What becomes of a stray happens elsewhere.
@@ -198,6 +202,7 @@ class AgentHub:
                 machine_image=facts.machine_image,
                 machine_image_version=facts.machine_image_version,
                 address=facts.address,
+                server_url=self._server_url,
                 now=now(),
             )
             return await self._quarantine(connection, session, hello.tasks)
@@ -273,24 +278,11 @@ class AgentHub:
         """Tasks that cannot be told what they need end before they start; their node says when nothing is left."""
 
         async def work(connection: Connection) -> Applied:
-            at, actor = now(), "secrets"
             await lock_owners(connection, list(refused))
-            reasons = {
-                task_id: refused[task_id]
-                for task_id in await agents.unstarted(connection, session.node_id, list(refused))
-            }
-            applied = await preparing.take_reports(connection, [], reasons, actor=actor, now=at)
-            settled = {change.task_id for change, _ in applied.tasks}
-            changes = [
-                Change(task_id, TaskStatus.FAILED, reason, freed=False)
-                for task_id, reason in reasons.items()
-                if task_id not in settled
-            ]
-            ended = await transitions.apply(connection, changes, actor=actor, now=at)
-            await attempts.record_starts(connection, ended, at)
-            applied.tasks += ended.tasks
-            applied.workloads += ended.workloads
-            return applied
+            unstarted = await agents.unstarted(connection, session.node_id, list(refused))
+            reasons = {task_id: refused[task_id] for task_id in unstarted}
+            changes = [Change(task_id, TaskStatus.FAILED, reason, freed=False) for task_id, reason in reasons.items()]
+            return await _settle(connection, [], reasons, changes, actor="secrets", at=now())
 
         narrate(await self._database.write(work))
 
@@ -354,15 +346,8 @@ class AgentHub:
             actor = f"agent:{session.node_name}"
             prepared = [task.task_id for task in reports if task.status == "PREPARED"]
             refused = {task.task_id: _reason(task) for task in reports if task.status == "FAILED"}
-            held = await preparing.take_reports(connection, prepared, refused, actor=actor, now=at)
-            settled = {change.task_id for change, _ in held.tasks}
-            changes = [
-                change for task in reports if task.task_id not in settled and (change := _change(task)) is not None
-            ]
-            applied = await transitions.apply(connection, changes, actor=actor, now=at)
-            applied.tasks += held.tasks
-            applied.workloads += held.workloads
-            await attempts.record_starts(connection, applied, at)
+            changes = [change for task in reports if (change := _change(task)) is not None]
+            applied = await _settle(connection, prepared, refused, changes, actor=actor, at=at)
             progress = {task.task_id: _reason(task) for task in reports if task.status == "PREPARING" and task.reason}
             await agents.note_progress(connection, progress)
             gone = [task.task_id for task in reports if task.gone]
@@ -410,6 +395,26 @@ class AgentHub:
     def _newest(self, node_id: UUID) -> AgentSession | None:
         own = self._sessions.get(node_id)
         return own[-1] if own else None
+
+
+async def _settle(
+    connection: Connection,
+    prepared: Sequence[UUID],
+    refused: Mapping[UUID, Reason],
+    changes: Sequence[Change],
+    *,
+    actor: str,
+    at: datetime,
+) -> Applied:
+    """What became of tasks: of those that were only to be made ready first, then of the others."""
+    held = await preparing.take_reports(connection, prepared, refused, actor=actor, now=at)
+    settled = {change.task_id for change, _ in held.tasks}
+    others = [change for change in changes if change.task_id not in settled]
+    applied = await transitions.apply(connection, others, actor=actor, now=at)
+    applied.tasks += held.tasks
+    applied.workloads += held.workloads
+    await attempts.record_starts(connection, applied, at)
+    return applied
 
 
 def devices_of(facts: Facts) -> dict[str, list[Device]]:

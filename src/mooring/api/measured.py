@@ -7,7 +7,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
@@ -25,8 +25,9 @@ from mooring.wire.agent import Measures, TaskMeasure
 _log = structlog.get_logger(__name__)
 _TURN_SECONDS = 10.0
 _TURNS_PER_AVERAGE = 6
-_LONGEST_SECONDS = 60.0
-"""What a single measure speaks for at most."""
+_MISSED = 2
+"""A measure speaks for so many pauses at most; what came later was not measured."""
+_KEPT = timedelta(minutes=10)
 _MOST_CORES, _MOST_BYTES, _MOST_COUNTED = 10**9, 2**50, 2**62
 _FLOWS = ("read", "written", "received", "sent")
 
@@ -39,6 +40,8 @@ class Measured:
     measured_at: datetime
     amounts: dict[str, int]
     """Slot to amount; of `read`, `written`, `received` and `sent` bytes per second, once two measures tell."""
+    counters: tuple[int, ...]
+    """Bytes since its start, in the order of the flows."""
 
 
 @dataclass(slots=True)
@@ -59,7 +62,6 @@ class _Sums:
 class MeasuredUse:
     def __init__(self) -> None:
         self._newest: dict[UUID, Measured] = {}
-        self._counters: dict[UUID, tuple[int, ...]] = {}
         self._sums: dict[UUID, _Sums] = {}
         self._active: dict[UUID, datetime] = {}
         self._inside: Counter[UUID] = Counter()
@@ -125,21 +127,20 @@ class MeasuredUse:
         before = self._newest.get(task_id)
         seconds = usual_seconds if before is None else max((at - before.measured_at).total_seconds(), 0.0)
         amounts = {"cpu": measure.cpu_millicores, "memory": measure.memory_bytes}
-        counters = (measure.read_bytes, measure.written_bytes, measure.received_bytes, measure.sent_bytes)
-        counted, self._counters[task_id] = self._counters.get(task_id), counters
-        if counted is not None and seconds > 0:
-            flows = zip(_FLOWS, counters, counted, strict=True)
+        counters = _counters(measure)
+        if before is not None and seconds > 0:
+            flows = zip(_FLOWS, counters, before.counters, strict=True)
             amounts |= {flow: round(max(0, new - old) / seconds) for flow, new, old in flows}
-        self._newest[task_id] = newest = Measured(node_id, at, amounts)
-        self._sums.setdefault(task_id, _Sums(newest)).add(newest, min(seconds, _LONGEST_SECONDS))
+        self._newest[task_id] = newest = Measured(node_id, at, amounts, counters)
+        self._sums.setdefault(task_id, _Sums(newest)).add(newest, min(seconds, _MISSED * usual_seconds))
         if is_active(amounts["cpu"], sum(amounts.get(flow, 0) for flow in _FLOWS)):
             self._active[task_id] = at
 
     def _averages(self) -> list[measured.Average]:
-        """Of what was measured since the last time; what was not is forgotten."""
+        """Of what was measured since the last time; what was not for long is forgotten."""
         sums, self._sums = self._sums, {}
-        self._newest = {task_id: newest for task_id, newest in self._newest.items() if task_id in sums}
-        self._counters = {task_id: counters for task_id, counters in self._counters.items() if task_id in sums}
+        since = now() - _KEPT
+        self._newest = {id: newest for id, newest in self._newest.items() if newest.measured_at > since}
         return [
             measured.Average(task_id, own.last.node_id, own.last.measured_at, slot, amount, max(1, round(own.seconds)))
             for task_id, own in sums.items()
@@ -149,11 +150,14 @@ class MeasuredUse:
         ]
 
 
+def _counters(measure: TaskMeasure) -> tuple[int, ...]:
+    return (measure.read_bytes, measure.written_bytes, measure.received_bytes, measure.sent_bytes)
+
+
 def _check(measure: TaskMeasure) -> None:
-    counters = (measure.read_bytes, measure.written_bytes, measure.received_bytes, measure.sent_bytes)
     if (
         not 0 <= measure.cpu_millicores <= _MOST_CORES
         or not 0 <= measure.memory_bytes <= _MOST_BYTES
-        or not all(0 <= counter <= _MOST_COUNTED for counter in counters)
+        or not all(0 <= counter <= _MOST_COUNTED for counter in _counters(measure))
     ):
         raise InvalidInput("no machine has so much, or less than nothing, as an agent says that a task uses")

@@ -16,10 +16,9 @@ from mooring.model.errors import InvalidInput, MooringError
 from mooring.model.images import parse_image
 from mooring.model.reasons import Reason
 from mooring.sealing import Sealing
-from mooring.store import sealed
+from mooring.store import registry_logins, secrets
 from mooring.store.engine import Connection
 from mooring.store.sealed import Kept
-from mooring.store.tables import registry_logins, secrets
 from mooring.wire.agent import SECRETS_SINCE, DesiredTask, RegistryLogin, Secret
 
 if TYPE_CHECKING:
@@ -48,8 +47,8 @@ async def read(connection: Connection, tasks: Iterable[DesiredTask]) -> Confiden
     for task in unstarted:
         named.setdefault(task.owner.project_id, set()).update(_secrets(task))
         registries.setdefault(task.owner.project_id, set()).update(_registries(task))
-    known = await sealed.named(connection, secrets, named)
-    logins = await sealed.named(connection, registry_logins, registries)
+    known = await secrets.named(connection, named)
+    logins = await registry_logins.named(connection, registries)
     found: dict[UUID, Confidence] = {}
     for task in unstarted:
         project, own, places = task.owner.project_id, sorted(_secrets(task)), sorted(_registries(task))

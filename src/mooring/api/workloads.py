@@ -16,10 +16,11 @@ from starlette.types import Receive, Scope, Send
 from mooring.api.access import IdempotencyHeader, Served, Submitter, User, find_workload
 from mooring.api.boundary import only_waits
 from mooring.api.errors import problems
+from mooring.api.passing_on import elsewhere, pass_on
 from mooring.api.services import Services
 from mooring.api.showing import attempt_row, history_row, task_view, workload_detail, workload_view
 from mooring.model.access import Action, Sight, own_work, sight
-from mooring.model.errors import Conflict, MooringError, NotAllowed, NotFound
+from mooring.model.errors import Conflict, MooringError, NotAllowed, NotFound, Unavailable
 from mooring.model.lifecycle import TaskStatus, WorkloadStatus
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
@@ -290,7 +291,12 @@ async def get_logs(
     pieces = services.logs.stream(chosen.id, chosen.node_id, container=name, tail=tail, follow=follow)
     output = _Output(pieces, media_type, close)
     only_waits(request.scope)
-    await output.begin()
+    try:
+        await output.begin()
+    except Unavailable as problem:
+        async with services.database.read() as connection:
+            server_url = await entrances.server_of(connection, chosen.node_id)
+        return await pass_on(request, elsewhere(request, problem, server_url))
     return output
 
 

@@ -41,6 +41,8 @@ class Circumstances:
     """What the names and ids of timeslots mean that it is to run in."""
     volumes: Mapping[str, Volume] = field(default_factory=dict)
     """The volumes of its project that it names."""
+    offered: Mapping[UUID, frozenset[str]] = field(default_factory=dict)
+    """Per pool the runtimes that some node of it has."""
 
     def may_use(self, pool: Pool) -> bool:
         return pool_access.may_use(pool, self.principal, self.grants)
@@ -83,6 +85,7 @@ class Surroundings:
         self._pools: Sequence[Pool] = ()
         self._grants: Grants = {}
         self._served: Mapping[UUID, frozenset[str]] = {}
+        self._offered: Mapping[UUID, frozenset[str]] = {}
         self._policies: dict[str, Policy] = {}
 
     async def of(
@@ -151,6 +154,7 @@ class Surroundings:
                 self._grants,
                 bookings,
                 {volume.name: volume for volume in kept if volume.project_id == one.project_id},
+                self._offered,
             )
             for project, one in who.items()
         }
@@ -160,6 +164,7 @@ class Surroundings:
         time = asyncio.get_running_loop().time()
         self._pools, self._grants = await pools.all_pools(connection), await pool_access.grants(connection)
         self._served = await _served_slots(connection, self._pools)
+        self._offered = await nodes.offered_runtimes(connection)
         self._read_at, self._policies = time, {}
         return self._policies
 

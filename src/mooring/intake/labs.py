@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+from mooring.intake.mounting import check_settled
 from mooring.intake.windows import kept_seconds, window_of
 from mooring.model.errors import InvalidInput
 from mooring.model.timeslots import Timeslot, TimeslotKind, TimeslotStatus
 from mooring.store.ids import new_id
+from mooring.store.mounts import bound
 from mooring.store.pools import Pool
 from mooring.store.workloads import NewWorkload
 from mooring.wire.timeslots import LabRequest
@@ -23,6 +25,7 @@ def as_lab(request: LabRequest, new: NewWorkload, pool: Pool, at: datetime) -> N
             )
     if not any(new.template.request.values()):
         raise InvalidInput("a timeslot of nothing keeps nothing: say what its tasks need", code="nothing-to-book")
+    check_settled(new.mounts)
     start, end = window_of(request, at)
     slot = Timeslot(
         id=new_id(),
@@ -36,7 +39,7 @@ def as_lab(request: LabRequest, new: NewWorkload, pool: Pool, at: datetime) -> N
         grace_seconds=kept_seconds(request.grace, pool.policy.bookings.grace_seconds),
         request=new.template.request,
         count=new.replicas,
-        constraints=new.constraints,
+        constraints=bound(new.constraints, new.mounts),
         architecture=new.template.architecture,
         region=new.region,
         user_id=new.principal.user_id,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from mooring.intake.circumstances import Circumstances
 from mooring.model.access import not_there
 from mooring.model.containers import TaskTemplate, VolumeKind
 from mooring.model.errors import InvalidInput
+from mooring.store.mounts import Mounted
 from mooring.store.pools import Pool
 from mooring.store.volumes import Volume
 
@@ -22,6 +23,17 @@ def volumes_of(template: TaskTemplate, circumstances: Circumstances) -> list[Vol
                 raise not_there(f"volume {named.name!r} in this project; `mooring volume create` makes one")
             found.append(volume)
     return found
+
+
+def check_settled(mounts: Iterable[Mounted]) -> None:
+    """InvalidInput where work inside a timeslot would bring a volume to its node: the timeslot keeps no room for it."""
+    unplaced = next((mount.name for mount in mounts if mount.is_unplaced), None)
+    if unplaced is not None:
+        raise InvalidInput(
+            f"volume {unplaced!r} is on no node yet, and a timeslot keeps no room for it: mount it once outside of one",
+            code="volume-unplaced",
+            details={"volume": unplaced},
+        )
 
 
 def check_reach(volumes: Sequence[Volume], pool: Pool) -> None:

@@ -11,6 +11,7 @@ from mooring.clock import now
 from mooring.intake.templates import template_of
 from mooring.model.access import not_there
 from mooring.model.errors import InvalidInput
+from mooring.model.idleness import LEAST_SECONDS
 from mooring.model.paths import check_path, is_within
 from mooring.model.pools import PoolPolicy
 from mooring.scheduling.admission import BUILT_IN_VALIDATORS, discovered_validators
@@ -24,7 +25,13 @@ from mooring.store.policies import earlier
 from mooring.wire.pools import PoolChange, PoolRequest, PreemptionChange
 from mooring.wire.scaling import TemplateRequest
 
-_NONE_WHERE_EMPTY = ("max_tasks_per_node", "default_time_seconds", "max_time_seconds", "shared_volumes")
+_NONE_WHERE_EMPTY = (
+    "max_tasks_per_node",
+    "default_time_seconds",
+    "max_time_seconds",
+    "idle_timeout_seconds",
+    "shared_volumes",
+)
 _PAIRS = ("weights", "factors", "validators")
 """Options that travel as objects and are kept as sorted pairs."""
 
@@ -159,6 +166,8 @@ def check(policy: PoolPolicy) -> None:
     default, most = policy.default_time_seconds, policy.max_time_seconds
     if default is not None and most is not None and default > most:
         raise InvalidInput(f"the default time of {default} s is above the longest of {most} s", code="invalid-pool")
+    if policy.idle_timeout_seconds is not None and policy.idle_timeout_seconds < LEAST_SECONDS:
+        raise InvalidInput(f"an idle timeout is at least {LEAST_SECONDS} s, or 0 for none", code="invalid-pool")
     scaling = policy.scaling
     if scaling.most is not None and scaling.most < scaling.least:
         raise InvalidInput(f"at least {scaling.least} nodes are more than at most {scaling.most}", code="invalid-pool")

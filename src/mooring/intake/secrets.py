@@ -8,10 +8,9 @@ from uuid import UUID
 from mooring.model.containers import TaskTemplate
 from mooring.model.errors import InvalidInput, MooringError
 from mooring.sealing import OVERHEAD_BYTES, Sealing
-from mooring.store import sealed
+from mooring.store import secrets
 from mooring.store.engine import Connection
 from mooring.store.sealed import Kept
-from mooring.store.tables import secrets
 
 MAX_TASK_BYTES = 256 * 1024
 """Of all secrets of a task: its node may be told of many tasks in one message."""
@@ -25,7 +24,7 @@ async def refusals(
     wanted: dict[UUID, set[str]] = {}
     for _, project_id, names in needing:
         wanted.setdefault(project_id, set()).update(names)
-    known = await sealed.named(connection, secrets, wanted)
+    known = await secrets.named(connection, wanted)
     found: dict[UUID, MooringError] = {}
     for id, project_id, names in needing:
         own = {name: known.get((project_id, name)) for name in sorted(names)}

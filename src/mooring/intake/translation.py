@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
 from mooring.intake.circumstances import Circumstances
 from mooring.intake.containers import template_of
 from mooring.intake.guests import booking_of, check_fits
-from mooring.intake.mounting import check_reach, volumes_of
+from mooring.intake.mounting import check_reach, check_settled, volumes_of
 from mooring.intake.placing import constraints_of
 from mooring.intake.rules import check, usual_time
 from mooring.intake.terms import terms_of
@@ -40,7 +40,7 @@ def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[N
     slot = booking_of(request, circumstances)
     if slot is None:
         named = request.pool or next((volume.pool for volume in volumes), None)
-        pool = choose_pool(named, template.runtime, circumstances.pools, circumstances.may_use)
+        pool = choose_pool(named, template.runtime, circumstances.pools, circumstances.may_use, circumstances.offered)
     else:
         # Who may use the timeslot may use its pool for that.
         pool = choose_pool(slot.pool, template.runtime, circumstances.pools)
@@ -48,6 +48,8 @@ def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[N
     check_reach(volumes, pool)
     if kind is Kind.SESSION and terms.time_limit_seconds is None:
         terms = replace(terms, time_limit_seconds=usual_time(pool.policy, circumstances.policy))
+    if kind is Kind.SESSION and request.type == "interactive" and terms.idle_timeout_seconds is None:
+        terms = replace(terms, idle_timeout_seconds=pool.policy.idle_timeout_seconds)
     workload_id = new_id()
     name = request.name or _made_up_name(template, workload_id)
     constraints = constraints_of(
@@ -93,16 +95,22 @@ def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[N
     )
     check(new, pool, circumstances)
     if slot is not None:
+        check_settled(new.mounts)
         check_fits(new, slot)
     return new, pool
 
 
 def choose_pool(
-    name: str | None, runtime: str | None, pools: Sequence[Pool], allowed: Callable[[Pool], bool] = lambda _pool: True
+    name: str | None,
+    runtime: str | None,
+    pools: Sequence[Pool],
+    allowed: Callable[[Pool], bool] = lambda _pool: True,
+    offered: Mapping[UUID, frozenset[str]] | None = None,
 ) -> Pool:
-    """The pool by its name, or one that may be used and offers the runtime: a real one before the simulated one.
+    """The pool by its name, or one that may be used and takes the runtime: a real one before the simulated one.
 
-    Without a runtime any may be meant: what will run there is not known yet.
+    One with a node that has the runtime, by `offered`, comes before all others. Without a runtime any may be meant:
+    what will run there is not known yet.
     """
     if name is not None:
         found = next((pool for pool in pools if pool.name == name), None)
@@ -124,7 +132,8 @@ def choose_pool(
             )
         return found
     offering = [pool for pool in pools if runtime is None or runtime in pool.runtimes]
-    usable = sorted(filter(allowed, offering), key=lambda pool: (pool.simulated, pool.name))
+    with_node = {pool_id for pool_id, runtimes in (offered or {}).items() if runtime in runtimes}
+    usable = sorted(filter(allowed, offering), key=lambda pool: (pool.id not in with_node, pool.simulated, pool.name))
     if not usable and offering:
         raise NotAllowed(
             f"no pool that you may use offers {runtime or 'any'} tasks; ask an admin for access to one",

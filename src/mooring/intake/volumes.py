@@ -87,7 +87,7 @@ async def _pool(connection: Connection, acting: Principal, asked: NewVolumeReque
     if asked.shared and pool.policy.shared_volumes is None:
         raise InvalidInput(
             f"the nodes of pool {pool.name!r} share no folder for volumes; an admin names one with"
-            f" `mooring pool set {pool.name} --shared-volumes FOLDER`",
+            f" `mooring pool change {pool.name} --shared-volumes FOLDER`",
             code="no-shared-volumes",
         )
     return pool

@@ -17,6 +17,7 @@ class By(StrEnum):
     PROJECT = "project"
     USER = "user"
     POOL = "pool"
+    DAY = "day"
 
 
 def hours_unit(slot: str) -> str:

@@ -112,6 +112,8 @@ class PoolPolicy:
     max_tasks_per_node: int | None = None
     default_time_seconds: int | None = None
     max_time_seconds: int | None = None
+    idle_timeout_seconds: int | None = None
+    """Of interactive sessions that say none."""
     deprioritise: int = 0
     """What could not be started however often it was tried waits again, so much lower in priority; 0: it fails."""
     validators: tuple[tuple[str, tuple[Moment, ...]], ...] = ()

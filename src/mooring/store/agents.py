@@ -34,6 +34,7 @@ def _desired() -> Select[Any]:
         select(
             tasks.c.id,
             tasks.c.workload_id,
+            tasks.c.node_id,
             tasks.c.task_index,
             tasks.c.attempt,
             tasks.c.status,

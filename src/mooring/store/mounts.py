@@ -12,7 +12,7 @@ from uuid import UUID
 from sqlalchemy import Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mooring.model.constraints import MountedVolume
+from mooring.model.constraints import Constraints, MountedVolume
 from mooring.model.decisions import Decision
 from mooring.model.workloads import Workload
 from mooring.store import events, sets, volumes
@@ -105,14 +105,12 @@ def followed(workload: Workload, mounted: Iterable[Mounted]) -> Workload:
     own = [mount for mount in mounted if not mount.shared]
     if not own:
         return workload
-    constraints = replace(
-        workload.constraints, volumes=tuple(MountedVolume(each.name, each.node_id, each.node) for each in own)
-    )
+    constraints = bound(workload.constraints, own)
     coming = sum(mount.size for mount in own if mount.is_unplaced)
     if not coming:
         return replace(workload, constraints=constraints)
     first = _first(workload)
-    # Together they bring it once; less than a byte for each is too much.
+    # All of them bring it once: a share each, rounded up to whole bytes.
     constraints = replace(constraints, volume_bytes=-(-coming // first))
     return replace(
         workload,
@@ -120,6 +118,12 @@ def followed(workload: Workload, mounted: Iterable[Mounted]) -> Workload:
         tasks=workload.tasks[:first],
         single_node=workload.single_node or first > 1,
     )
+
+
+def bound(constraints: Constraints, mounted: Iterable[Mounted]) -> Constraints:
+    """With the volumes that only one node has each."""
+    own = (MountedVolume(each.name, each.node_id, each.node) for each in mounted if not each.shared)
+    return replace(constraints, volumes=tuple(own))
 
 
 def _first(workload: Workload) -> int:

@@ -148,6 +148,7 @@ async def connected(
     machine_image: str | None = None,
     machine_image_version: str = "",
     address: str | None = None,
+    server_url: str | None = None,
 ) -> None:
     """An agent said hello with the facts of its machine. Pool, labels and drain are the admin's and stay."""
     row = await _locked(connection, node_id)
@@ -166,7 +167,7 @@ async def connected(
     back = row.status in SILENT
     changed = await _set_capacity(connection, node_id, capacity, named_devices or {})
     changed = changed or any(getattr(row, name) != value for name, value in facts.items())
-    values: dict[str, Any] = facts | {"last_seen_at": now}
+    values: dict[str, Any] = facts | {"last_seen_at": now, "server_url": server_url}
     if back:
         status = awake(row)
         values |= {"status": status, "reason": None}
@@ -413,6 +414,15 @@ async def served_slots(connection: AsyncConnection) -> dict[UUID, frozenset[str]
     for pool_id, slot in rows:
         found.setdefault(pool_id, set()).update([slot] if slot is not None else ())
     return {pool_id: frozenset(slots) for pool_id, slots in found.items()}
+
+
+async def offered_runtimes(connection: AsyncConnection) -> dict[UUID, frozenset[str]]:
+    """Per pool what some node of it runs."""
+    rows = await connection.execute(select(nodes.c.pool_id, nodes.c.runtimes))
+    found: dict[UUID, set[str]] = {}
+    for pool_id, runtimes in rows:
+        found.setdefault(pool_id, set()).update(runtimes)
+    return {pool_id: frozenset(runtimes) for pool_id, runtimes in found.items()}
 
 
 async def lock(connection: AsyncConnection, node_id: UUID) -> None:

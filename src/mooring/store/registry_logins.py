@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -14,6 +15,7 @@ from mooring.sealing import Sealing
 from mooring.store import actions, sealed
 from mooring.store.actions import Actor
 from mooring.store.projects import Project
+from mooring.store.sealed import Kept
 from mooring.store.tables import registry_logins
 
 
@@ -59,6 +61,11 @@ async def of_project(connection: AsyncConnection, project_id: UUID) -> list[Kept
         .order_by(own.registry)
     )
     return [KeptLogin(*row) for row in rows]
+
+
+async def named(connection: AsyncConnection, wanted: Mapping[UUID, Collection[str]]) -> dict[tuple[UUID, str], Kept]:
+    """Logins of projects by the registries, sealed; what does not exist is not among them."""
+    return await sealed.named(connection, registry_logins, wanted)
 
 
 async def remove(connection: AsyncConnection, project: Project, registry: str, *, actor: Actor, now: datetime) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,6 +16,7 @@ from mooring.sealing import Sealing
 from mooring.store import actions, sealed
 from mooring.store.actions import Actor
 from mooring.store.projects import Project
+from mooring.store.sealed import Kept
 from mooring.store.tables import secrets
 
 
@@ -59,6 +61,11 @@ async def find(connection: AsyncConnection, project: Project, name: str) -> Kept
 
 async def of_project(connection: AsyncConnection, project_id: UUID) -> list[KeptSecret]:
     return [KeptSecret(*row) for row in await connection.execute(_secrets(project_id).order_by(secrets.c.name))]
+
+
+async def named(connection: AsyncConnection, wanted: Mapping[UUID, Collection[str]]) -> dict[tuple[UUID, str], Kept]:
+    """Secrets of projects by their names, sealed; what does not exist is not among them."""
+    return await sealed.named(connection, secrets, wanted)
 
 
 async def remove(connection: AsyncConnection, project: Project, name: str, *, actor: Actor, now: datetime) -> None:

@@ -324,6 +324,8 @@ nodes = Table(
     Column("images", json_type()),
     # Where other nodes reach it, as its agent says.
     Column("address", String(63)),
+    # Where other servers reach the one that its agent is connected to.
+    Column("server_url", String(255)),
     Column("labels", json_type(), nullable=False),
     Column("taints", json_type(), nullable=False),
     Column("enforces", json_type(), nullable=False),

@@ -274,14 +274,31 @@ async def to_delete(connection: AsyncConnection, node_id: UUID) -> list[AnyRow]:
 
 async def leave_node(connection: AsyncConnection, node_id: UUID, now: datetime) -> None:
     """The node is removed, and what is in its volumes with it; who waits for them is told. The node is locked."""
-    lost = list((await connection.execute(select(_own.id, _own.removed_at).where(_own.node_id == node_id))).all())
+    lost = list((await connection.execute(select(_own.id).where(_own.node_id == node_id))).scalars())
     await connection.execute(update(volumes).where(_own.node_id == node_id).values(node_id=None))
-    await events.append(connection, await news_of(connection, [row.id for row in lost]), now)
-    for row in lost:
-        if row.removed_at is not None:
-            volume = await _locked(connection, row.id)
-            assert volume is not None
-            await _drop(connection, volume, now)
+    await events.append(connection, await news_of(connection, lost), now)
+    for volume_id in [*await _going(connection, lost), *await _going_with_the_last_node(connection, node_id)]:
+        volume = await _locked(connection, volume_id)
+        assert volume is not None
+        await _drop(connection, volume, now)
+
+
+async def _going(connection: AsyncConnection, ids: Collection[UUID]) -> list[UUID]:
+    query = select(_own.id).where(sets.among(_own.id, ids), _own.removed_at.is_not(None)).order_by(_own.id)
+    return list((await connection.execute(query)).scalars())
+
+
+async def _going_with_the_last_node(connection: AsyncConnection, node_id: UUID) -> list[UUID]:
+    """Shared ones that are to go, where no other node could say when they are gone."""
+    other = nodes.alias()
+    able = exists().where(other.c.pool_id == _own.pool_id, other.c.id != node_id, other.c.simulated.is_(False))
+    rows = await connection.execute(
+        select(_own.id)
+        .join(nodes, nodes.c.pool_id == _own.pool_id)
+        .where(nodes.c.id == node_id, _own.shared, _own.removed_at.is_not(None), ~able)
+        .order_by(_own.id)
+    )
+    return list(rows.scalars())
 
 
 async def check_none_shared(connection: AsyncConnection, pool_id: UUID, pool: str) -> None:

@@ -96,6 +96,7 @@ class PoolChange(Request):
     max_tasks_per_node: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
     default_time_seconds: Seconds | None = None
     max_time_seconds: Seconds | None = None
+    idle_timeout_seconds: Seconds | None = None
     deprioritise: Annotated[int, Field(ge=0, le=100)] | None = None
     validators: dict[PluginName, list[MomentName]] | None = None
     public: bool | None = None
@@ -196,6 +197,7 @@ class PoolView(Answer):
     max_tasks_per_node: int | None = None
     default_time_seconds: int | None = None
     max_time_seconds: int | None = None
+    idle_timeout_seconds: int | None = None
     deprioritise: int = 0
     validators: dict[str, list[str]] = {}
     public: bool = True

@@ -6,6 +6,7 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from aiodocker import Docker
@@ -13,6 +14,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from mooring.agent.containers.engine import EngineGone
+from mooring.agent.containers.private_images import PrivateImages
 from mooring.agent.containers.pulls import Images, Pulled, login_for
 from mooring.model.containers import Pull
 from mooring.model.errors import MooringError
@@ -21,6 +23,8 @@ from tests.agent.builders import eventually
 from tests.agent.containers.conftest import Node, container, order
 from tests.engine import BUSYBOX, Engine, running_engine
 from tests.servers import RegistryServer, running_registry, stop
+
+PROJECT, STRANGER = UUID(int=1), UUID(int=2)
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +43,11 @@ def customer(registry: RegistryServer) -> Iterator[Engine]:
 
 
 @asynccontextmanager
-async def opened(socket: str, changed: Callable[[], None] = lambda: None) -> AsyncIterator[tuple[Docker, Images]]:
+async def opened(
+    socket: str, folder: Path, changed: Callable[[], None] = lambda: None
+) -> AsyncIterator[tuple[Docker, Images]]:
     async with Docker(url=socket) as docker:
-        images = Images(docker, changed)
+        images = Images(docker, PrivateImages(folder / "private-images.json"), changed)
         yield docker, images
         await images.close()
 
@@ -53,41 +59,63 @@ async def refusal(asking: Awaitable[Pulled]) -> MooringError:
 
 
 async def test_what_a_registry_refuses_is_told_apart_and_what_it_gives_is_known_by_its_digest(
-    registry: RegistryServer, customer: Engine
+    registry: RegistryServer, customer: Engine, tmp_path: Path
 ) -> None:
     tool = f"{registry.address}/team/tool:1"
     login = RegistryLogin(registry=registry.address, username=registry.username, password=registry.password)
     wrong = RegistryLogin(registry=registry.address, username="ada", password="a-wrong-password")
-    async with opened(customer.socket) as (docker, images):
-        never = await refusal(images.ensure(tool, Pull.NEVER, login))
+    async with opened(customer.socket, tmp_path) as (docker, images):
+        never = await refusal(images.ensure(tool, Pull.NEVER, PROJECT, login))
         assert never.code == "image-not-present"
-        nobody = await refusal(images.ensure(tool, Pull.IF_NOT_PRESENT))
+        nobody = await refusal(images.ensure(tool, Pull.IF_NOT_PRESENT, PROJECT))
         assert nobody.code == "image-denied"
         assert "give the project a login" in nobody.message
-        stranger = await refusal(images.ensure(tool, Pull.IF_NOT_PRESENT, wrong))
+        stranger = await refusal(images.ensure(tool, Pull.IF_NOT_PRESENT, PROJECT, wrong))
         assert stranger.code == "image-denied"
         assert "'ada'" in stranger.message
         assert wrong.password not in str(stranger)
-        missing = await refusal(images.ensure(f"{registry.address}/team/tool:2", Pull.ALWAYS, login))
+        missing = await refusal(images.ensure(f"{registry.address}/team/tool:2", Pull.ALWAYS, PROJECT, login))
         assert missing.code == "image-not-found"
         assert missing.message == f"registry {registry.address} has no image {registry.address}/team/tool:2"
 
-        pulled = await images.ensure(tool, Pull.IF_NOT_PRESENT, login)
-        assert await images.ensure(tool, Pull.NEVER) == pulled
-        assert await images.ensure(tool, Pull.ALWAYS, login) == pulled
+        pulled = await images.ensure(tool, Pull.IF_NOT_PRESENT, PROJECT, login)
+        assert await images.ensure(tool, Pull.NEVER, PROJECT) == pulled
+        assert await images.ensure(tool, Pull.ALWAYS, PROJECT, login) == pulled
         by_digest = (await docker.images.inspect(tool))["RepoDigests"][0]
-        assert (await images.ensure(by_digest, Pull.NEVER)).id == pulled.id
+        assert (await images.ensure(by_digest, Pull.NEVER, PROJECT)).id == pulled.id
         present = await images.present()
         assert present[tool] == present[BUSYBOX] > 1_000_000
         assert by_digest in present
 
 
-async def test_a_registry_that_does_not_answer_is_no_fault_of_the_image(customer: Engine) -> None:
+async def test_an_image_behind_a_password_is_there_only_for_projects_that_fetched_it_themselves(
+    registry: RegistryServer, customer: Engine, tmp_path: Path
+) -> None:
+    secret = f"{registry.address}/team/secret:1"
+    customer.run("push", "--creds", f"{registry.username}:{registry.password}", BUSYBOX, secret)
+    login = RegistryLogin(registry=registry.address, username=registry.username, password=registry.password)
+    async with opened(customer.socket, tmp_path) as (docker, images):
+        pulled = await images.ensure(secret, Pull.IF_NOT_PRESENT, PROJECT, login)
+        by_digest = next(each for each in (await docker.images.inspect(secret))["RepoDigests"] if "team/secret" in each)
+    # Another agent on the node knows it, too.
+    async with opened(customer.socket, tmp_path) as (_, images):
+        assert await images.ensure(secret, Pull.NEVER, PROJECT) == pulled
+        for name in (secret, by_digest):
+            assert (await refusal(images.ensure(name, Pull.NEVER, STRANGER))).code == "image-not-present"
+            assert (await refusal(images.ensure(name, Pull.IF_NOT_PRESENT, STRANGER))).code == "image-denied"
+        # What is there under another name for everybody stays so.
+        assert (await images.ensure(BUSYBOX, Pull.NEVER, STRANGER)).id == pulled.id
+        assert await images.ensure(secret, Pull.IF_NOT_PRESENT, STRANGER, login) == pulled
+        assert await images.ensure(secret, Pull.NEVER, STRANGER) == pulled
+    assert registry.password.encode() not in written(tmp_path)
+
+
+async def test_a_registry_that_does_not_answer_is_no_fault_of_the_image(customer: Engine, tmp_path: Path) -> None:
     with running_registry() as registry:
         image = f"{registry.address}/team/tool:1"
         stop(registry.process, signal.SIGTERM)
-        async with opened(customer.socket) as (_, images):
-            failed = await refusal(images.ensure(image, Pull.IF_NOT_PRESENT))
+        async with opened(customer.socket, tmp_path) as (_, images):
+            failed = await refusal(images.ensure(image, Pull.IF_NOT_PRESENT, PROJECT))
     assert failed.code == "image-pull-failed"
     assert "connection refused" in failed.message
 
@@ -143,7 +171,7 @@ async def slow_engine(
     await runner.setup()
     await web.UnixSite(runner, str(folder / "engine")).start()
     try:
-        async with opened(f"unix://{folder / 'engine'}", changed) as (_, images):
+        async with opened(f"unix://{folder / 'engine'}", folder, changed) as (_, images):
             yield engine, images
     finally:
         await runner.cleanup()
@@ -153,7 +181,7 @@ async def test_many_tasks_share_one_pull_and_see_how_far_it_is(tmp_path: Path) -
     told: list[str | None] = []
     async with slow_engine(tmp_path, lambda: told.append(images.progress("nginx:1.27"))) as (engine, images):
         assert images.progress("nginx:1.27") is None
-        waiting = [asyncio.create_task(images.ensure("nginx:1.27", Pull.IF_NOT_PRESENT)) for _ in range(20)]
+        waiting = [asyncio.create_task(images.ensure("nginx:1.27", Pull.IF_NOT_PRESENT, PROJECT)) for _ in range(20)]
         await eventually(lambda: bool(engine.pulls))
         assert images.progress("nginx:1.27") == "pulling nginx:1.27"
         engine.says("Downloading", 30_500_000, 60_000_000)
@@ -172,7 +200,7 @@ async def test_many_tasks_share_one_pull_and_see_how_far_it_is(tmp_path: Path) -
 
 async def test_a_pull_goes_on_while_somebody_wants_it_and_no_longer(tmp_path: Path) -> None:
     async with slow_engine(tmp_path) as (engine, images):
-        first, second = (asyncio.create_task(images.ensure("nginx", Pull.ALWAYS)) for _ in range(2))
+        first, second = (asyncio.create_task(images.ensure("nginx", Pull.ALWAYS, PROJECT)) for _ in range(2))
         await eventually(lambda: bool(engine.pulls))
         first.cancel()
         await asyncio.wait([first])
@@ -181,7 +209,7 @@ async def test_a_pull_goes_on_while_somebody_wants_it_and_no_longer(tmp_path: Pa
         async with asyncio.timeout(10):
             await engine.given_up.wait()
         assert images.progress("nginx") is None
-        again = asyncio.create_task(images.ensure("nginx", Pull.ALWAYS))
+        again = asyncio.create_task(images.ensure("nginx", Pull.ALWAYS, PROJECT))
         engine.said.put_nowait(None)
         assert (await again).id == "sha256:1"
 
@@ -189,7 +217,7 @@ async def test_a_pull_goes_on_while_somebody_wants_it_and_no_longer(tmp_path: Pa
 async def test_who_has_another_login_asks_the_registry_as_himself(tmp_path: Path) -> None:
     async with slow_engine(tmp_path) as (engine, images):
         login = RegistryLogin(registry="docker.io", username="ada", password="secret-of-ada")
-        both = [asyncio.create_task(images.ensure("nginx", Pull.ALWAYS, each)) for each in (None, login)]
+        both = [asyncio.create_task(images.ensure("nginx", Pull.ALWAYS, PROJECT, each)) for each in (None, login)]
         await eventually(lambda: bool(engine.pulls))
         engine.said.put_nowait(None)
         await eventually(lambda: len(engine.pulls) == 2)
@@ -203,7 +231,7 @@ async def test_an_error_of_the_engine_is_one_line_without_the_password(tmp_path:
     async with slow_engine(tmp_path) as (engine, images):
         login = RegistryLogin(registry="docker.io", username="ada", password="secret-of-ada")
         engine.said.put_nowait({"error": "toomanyrequests:\n" + "ada:secret-of-ada " * 50})
-        failed = await refusal(images.ensure("nginx", Pull.ALWAYS, login))
+        failed = await refusal(images.ensure("nginx", Pull.ALWAYS, PROJECT, login))
     assert failed.code == "image-pull-failed"
     assert "secret-of-ada" not in failed.message
     assert failed.message.startswith("cannot fetch image nginx:latest from docker.io: toomanyrequests: ada:***")
@@ -213,7 +241,7 @@ async def test_an_error_of_the_engine_is_one_line_without_the_password(tmp_path:
 
 async def test_an_engine_that_goes_away_while_it_fetches_has_not_fetched(tmp_path: Path) -> None:
     async with slow_engine(tmp_path) as (engine, images):
-        waiting = asyncio.create_task(images.ensure("nginx", Pull.IF_NOT_PRESENT))
+        waiting = asyncio.create_task(images.ensure("nginx", Pull.IF_NOT_PRESENT, PROJECT))
         await eventually(lambda: bool(engine.pulls))
         engine.goes_away.set()
         engine.says("Downloading", 1, 2)
@@ -223,7 +251,7 @@ async def test_an_engine_that_goes_away_while_it_fetches_has_not_fetched(tmp_pat
 
 async def test_who_waits_for_a_pull_hears_that_its_engine_was_left(tmp_path: Path) -> None:
     async with slow_engine(tmp_path) as (engine, images):
-        waiting = asyncio.create_task(images.ensure("nginx", Pull.IF_NOT_PRESENT))
+        waiting = asyncio.create_task(images.ensure("nginx", Pull.IF_NOT_PRESENT, PROJECT))
         await eventually(lambda: bool(engine.pulls))
         await images.close()
         assert isinstance(await refusal(waiting), EngineGone)

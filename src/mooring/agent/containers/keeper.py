@@ -12,7 +12,8 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from mooring.agent import limits
+from mooring.agent import hugepages, limits
+from mooring.agent.containers import reaching
 from mooring.agent.containers import record as records
 from mooring.agent.containers.course import Seen, Send, Start, decided, network_holder, next_steps, passed
 from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused
@@ -27,10 +28,11 @@ from mooring.agent.logs import CHUNK, read_log
 from mooring.agent.options import Options
 from mooring.agent.outcome import outcome
 from mooring.agent.records import ExitRecord
-from mooring.agent.runtime import Observed, StopCause
+from mooring.agent.runtime import Observed, Reached, StopCause
 from mooring.agent.supervisor.output import RotatedFile
+from mooring.agent.use import cgroup_of
 from mooring.model.errors import MooringError, NotFound
-from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning
+from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning, Purpose
 
 log = structlog.get_logger(__name__)
 
@@ -220,6 +222,15 @@ class Keeper:
         async for data in read_log(path, self._shared.options.log_files, tail=tail, follow=False, ended=lambda: True):
             yield data
 
+    async def reach(self, name: str | None, purpose: Purpose) -> Reached:
+        """A way into a container that runs; without a name into the first."""
+        task = self.record.task
+        container, _ = self.container(name or task.containers[0].name)
+        seen = reaching.running(self.seen.get(container.name), container.name)
+        ports = [port for each in task.containers for port in each.ports] or task.ports
+        full = name_of(self.task_id, container.name)
+        return await reaching.reach(self._shared.reached(), full, seen, container, ports, purpose)
+
     # The course
 
     async def _keep(self) -> None:
@@ -339,10 +350,11 @@ class Keeper:
             if step.name not in self.seen:
                 await self._create(engine, container, role, full)
             if await engine.initialise(full):
-                made = await engine.seen(full)
-                if made is not None:
-                    self._shared.memory.begin(made.id, made.pid)
-            await engine.start(full)
+                await self._hold(engine, container, full)
+                await engine.start(full)
+            else:
+                await engine.start(full)
+                await self._hold(engine, container, full)
         except EngineRefused as refusal:
             log.info("container not started", task=str(self.task_id), container=step.name, reason=refusal.message)
             record.errors[step.name] = refusal.message
@@ -356,6 +368,14 @@ class Keeper:
             record.rejoin = [name for name in record.rejoin if name != step.name]
             if step.again and step.name == network_holder(record):
                 await self._end_sharers(engine, step.name)
+
+    async def _hold(self, engine: Engine, container: ContainerSpec, full: str) -> None:
+        """What engines do not do: watch its memory, and hold it to its huge pages."""
+        made = await engine.seen(full)
+        if made is not None and made.pid:
+            self._shared.memory.begin(made.id, made.pid)
+            with contextlib.suppress(OSError):
+                hugepages.hold(cgroup_of(made.pid), {**container.slots, **container.limits})
 
     async def _end_sharers(self, engine: Engine, holder: str) -> None:
         """One that is started again has another network: those that share it come back into that."""

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import structlog
 
+from mooring.agent.use import cgroup_of
+
 log = structlog.get_logger(__name__)
 
 
@@ -33,7 +35,7 @@ class MemoryWatch:
     def begin(self, container: str, pid: int) -> None:
         """Listen for the group of this process, under the container's id."""
         self.end(container)
-        group = _group(pid)
+        group = cgroup_of(pid).get("memory")
         if group is None:
             return
         try:
@@ -66,19 +68,6 @@ class MemoryWatch:
         with contextlib.suppress(BlockingIOError):
             watch.count += os.eventfd_read(watch.tidings)
             watch.starved = watch.count > 1 or watch.group.exists()
-
-
-def _group(pid: int) -> Path | None:
-    """The memory group of a process where cgroup v1 has that controller."""
-    try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if "memory" in controllers.split(","):
-            return Path("/sys/fs/cgroup/memory") / path.lstrip("/")
-    return None
 
 
 def _listen(group: Path) -> int:

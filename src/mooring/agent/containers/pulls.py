@@ -9,12 +9,14 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 import aiohttp
 from aiodocker import Docker
 from aiodocker.utils import compose_auth_header
 
 from mooring.agent.containers.engine import EngineGone, EngineRefused, translated
+from mooring.agent.containers.private_images import PrivateImages
 from mooring.model.containers import Pull
 from mooring.model.errors import MooringError
 from mooring.model.images import ImageName, parse_image
@@ -72,17 +74,19 @@ class _Fetching:
 class Images:
     """The images of one engine. `changed` is called, now and then, while `progress` answers differently."""
 
-    def __init__(self, docker: Docker, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, docker: Docker, private: PrivateImages, changed: Callable[[], None] = lambda: None) -> None:
         self._docker = docker
+        self._private = private
         self._changed = changed
         self._fetching: dict[str, _Fetching] = {}
         self._told_at = 0.0
 
-    async def ensure(self, image: str, pull: Pull, login: RegistryLogin | None = None) -> Pulled:
+    async def ensure(self, image: str, pull: Pull, project: UUID, login: RegistryLogin | None = None) -> Pulled:
         """Have the image on the node; MooringError with a code and a sentence where that cannot be."""
         name = parse_image(image)
-        if pull is not Pull.ALWAYS and (found := await self._find(name)) is not None:
-            return found
+        before = await self._find(name)
+        if pull is not Pull.ALWAYS and before is not None and not self._private.hides(name, before.id, project):
+            return before
         if pull is Pull.NEVER:
             message = f"image {name.short} is not on this node, and is never to be fetched"
             raise MooringError(message, code="image-not-present")
@@ -90,6 +94,8 @@ class Images:
         found = await self._find(name)
         if found is None:
             raise _pull_failed(name, "the engine ended before it was there")
+        if found != before or self._private.knows(name, found.id):
+            self._private.fetched(name, found.id, project, with_login=login is not None)
         return found
 
     async def of_task(self, task: DesiredTask) -> dict[str, Pulled]:
@@ -98,7 +104,8 @@ class Images:
         for container in (*task.init_containers, *task.containers):
             if container.image is not None:
                 login = login_for(container.image, task.logins)
-                found[container.name] = await self.ensure(container.image, Pull(container.pull), login)
+                project = task.owner.project_id
+                found[container.name] = await self.ensure(container.image, Pull(container.pull), project, login)
         return found
 
     def progress_of(self, task: DesiredTask) -> str:
@@ -121,6 +128,7 @@ class Images:
         """Those on the node, by each of their names, with their bytes."""
         with translated():
             listed = await self._docker.images.list()
+        self._private.forget_all_but({str(image["Id"]) for image in listed})
         found: dict[str, int] = {}
         for image in listed:
             for name in (*(image.get("RepoTags") or ()), *(image.get("RepoDigests") or ())):
@@ -232,7 +240,8 @@ def _digest(name: ImageName, found: Mapping[str, Any]) -> str:
 def _refusal(name: ImageName, login: RegistryLogin | None, refusal: EngineRefused) -> MooringError:
     if _DENIED.search(refusal.message):
         who = f"user {login.username!r}" if login is not None else "those without a login"
-        hint = "check the login" if login is not None else "give the project a login for that registry"
+        give = f"give the project a login with `mooring registry login {name.registry}`"
+        hint = "check the login" if login is not None else give
         return MooringError(
             f"registry {name.registry} does not give image {name.short} to {who}: {hint}, and the name of the image",
             code="image-denied",

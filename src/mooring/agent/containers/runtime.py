@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Set
@@ -13,22 +14,23 @@ from uuid import UUID
 import psutil
 import structlog
 
-from mooring.agent import folders, retention
+from mooring.agent import folders, hugepages, retention
 from mooring.agent import records as files
 from mooring.agent.containers import measuring, places, record
 from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused, addresses
 from mooring.agent.containers.keeper import Keeper, Shared
 from mooring.agent.containers.networks import Networks
+from mooring.agent.containers.private_images import PrivateImages
 from mooring.agent.containers.pulls import Images
 from mooring.agent.containers.record import TaskRecord
 from mooring.agent.containers.specification import NODE, TASK, check, enforces
 from mooring.agent.measuring import Meter
 from mooring.agent.records import ExitRecord
-from mooring.agent.runtime import Observed, RuntimeContext, StopCause
+from mooring.agent.runtime import Observed, Reached, RuntimeContext, StopCause
 from mooring.agent.supervisor.record import boot_id
 from mooring.agent.volumes import VolumeFolders
 from mooring.model.errors import MooringError, NotFound
-from mooring.wire.agent import DesiredTask, EndWarning, TaskMeasure
+from mooring.wire.agent import DesiredTask, EndWarning, Purpose, TaskMeasure
 
 log = structlog.get_logger(__name__)
 
@@ -65,6 +67,7 @@ class ContainerRuntime:
             workloads=self._workloads,
         )
         self._meter = Meter()
+        self._private_images = PrivateImages(context.root / "private-images.json")
         self._loop: asyncio.Task[None] | None = None
         self._looked = asyncio.Event()
         self._lost_at: float | None = None
@@ -149,6 +152,12 @@ class ContainerRuntime:
         async for data in keeper.logs(container, tail, follow):
             yield data
 
+    async def reach(self, task_id: UUID, container: str | None, purpose: Purpose) -> Reached:
+        keeper = self._keepers.get(task_id)
+        if keeper is None:
+            raise NotFound(f"this node has no task {task_id}")
+        return await keeper.reach(container, purpose)
+
     async def close(self) -> None:
         if self._loop is not None:
             self._loop.cancel()
@@ -206,8 +215,8 @@ class ContainerRuntime:
                 log.debug("no engine", address=address, reason=problem.message)
                 continue
             self._shared.engine = engine
-            self._shared.fetcher = Images(engine.docker, self._context.changed)
-            self.enforces = enforces(engine.abilities)
+            self._shared.fetcher = Images(engine.docker, self._private_images, self._context.changed)
+            self.enforces = {**enforces(engine.abilities), **_huge_pages()}
             log.info("container engine found", address=address, engine=engine.abilities.kind)
             return True
         return False
@@ -264,3 +273,9 @@ class ContainerRuntime:
             for keeper in self._keepers.values():
                 if keeper.running() != running & keeper.ids():
                     keeper.wake()
+
+
+def _huge_pages() -> dict[str, str]:
+    """How the node's huge pages are kept apart: only root may limit what others made."""
+    held = os.getuid() == 0 and hugepages.enforced(Path("/proc/self/mountinfo").read_text())
+    return dict.fromkeys(hugepages.capacity(), "cgroup" if held else "none")

@@ -160,6 +160,9 @@ Types = Annotated[
 MaxTasks = Annotated[int | None, typer.Option("--max-tasks-per-node", metavar="N", help="0: as the nodes say.")]
 DefaultTime = Annotated[int | None, typer.Option(metavar="SECONDS", help="How long work may run that does not say.")]
 MaxTime = Annotated[int | None, typer.Option(metavar="SECONDS", help="How long work may run at most; 0: for ever.")]
+IdleTimeout = Annotated[
+    int | None, typer.Option(metavar="SECONDS", help="When interactive sessions end that do nothing; 0: never.")
+]
 Deprioritise = Annotated[
     int | None,
     typer.Option(metavar="N", help="What cannot be started waits again, so much lower in priority; 0: it fails."),
@@ -305,6 +308,7 @@ def change_pool(
     max_tasks: MaxTasks = None,
     default_time: DefaultTime = None,
     max_time: MaxTime = None,
+    idle_timeout: IdleTimeout = None,
     deprioritise: Deprioritise = None,
     validator: ValidatorOption = None,
     public: Public = None,
@@ -353,6 +357,7 @@ def change_pool(
         max_tasks_per_node=max_tasks,
         default_time_seconds=default_time,
         max_time_seconds=max_time,
+        idle_timeout_seconds=idle_timeout,
         deprioritise=deprioritise,
         validators=_validators(validator),
         public=public,

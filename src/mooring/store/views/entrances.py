@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.access import Target
 from mooring.model.lifecycle import TaskStatus
-from mooring.store.tables import pools, tasks, workloads
+from mooring.store.tables import nodes, pools, tasks, workloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,8 @@ class Entrance:
     task_index: int
     status: str
     node_id: UUID | None
+    server_url: str | None
+    """Of the server that the agent of its node is connected to."""
     workload_id: UUID
     workload: str
     simulated: bool
@@ -68,6 +70,13 @@ async def ready(connection: AsyncConnection, workload_id: UUID) -> list[Entrance
     return [Entrance(**row._mapping) for row in rows]
 
 
+async def server_of(connection: AsyncConnection, node_id: UUID) -> str | None:
+    """The address of the server that a node's agent is connected to, or was last."""
+    found = await connection.execute(select(nodes.c.server_url).where(nodes.c.id == node_id))
+    url: str | None = found.scalar_one_or_none()
+    return url
+
+
 async def endpoints(connection: AsyncConnection, workload_id: UUID) -> list[Endpoint]:
     """The same tasks, for those who find their way there by themselves."""
     own = tasks.c
@@ -86,6 +95,7 @@ def _entrances() -> Select[Any]:
             tasks.c.task_index,
             tasks.c.status,
             tasks.c.node_id,
+            nodes.c.server_url,
             tasks.c.workload_id,
             workloads.c.name.label("workload"),
             pools.c.simulated,
@@ -93,6 +103,7 @@ def _entrances() -> Select[Any]:
             workloads.c.project_id,
             workloads.c.user_id,
         )
+        .outerjoin(nodes, nodes.c.id == tasks.c.node_id)
         .join(workloads, workloads.c.id == tasks.c.workload_id)
         .join(pools, pools.c.id == workloads.c.pool_id)
     )

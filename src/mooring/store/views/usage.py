@@ -44,13 +44,16 @@ async def usage(
     """What was used on the days that begin in [since, until]."""
     chosen = _Buckets(by, since, until, sight, pool)
     # Multiplied here: the product may be larger than the numbers of a database.
-    sums: dict[tuple[str, str], int] = defaultdict(int)
+    sums: dict[tuple[str | datetime, str], int] = defaultdict(int)
     given = await connection.execute(chosen.grouped(usage_buckets, usage_buckets.c.seconds, usage_buckets.c.amount))
     for found, slot, seconds, amount in given:
         sums[found, slot] += amount * int(seconds)
     measured = await connection.execute(chosen.grouped(measured_buckets, measured_buckets.c.amount_minutes))
     used = {(found, slot): int(minutes) * 60 for found, slot, minutes in measured}
-    return [UsageRow(*key, total, used.get(key)) for key, total in sorted(sums.items())]
+    return [
+        UsageRow(name if isinstance(name, str) else f"{name:%Y-%m-%d}", slot, total, used.get((name, slot)))
+        for (name, slot), total in sorted(sums.items())
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,8 @@ class _Buckets:
     def grouped(self, table: Table, summed: ColumnElement[int], *apart: ColumnElement[int]) -> Select[Any]:
         """Name, slot, sum, and what is kept apart."""
         own = table.c
-        name = (own.pool if self.by is By.POOL else _NAMES[self.by]).label("name")
+        names: Mapping[By, ColumnElement[Any]] = {**_NAMES, By.POOL: own.pool, By.DAY: own.starts_at}
+        name = names[self.by].label("name")
         seen = shown_to(self.sight, domain_id=domains.c.id, project_id=own.project_id, user_id=own.user_id)
         query = (
             select(name, own.slot_name, func.sum(summed), *apart)

@@ -103,6 +103,7 @@ def upgrade() -> None:
     with op.batch_alter_table("nodes", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("images", json_type(), nullable=True))
         batch_op.add_column(sa.Column("address", sa.String(length=63), nullable=True))
+        batch_op.add_column(sa.Column("server_url", sa.String(length=255), nullable=True))
     with op.batch_alter_table("workloads", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("revision", sa.Integer(), server_default=sa.text("1"), nullable=False))
         batch_op.add_column(sa.Column("rollout", json_type(), nullable=True))
@@ -125,9 +126,12 @@ def upgrade() -> None:
     )
     # Nothing was asked of what runs so far.
     op.execute("UPDATE tasks SET ready = true WHERE status = 'RUNNING'")
+    # The first pool takes what its nodes can run.
+    op.execute("""UPDATE pools SET runtimes = '["container", "process"]' WHERE name = 'default' AND NOT simulated""")
 
 
 def downgrade() -> None:
+    op.execute("""UPDATE pools SET runtimes = '["process"]' WHERE name = 'default' AND NOT simulated""")
     op.drop_index("ix_tasks_retires_at_alive", table_name="tasks")
     op.drop_index("ix_workloads_rolling", table_name="workloads")
     op.drop_index("ix_workloads_idle_timeout", table_name="workloads")
@@ -138,6 +142,7 @@ def downgrade() -> None:
         for column in ("idle_warned_at", "idle_timeout_seconds", "rolling", "rollout", "revision"):
             batch_op.drop_column(column)
     with op.batch_alter_table("nodes", recreate="never") as batch_op:
+        batch_op.drop_column("server_url")
         batch_op.drop_column("address")
         batch_op.drop_column("images")
     op.drop_index("ix_task_usage_measured_at", "task_usage")

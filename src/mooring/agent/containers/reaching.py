@@ -1,0 +1,263 @@
+"""The way into containers: a command beside what runs there, its own input and output, its ports, its files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiodocker.execs import Exec as EngineExec
+from aiodocker.stream import Stream
+
+from mooring.agent.commands import DataOnly, NotBegun
+from mooring.agent.containers.course import Seen
+from mooring.agent.containers.engine import Engine, EngineRefused, translated
+from mooring.agent.dialling import Dialled
+from mooring.agent.runtime import Reached
+from mooring.model.errors import Conflict, InvalidInput, NotFound
+from mooring.wire.agent import Attach, ContainerSpec, Dial, Exec, FetchFiles, Purpose, StoreFiles
+
+_LOOK_SECONDS = 0.05
+_HANG_UP_SECONDS = 2.0
+_NOT_FOUND = 127
+_TERMINAL = {"TERM": "xterm-256color"}
+_ENDLESS = aiohttp.ClientTimeout(sock_connect=10.0)
+
+
+async def reach(
+    engine: Engine, name: str, seen: Seen, container: ContainerSpec, ports: Sequence[int], purpose: Purpose
+) -> Reached:
+    """A way into a container that runs; `name`: the engine's own of it, `ports`: what the task is asked for by."""
+    match purpose:
+        case Exec():
+            return await InContainer.run(engine, name, seen.pid, purpose)
+        case Attach():
+            return await Attached.to(engine, name, container)
+        case Dial():
+            port = purpose.port or (ports[0] if ports else 0)
+            if not port:
+                raise InvalidInput("the task has no ports of which the first could be meant; name one")
+            return await Dialled.inside(seen.pid, seen.address, port)
+        case FetchFiles():
+            return await Fetched.of(engine, name, purpose.path)
+        case StoreFiles():
+            # By a process of the container's own, which can do there no more than the container's user can.
+            command = Exec(command=["tar", "-x", "-f", "-", "-C", _absolute(purpose.path)])
+            return Stored(await InContainer.run(engine, name, seen.pid, command))
+
+
+class _Streamed:
+    """What goes in and comes out through a connection that the engine has handed over."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    async def read(self) -> tuple[bytes, bool] | None:
+        with translated():
+            message = await self._stream.read_out()
+        return None if message is None else (message.data, message.stream == 2)
+
+    async def write(self, data: bytes) -> None:
+        with contextlib.suppress(OSError, RuntimeError, aiohttp.ClientError):
+            if data:
+                await self._stream.write_in(data)
+            else:
+                self._end_input()
+
+    async def close(self) -> None:
+        with contextlib.suppress(OSError, AssertionError):
+            await self._stream.close()
+
+    def _end_input(self) -> None:
+        response = self._stream._resp
+        transport = response.connection.transport if response is not None and response.connection is not None else None
+        if transport is not None and transport.can_write_eof():
+            transport.write_eof()
+
+
+class Attached(DataOnly):
+    """A container's own input and output. Leaving it leaves the container as it is."""
+
+    def __init__(self, streamed: _Streamed, size: Any) -> None:
+        self._streamed = streamed
+        self._size = size
+
+    @classmethod
+    async def to(cls, engine: Engine, name: str, container: ContainerSpec) -> Attached:
+        found = engine.docker.containers.container(name)
+        with translated():
+            stream = found.attach(stdin=container.terminal, stdout=True, stderr=True, logs=False)
+            await stream._init()
+        return cls(_Streamed(stream), found.resize if container.terminal else None)
+
+    async def read(self) -> tuple[bytes, bool] | None:
+        return await self._streamed.read()
+
+    async def write(self, data: bytes) -> None:
+        # Who has nothing more to say does not end the input for those who come next.
+        if data and self._size is not None:
+            await self._streamed.write(data)
+
+    async def resize(self, rows: int, columns: int) -> None:
+        if self._size is not None:
+            with contextlib.suppress(EngineRefused), translated():
+                await self._size(h=rows, w=columns)
+
+    async def close(self) -> None:
+        await self._streamed.close()
+
+
+class InContainer:
+    """A command in a container. Closing it hangs up, as a terminal that is closed would."""
+
+    def __init__(self, command: EngineExec, streamed: _Streamed, container_pid: int, terminal: bool) -> None:
+        self._command = command
+        self._streamed = streamed
+        self._container_pid = container_pid
+        self._terminal = terminal
+
+    @classmethod
+    async def run(cls, engine: Engine, name: str, container_pid: int, asked: Exec) -> InContainer:
+        found = engine.docker.containers.container(name)
+        with translated():
+            command = await found.exec(
+                asked.command, stdin=True, tty=asked.terminal, environment=_TERMINAL if asked.terminal else None
+            )
+        stream = command.start()
+        try:
+            with translated():
+                await stream._init()
+        except EngineRefused as refusal:
+            raise NotBegun(_NOT_FOUND, f"cannot start {asked.command[0]!r}: {refusal.message}") from None
+        reached = cls(command, _Streamed(stream), container_pid, asked.terminal)
+        await reached.resize(asked.rows, asked.columns)
+        return reached
+
+    async def read(self) -> tuple[bytes, bool] | None:
+        return await self._streamed.read()
+
+    async def write(self, data: bytes) -> None:
+        if data or not self._terminal:
+            await self._streamed.write(data)
+
+    async def resize(self, rows: int, columns: int) -> None:
+        if self._terminal:
+            with contextlib.suppress(EngineRefused), translated():
+                await self._command.resize(h=rows, w=columns)
+
+    async def exit_code(self) -> int | None:
+        while True:
+            told = await self._told()
+            if not told.get("Running"):
+                return int(told.get("ExitCode") or 0)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def close(self) -> None:
+        with contextlib.suppress(EngineRefused):
+            if await self._ended_by(signal.SIGHUP):
+                await self._ended_by(signal.SIGKILL)
+        await self._streamed.close()
+
+    async def _told(self) -> dict[str, Any]:
+        with translated():
+            return await self._command.inspect()
+
+    async def _ended_by(self, number: signal.Signals) -> bool:
+        """Send it a signal, and wait a moment; whether it still runs. The engine itself has no way to end it."""
+        told = await self._told()
+        if not told.get("Running"):
+            return False
+        with contextlib.suppress(OSError):
+            _send(int(told.get("Pid") or 0), self._container_pid, number)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_HANG_UP_SECONDS):
+                await self.exit_code()
+                return False
+        return True
+
+
+class Fetched(DataOnly):
+    """Files of a container, as the engine packs them."""
+
+    def __init__(self, response: aiohttp.ClientResponse, opened: contextlib.AsyncExitStack) -> None:
+        self._pieces: AsyncIterator[bytes] = response.content.iter_any()
+        self._opened = opened
+
+    @classmethod
+    async def of(cls, engine: Engine, name: str, path: str) -> Fetched:
+        opened = contextlib.AsyncExitStack()
+        try:
+            with translated():
+                asked = engine.docker._query(
+                    f"containers/{name}/archive", params={"path": _absolute(path)}, timeout=_ENDLESS
+                )
+                return cls(await opened.enter_async_context(asked), opened)
+        except EngineRefused as refusal:
+            if refusal.status == 404:
+                raise InvalidInput(f"there is no {path!r}", code="files-refused") from None
+            raise
+
+    async def read(self) -> tuple[bytes, bool] | None:
+        with translated():
+            data = await anext(self._pieces, None)
+        return None if data is None else (data, False)
+
+    async def write(self, data: bytes) -> None:
+        return None
+
+    async def close(self) -> None:
+        await self._opened.aclose()
+
+
+class Stored(DataOnly):
+    """Files on their way into a container; what its `tar` complains about is the reason of a failure."""
+
+    def __init__(self, command: InContainer) -> None:
+        self._command = command
+
+    async def read(self) -> tuple[bytes, bool] | None:
+        complaint = b""
+        while (piece := await self._command.read()) is not None:
+            complaint = (complaint + piece[0])[:4000]
+        if await self._command.exit_code():
+            reason = complaint.decode("utf-8", "replace").strip() or "the container has no tar that would unpack it"
+            raise InvalidInput(reason, code="files-refused")
+        return None
+
+    async def write(self, data: bytes) -> None:
+        await self._command.write(data)
+
+    async def close(self) -> None:
+        await self._command.close()
+
+
+def running(seen: Seen | None, container: str) -> Seen:
+    if seen is None:
+        raise NotFound(f"the task has no container {container!r}", code="unknown-container")
+    if seen.status != "running":
+        raise Conflict(f"container {container!r} does not run", code="not-running")
+    return seen
+
+
+def _absolute(path: str) -> str:
+    if ".." in path.split("/") or "\0" in path:
+        raise InvalidInput(f"{path!r} leads out of its folder; write the path without ..", code="invalid-path")
+    return path if path.startswith("/") else f"/{path}"
+
+
+def _send(pid: int, container_pid: int, number: signal.Signals) -> None:
+    """Signal a process and those that belong to it, if it is one of the container's: numbers are given anew."""
+    if pid <= 1 or container_pid <= 1:
+        return
+    inside, own = (Path(f"/proc/{each}/ns/mnt").readlink() for each in (pid, "self"))
+    if inside != Path(f"/proc/{container_pid}/ns/mnt").readlink() or inside == own:
+        return
+    if os.getpgid(pid) == pid:
+        os.killpg(pid, number)
+    else:
+        os.kill(pid, number)

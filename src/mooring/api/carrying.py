@@ -1,0 +1,22 @@
+"""Work that goes both ways at once, and ends together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+async def carrying(main: Coroutine[Any, Any, None], *beside: Coroutine[Any, Any, None]) -> None:
+    """Until the first is done, or any has failed; the others end with it."""
+    first, *others = [asyncio.create_task(each) for each in (main, *beside)]
+    waited = {first, *others}
+    try:
+        while not first.done():
+            done, waited = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+    finally:
+        for task in (first, *others):
+            task.cancel()
+        await asyncio.gather(first, *others, return_exceptions=True)

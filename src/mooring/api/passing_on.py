@@ -1,0 +1,124 @@
+"""What another server has to answer, since the agent of the task's node is connected there: asked on behalf of whoever
+asks here, with their own credential.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+
+import aiohttp
+from fastapi import Request, Response, WebSocket, WebSocketDisconnect
+from fastapi.responses import StreamingResponse
+from starlette.requests import HTTPConnection
+from starlette.types import Receive, Scope, Send
+from yarl import URL
+
+from mooring.api.carrying import carrying
+from mooring.model.errors import Unavailable
+from mooring.wire import channels as wire
+from mooring.wire.versions import CLIENT_HEADER
+
+PASSED_ON = "Mooring-Passed-On"
+"""On what another server asks: it is not passed on a second time."""
+UNREACHABLE = "agent-unreachable"
+
+_HEADERS = ("Authorization", CLIENT_HEADER)
+_CONNECT_SECONDS = 5.0
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
+
+
+def elsewhere(connection: HTTPConnection, problem: Unavailable, server_url: str | None) -> str:
+    """The server that can do it; the problem where none is known, or this one is that already."""
+    if problem.code != UNREACHABLE or server_url is None or PASSED_ON in connection.headers:
+        raise problem
+    return server_url.rstrip("/")
+
+
+async def pass_on_channel(websocket: WebSocket, opening: str, server_url: str) -> wire.Ending:
+    """Carry frames between whoever is here and the other server; how it ended there."""
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=_TIMEOUT) as session,
+            session.ws_connect(
+                _url(websocket, server_url), headers=_headers(websocket), max_msg_size=0, heartbeat=15.0
+            ) as far,
+        ):
+            await far.send_str(opening)
+            endings: list[wire.Ending] = []
+
+            async def outward() -> None:
+                async for message in far:
+                    if message.type is aiohttp.WSMsgType.BINARY:
+                        frame = wire.decode(message.data)
+                        if isinstance(frame, wire.Ending):
+                            endings.append(frame)
+                            return
+                        await websocket.send_bytes(message.data)
+
+            async def inward() -> None:
+                while True:
+                    message = await websocket.receive()
+                    if message["type"] == "websocket.disconnect":
+                        raise WebSocketDisconnect(message["code"])
+                    await far.send_bytes(message.get("bytes") or b"")
+
+            await carrying(outward(), inward())
+    except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+        raise _unreachable() from problem
+    if not endings:
+        raise _unreachable()
+    return endings[0]
+
+
+async def pass_on(request: Request, server_url: str) -> Response:
+    """The other server's answer, as it comes."""
+    opened = AsyncExitStack()
+    try:
+        session = await opened.enter_async_context(aiohttp.ClientSession(timeout=_TIMEOUT, auto_decompress=False))
+        answer = await opened.enter_async_context(
+            session.request(
+                request.method,
+                _url(request, server_url),
+                headers=_headers(request),
+                data=request.stream() if request.method == "PUT" else None,
+                allow_redirects=False,
+            )
+        )
+        return _Answer(answer, opened)
+    except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+        await opened.aclose()
+        raise _unreachable() from problem
+    except BaseException:
+        await opened.aclose()
+        raise
+
+
+class _Answer(StreamingResponse):
+    def __init__(self, answer: aiohttp.ClientResponse, opened: AsyncExitStack) -> None:
+        self._opened = opened
+        super().__init__(_pieces(answer), status_code=answer.status, media_type=answer.headers.get("Content-Type"))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._opened:
+            await super().__call__(scope, receive, send)
+
+
+async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    async for piece in answer.content.iter_any():
+        yield piece
+
+
+def _url(connection: HTTPConnection, server_url: str) -> URL:
+    """What was asked for here, over there."""
+    path, query = connection.scope["raw_path"].decode("ascii"), connection.scope["query_string"].decode("ascii")
+    return URL(f"{server_url}{path}?{query}", encoded=True)
+
+
+def _headers(connection: HTTPConnection) -> Mapping[str, str]:
+    shown = {name: connection.headers[name] for name in _HEADERS if name in connection.headers}
+    return {**shown, PASSED_ON: "1"}
+
+
+def _unreachable() -> Unavailable:
+    return Unavailable("the server that the task's node is connected to does not answer", code=UNREACHABLE)

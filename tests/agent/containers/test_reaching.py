@@ -1,0 +1,123 @@
+"""The way into real containers: commands, their own input and output, ports of their own network, files."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import tarfile
+from collections.abc import AsyncIterator
+
+import pytest
+
+from mooring.agent.runtime import Reached
+from mooring.model.errors import MooringError
+from mooring.wire.agent import Attach, DesiredTask, Dial, Exec, FetchFiles, Purpose, StoreFiles
+from tests.agent.builders import DEADLINE_SECONDS
+from tests.agent.containers.conftest import Node, container, order
+
+SERVING = "mkdir /tmp/www; echo ahoy > /tmp/www/index.html; exec httpd -f -p 127.0.0.1:8080 -h /tmp/www"
+ECHOING = "while read line; do echo heard $line; done"
+
+
+@pytest.fixture
+async def task(node: Node) -> AsyncIterator[DesiredTask]:
+    """One that serves HTTP, and beside it one that answers on its terminal."""
+    main = container("sh", "-c", SERVING, environment={"GREETING": "ahoy"}, ports=[8080])
+    task = order(containers=[main, container("sh", "-c", ECHOING, name="echo", terminal=True)])
+    await node.runtime.start(task)
+    await node.until(task, "RUNNING")
+    async with asyncio.timeout(DEADLINE_SECONDS * 2):
+        yield task
+
+
+async def everything(reached: Reached, given: bytes | None = None) -> tuple[bytes, bytes, int | None]:
+    """What comes out on both streams, and the exit code."""
+
+    async def feed() -> None:
+        if given is not None:
+            await reached.write(given)
+        await reached.write(b"")
+
+    feeding = asyncio.create_task(feed())
+    said = {False: b"", True: b""}
+    try:
+        while (piece := await reached.read()) is not None:
+            said[piece[1]] += piece[0]
+        return said[False], said[True], await reached.exit_code()
+    finally:
+        feeding.cancel()
+        await reached.close()
+
+
+async def test_commands_have_the_container_s_environment_and_end_with_who_ran_them(
+    node: Node, task: DesiredTask
+) -> None:
+    async def reach(purpose: Purpose, name: str | None = None) -> Reached:
+        return await node.runtime.reach(task.task_id, name, purpose)
+
+    given = bytes(range(256)) * 12_000 + os.urandom(500_000)
+    out, errors, code = await everything(
+        await reach(Exec(command=["sh", "-c", "echo $GREETING >&2; cat; exit 7"])), given
+    )
+    assert (out == given, errors, code) == (True, b"ahoy\n", 7)
+    terminal = await reach(Exec(command=["sh"], terminal=True, rows=33, columns=101), "echo")
+    assert b"33 101" in (await everything(terminal, b"stty size\nexit\n"))[0]
+    _, errors, code = await everything(await reach(Exec(command=["no-such-program"])))
+    assert (b'"no-such-program": executable file not found' in errors, code) == (True, 127)
+    sleeping = await reach(Exec(command=["sh", "-c", "echo $$; exec sleep 1000"]))
+    piece = await sleeping.read()
+    assert piece is not None
+    await sleeping.close()
+    left = Exec(command=["test", "-d", f"/proc/{int(piece[0])}"])
+    assert (await everything(await reach(left)))[2] == 1
+    with pytest.raises(MooringError, match="no container 'none'"):
+        await reach(Exec(command=["id"]), "none")
+
+
+async def test_a_container_s_own_terminal_is_attached_and_left_as_it_is(node: Node, task: DesiredTask) -> None:
+    for word in (b"one", b"two"):
+        attached = await node.runtime.reach(task.task_id, "echo", Attach())
+        await attached.write(word + b"\n")
+        heard = b""
+        while b"heard " + word not in heard:
+            piece = await attached.read()
+            assert piece is not None
+            heard += piece[0]
+        await attached.close()
+
+
+async def test_ports_are_reached_inside_the_container_s_own_network(node: Node, task: DesiredTask) -> None:
+    for port in (8080, 0):
+        dialled = await node.runtime.reach(task.task_id, None, Dial(port=port))
+        answer, _, code = await everything(dialled, b"GET / HTTP/1.0\r\n\r\n")
+        assert (answer.endswith(b"ahoy\n"), code) == (True, None)
+    with pytest.raises(MooringError, match="port-not-answering"):
+        await node.runtime.reach(task.task_id, None, Dial(port=22))
+
+
+async def test_files_come_out_as_they_went_in_and_paths_stay_inside(node: Node, task: DesiredTask) -> None:
+    content = os.urandom(700_000)
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        member = tarfile.TarInfo("one.bin")
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+    await everything(await node.runtime.reach(task.task_id, None, StoreFiles(path="/tmp")), packed.getvalue())
+    back, _, _ = await everything(await node.runtime.reach(task.task_id, None, FetchFiles(path="/tmp/one.bin")))
+    with tarfile.open(fileobj=io.BytesIO(back)) as found:
+        file = found.extractfile("one.bin")
+        assert file is not None
+        assert file.read() == content
+    link = Exec(command=["ln", "-s", str(node.root), "/tmp/out"])
+    await everything(await node.runtime.reach(task.task_id, None, link))
+    for purpose in (
+        FetchFiles(path="/nothing"),
+        FetchFiles(path="/tmp/../../etc"),
+        FetchFiles(path="/tmp/out/agent"),
+        StoreFiles(path="/tmp/out/in"),
+        StoreFiles(path="../in"),
+    ):
+        with pytest.raises(MooringError):
+            await everything(await node.runtime.reach(task.task_id, None, purpose), packed.getvalue())
+    assert not await asyncio.to_thread(lambda: list(node.root.rglob("one.bin")))

@@ -1,0 +1,38 @@
+"""`mooring volume`: made, listed, shown and removed; the folder that nodes share."""
+
+import json
+
+from tests.cli.conftest import Mooring
+from tests.client.fake_server import FakeServer
+
+
+def test_volumes_are_made_listed_shown_and_removed(server: FakeServer, mooring: Mooring) -> None:
+    made = mooring("volume", "create", "data", "--size", "10Gi", "--pool", "toy")
+    assert made.exit_code == 0, made.output
+    assert server.last("POST", "/api/volumes").body == {"name": "data", "size": "10Gi", "pool": "toy", "shared": False}
+    assert mooring("volume", "create", "all", "--size", "1Ti", "--shared", "--project", "vision").exit_code == 0
+    known = server.volumes.known
+    known["data"] = known["data"].model_copy(update={"status": "lost", "node": "node-1", "mounted_by": 2})
+    lines = [line.split() for line in mooring("volume", "list").stdout.splitlines()]
+    assert lines == [
+        ["VOLUME", "PROJECT", "STATUS", "SIZE", "POOL", "NODE", "MOUNTED", "BY"],
+        ["data", "default", "lost", "10Gi", "toy", "node-1", "2"],
+        ["all", "vision", "available", "1Ti", "default", "all", "of", "its", "pool", "0"],
+    ]
+    shown = mooring("volume", "show", "data", "--project", "default").stdout
+    assert "mounted by: 2 workloads" in shown
+    assert server.last("GET", "/api/volumes/data").query == {"project": "default"}
+    assert json.loads(mooring("volume", "list", "-o", "json").stdout)[0]["size"] == "10Gi"
+    removed = mooring("volume", "remove", "data")
+    assert (removed.exit_code, removed.stdout) == (0, "data: on its way out\n")
+    assert list(known) == ["all"]
+
+
+def test_a_name_that_cannot_be_one_is_refused_before_anything_is_asked(server: FakeServer, mooring: Mooring) -> None:
+    assert mooring("volume", "create", "../etc", "--size", "1Gi").exit_code != 0
+    assert not [seen for seen in server.seen if seen.path == "/api/volumes"]
+
+
+def test_a_pool_is_told_the_folder_that_its_nodes_share(server: FakeServer, mooring: Mooring) -> None:
+    assert mooring("pool", "change", "default", "--shared-volumes", "/mnt/shared").exit_code == 0
+    assert server.last("PATCH", "/api/pools/default").body == {"shared_volumes": "/mnt/shared"}

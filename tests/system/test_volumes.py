@@ -1,0 +1,66 @@
+"""A volume on real nodes: what one container leaves there the next one finds, until the volume is removed."""
+
+from __future__ import annotations
+
+import pytest
+
+from mooring.client import Client
+from mooring.model.errors import Conflict
+from mooring.wire.api import JoinTokenRequest, WorkloadRequest
+from mooring.wire.pools import PoolRequest
+from mooring.wire.volumes import NewVolumeRequest
+from tests.engine import BUSYBOX, Engine
+from tests.system.conftest import Servers
+from tests.system.servers import eventually
+
+
+def submit(client: Client, name: str, script: str, **more: object) -> None:
+    container = {
+        "image": BUSYBOX,
+        "pull": "never",
+        "command": ["sh", "-c", script],
+        "mounts": [{"volume": "data", "path": "/data"}],
+        "resources": {"cpu": "100m"},
+    }
+    request = {"name": name, "containers": [container], "volumes": [{"name": "data", "kind": "named"}], **more}
+    client.submit(WorkloadRequest.model_validate(request))
+
+
+def test_what_is_in_a_volume_outlives_its_tasks_and_goes_with_it(servers: Servers, engine: Engine) -> None:
+    server = servers.start("--no-agent")
+    with server.client() as client:
+        client.create_pool(PoolRequest(name="box", runtimes=["container"]))
+        for name in ("one", "two"):
+            token = client.create_join_token(JoinTokenRequest(name=name, pool="box")).token
+            servers.agent(server, name, token, "--engine", engine.socket)
+        eventually(lambda: [node.status for node in client.nodes().nodes] == ["READY", "READY"])
+        client.create_volume(NewVolumeRequest(name="data", size="1Gi", pool="box"))
+
+        submit(
+            client,
+            "writer",
+            "echo hello > /data/file; exec sleep 600",
+            kind="deployment",
+            replicas=2,
+            stop_grace_seconds=1,
+        )
+        eventually(lambda: client.workload("writer").running == 2)
+        home = client.volume("data").node
+        assert home is not None
+        assert {task.node for task in client.workload("writer").tasks} == {home}
+        with pytest.raises(Conflict, match="mounted by writer"):
+            client.remove_volume("data")
+        client.remove("writer")
+        eventually(lambda: client.volume("data").mounted_by == 0)
+
+        submit(client, "reader", "cat /data/file")
+        assert client.wait("reader", timeout_seconds=60).status == "SUCCEEDED"
+        assert b"".join(client.logs("reader")) == b"hello\n"
+        assert {task.node for task in client.workload("reader").tasks} == {home}
+
+        (folder,) = (servers.folder / home / "agent" / "volumes").glob("*/*")
+        assert (folder / "file").read_text() == "hello\n"
+        client.remove_volume("data")
+        eventually(lambda: not client.volumes())
+        assert not folder.exists()
+        server.assert_books_agree()
