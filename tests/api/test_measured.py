@@ -125,6 +125,24 @@ async def test_a_minute_of_measures_is_written_as_one_average(harbour: Harbour, 
 
 
 @on_sqlite
+async def test_a_gap_between_measures_was_not_measured(harbour: Harbour, hands: Hands):
+    await harbour.node("n1")
+    task = await running(harbour)
+    use = MeasuredUse()
+    agent = session(order("x", task_id=task.id), node_id=task.node_id)
+    for seconds in (0, 500):
+        hands.move(seconds)
+        use.take(agent, told(measure(task.id, 1000, 100)))
+    await use.write(harbour.database)
+    # the usual ten seconds, and twice as much for the second
+    assert await written(harbour) == {"cpu": (1000, 30), "memory": (100, 30)}
+    assert use.newest
+    hands.move(601)
+    await use.write(harbour.database)
+    assert not use.newest
+
+
+@on_sqlite
 async def test_who_is_inside_a_task_keeps_it_active(harbour: Harbour, hands: Hands):
     await harbour.node("n1")
     task = await running(harbour)

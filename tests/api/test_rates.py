@@ -67,6 +67,17 @@ def test_an_admin_may_have_more():
         rates.open_stream(admin)
 
 
+def test_ways_into_tasks_are_counted_while_they_are_open_and_apart_from_streams():
+    rates = Rates(RateLimits(streams=1, channels=2))
+    rates.open_stream(principal(1))
+    closes = [rates.open_channel(principal(1)) for _ in range(2)]
+    rates.open_channel(principal(2))
+    with pytest.raises(TooManyAttempts, match="2 channels"):
+        rates.open_channel(principal(1))
+    closes[0]()
+    rates.open_channel(principal(1))
+
+
 def test_what_costs_more_than_there_ever_is_needs_a_full_bucket():
     clock = Clock()
     rates = Rates(RateLimits(requests=10), clock=clock)

@@ -6,6 +6,7 @@ import json
 
 from mooring.wire import accounting
 from tests.cli.conftest import Mooring
+from tests.cli.terminal import run_on_terminal
 from tests.client.fake_server import FakeServer
 
 
@@ -48,6 +49,15 @@ def test_top_shows_what_tasks_use_beside_what_they_asked_for(server: FakeServer,
     [first, _] = csv.DictReader(io.StringIO(mooring("top", "--once", "-o", "csv").stdout))
     assert (first["cpu"], first["cpu_asked"], first["sent/s"]) == ("1.3", "8", "-")
     assert mooring("top", "--sort", "age").exit_code == 2
+
+
+def test_top_draws_anew_on_a_terminal_until_it_is_interrupted(server: FakeServer, mooring: Mooring) -> None:
+    with run_on_terminal("top", "--interval", "0.5") as terminal:
+        for _ in range(2):
+            terminal.expect("WORKLOAD")
+            terminal.expect("web")
+        terminal.interrupt()
+        assert terminal.exit_code() == 0
 
 
 def test_free_shows_the_largest_requests_and_what_quotas_leave(server: FakeServer, mooring: Mooring) -> None:

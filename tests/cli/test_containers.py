@@ -11,6 +11,7 @@ from tests.client.fake_server import FakeServer, running
 OPTIONS = (
     "--port", "80", "--port", "443", "--volume", "site:/www:ro", "-v", "site:/copy", "-v", "/data/sets:/sets",
     "--secret", "api-key", "--secret", "cert=tls.pem", "--pull", "always", "--user", "1000:1000", "--read-only",
+    "--cap-add", "CHOWN", "--cap-add", "cap_setuid",
     "--ready-http", "80/healthz",
 )  # fmt: skip
 
@@ -33,6 +34,7 @@ def test_what_containers_have_is_sent(server: FakeServer, mooring: Mooring, comm
         "pull": "always",
         "user": "1000:1000",
         "read_only": True,
+        "capabilities": ["CHOWN", "SETUID"],
         "readiness": {"port": 80, "path": "/healthz"},
     }
     assert body["volumes"] == [
@@ -55,6 +57,7 @@ def test_what_containers_have_is_sent(server: FakeServer, mooring: Mooring, comm
         ("--secret", "key=../file"),
         ("--pull", "sometimes"),
         ("--user", "root; reboot"),
+        ("--cap-add", "SYS_ADMIN"),
         ("--ready-http", "/healthz"),
         ("--ready-http", "99999/healthz"),
         ("--ready-http", "80/a b"),

@@ -284,7 +284,8 @@ def clean_environment(home: Path) -> dict[str, str]:
     names = ("PATH", "PYTHONPATH", "LANG", "TZ", "TMPDIR", "NUMBA_CACHE_DIR")
     kept = {name: os.environ[name] for name in names if name in os.environ}
     caches = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-    return {**kept, "HOME": str(home), "XDG_CACHE_HOME": caches, "NO_COLOR": "1"}
+    # The engine of whoever runs the tests is left alone.
+    return {**kept, "HOME": str(home), "XDG_CACHE_HOME": caches, "NO_COLOR": "1", "DOCKER_HOST": "none"}
 
 
 def _end_processes_in(folder: Path) -> None:

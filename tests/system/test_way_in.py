@@ -231,9 +231,7 @@ def test_files_are_copied_both_ways(mooring: Cli, tmp_path: Path) -> None:
         ).stdout
     )
     for words, code in (
-        (("web:nothing", str(back)), "files-refused"),
         (("web:../..", str(back)), "files-refused"),
-        ((str(here), "web:/etc"), "invalid-path"),
         ((str(here), str(back)), "invalid-input"),
     ):
         refused = mooring("cp", *words)

@@ -75,6 +75,8 @@ _HELD_BACK_SECONDS = 0.05
 _BEAT_SECONDS = 1.0
 _LONGEST_PROBLEM = 500
 _LONGEST_ADDRESS = 63
+_STARTED = frozenset({TaskStatus.RUNNING, events.RENEWED})
+"""Kinds of events of tasks that others of their session may wait for."""
 _HELLOS_AT_ONCE = 8
 """When all agents come at once, the others wait: the rest of the server needs the database as well."""
 
@@ -125,8 +127,8 @@ class AgentHub:
                     else:
                         news, position = await events.since(connection, position)
                         self._wake(event.node_id for event in news if event.node_id is not None)
-                        moved = {e.workload_id for e in news if e.noun == "task" and e.workload_id is not None}
-                        self._wake(await agents.waiting_for_others(connection, moved))
+                        started = {e.workload_id for e in news if e.workload_id is not None and e.kind in _STARTED}
+                        self._wake(await agents.waiting_for_others(connection, started))
                         self._wake_waiting_for(event.object_id for event in news if event.kind == events.SECRETS)
                         if news:
                             # What becomes of a stray happens elsewhere.

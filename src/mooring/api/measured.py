@@ -7,7 +7,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
@@ -25,8 +25,9 @@ from mooring.wire.agent import Measures, TaskMeasure
 _log = structlog.get_logger(__name__)
 _TURN_SECONDS = 10.0
 _TURNS_PER_AVERAGE = 6
-_LONGEST_SECONDS = 60.0
-"""What a single measure speaks for at most."""
+_MISSED = 2
+"""A measure speaks for so many pauses at most; what came later was not measured."""
+_KEPT = timedelta(minutes=10)
 _MOST_CORES, _MOST_BYTES, _MOST_COUNTED = 10**9, 2**50, 2**62
 _FLOWS = ("read", "written", "received", "sent")
 
@@ -131,14 +132,15 @@ class MeasuredUse:
             flows = zip(_FLOWS, counters, before.counters, strict=True)
             amounts |= {flow: round(max(0, new - old) / seconds) for flow, new, old in flows}
         self._newest[task_id] = newest = Measured(node_id, at, amounts, counters)
-        self._sums.setdefault(task_id, _Sums(newest)).add(newest, min(seconds, _LONGEST_SECONDS))
+        self._sums.setdefault(task_id, _Sums(newest)).add(newest, min(seconds, _MISSED * usual_seconds))
         if is_active(amounts["cpu"], sum(amounts.get(flow, 0) for flow in _FLOWS)):
             self._active[task_id] = at
 
     def _averages(self) -> list[measured.Average]:
-        """Of what was measured since the last time; what was not is forgotten."""
+        """Of what was measured since the last time; what was not for long is forgotten."""
         sums, self._sums = self._sums, {}
-        self._newest = {task_id: newest for task_id, newest in self._newest.items() if task_id in sums}
+        since = now() - _KEPT
+        self._newest = {id: newest for id, newest in self._newest.items() if newest.measured_at > since}
         return [
             measured.Average(task_id, own.last.node_id, own.last.measured_at, slot, amount, max(1, round(own.seconds)))
             for task_id, own in sums.items()

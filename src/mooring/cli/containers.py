@@ -19,6 +19,7 @@ def container_fields(
     pull: str | None,
     user: str | None,
     read_only: bool,
+    capabilities: list[str] | None,
     ready_http: str | None,
     mounts: list[MountRequest],
 ) -> dict[str, Any]:
@@ -29,6 +30,7 @@ def container_fields(
         "pull": pull,
         "user": user,
         "read_only": read_only or None,
+        "capabilities": [name.upper().removeprefix("CAP_") for name in capabilities or ()] or None,
         "readiness": None if ready_http is None else _ready_http(ready_http),
         "mounts": mounts or None,
     }

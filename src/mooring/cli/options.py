@@ -164,6 +164,10 @@ UserOption = Annotated[
     str | None, typer.Option("--user", metavar="UID[:GID]", help="Whom its container runs as; else as the image says.")
 ]
 ReadOnlyOption = Annotated[bool, typer.Option("--read-only", help="Its container cannot write outside of volumes.")]
+CapabilityOption = Annotated[
+    list[str] | None,
+    typer.Option("--cap-add", metavar="NAME", help="A power of root that its container keeps: CHOWN; may be repeated."),
+]
 ReadyHttpOption = Annotated[
     str | None,
     typer.Option("--ready-http", metavar="PORT[/path]", help="It is ready when this answers; asked every 10 seconds."),

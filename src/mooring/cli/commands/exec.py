@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -13,7 +13,7 @@ from mooring.cli.options import WORK, ContainerOption, IndexOption, ServerOption
 app = typer.Typer()
 
 
-@app.command("exec", rich_help_panel=WORK, context_settings={"ignore_unknown_options": False})
+@app.command("exec", rich_help_panel=WORK)
 def run_command(
     name: WorkloadArgument,
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What to run, after a --.")],
@@ -38,7 +38,8 @@ def attach(
     server: ServerOption = None,
 ) -> None:
     """Be connected with the input and output of a container itself; Ctrl-C leaves it alone."""
-    raise typer.Exit(asyncio.run(_attach(server, name, container, index)))
+    with suppress(KeyboardInterrupt):
+        raise typer.Exit(asyncio.run(_attach(server, name, container, index)))
 
 
 async def _run(
@@ -69,4 +70,4 @@ async def _attach(server: str | None, name: str, container: str | None, index: i
     async with connect_async(server) as client:
         task = running_task(await client.workload(name), index)
         async with client.attach(str(task.id), container=container) as channel:
-            return await converse(channel, interactive=not sys.stdin.closed, terminal=False)
+            return await converse(channel, interactive=True, terminal=False)

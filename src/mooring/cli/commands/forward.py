@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 _PIECE_BYTES = 64 * 1024
+_PAUSES_SECONDS = (0.1, 0.3, 1.0, 2.0, 4.0)
 
 
 @app.command(rich_help_panel=WORK)
@@ -83,23 +86,36 @@ async def _connect(
     """One connection from its first byte to its last."""
     from mooring.model.errors import MooringError
 
-    opening = client.forward(workload, remote) if task is None else client.forward_to_task(task, remote)
     try:
-        async with opening as channel:
+        async with AsyncExitStack() as stack:
+            channel = await _opened(
+                stack,
+                lambda: client.forward(workload, remote) if task is None else client.forward_to_task(task, remote),
+            )
             handing_in = asyncio.create_task(_hand_in(channel, reader))
-            try:
-                while (piece := await channel.read()) is not None:
-                    writer.write(piece[0])
-                    await writer.drain()
-                if writer.can_write_eof():
-                    writer.write_eof()
-                await channel.exit_code()
-            finally:
-                handing_in.cancel()
+            stack.callback(handing_in.cancel)
+            while (piece := await channel.read()) is not None:
+                writer.write(piece[0])
+                await writer.drain()
+            if writer.can_write_eof():
+                writer.write_eof()
+            await channel.exit_code()
     except MooringError as problem:
         say(f"a connection failed: {problem}")
     except OSError:
         return
+
+
+async def _opened(stack: AsyncExitStack, way: Callable[[], AbstractAsyncContextManager[Channel]]) -> Channel:
+    """The channel, as soon as there is a task that answers; whoever connects waits a little for that."""
+    from mooring.model.errors import TooManyAttempts, Unavailable
+
+    for pause in _PAUSES_SECONDS:
+        try:
+            return await stack.enter_async_context(way())
+        except (Unavailable, TooManyAttempts):
+            await asyncio.sleep(pause)
+    return await stack.enter_async_context(way())
 
 
 async def _hand_in(channel: Channel, reader: asyncio.StreamReader) -> None:
