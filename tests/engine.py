@@ -78,6 +78,7 @@ class Engine:
                 stdout=output,
                 stderr=output,
                 env=self.environment,
+                cwd=self.folder,
                 preexec_fn=end_with_parent,
             )
         limit = time.monotonic() + START_SECONDS
