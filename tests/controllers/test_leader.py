@@ -66,7 +66,17 @@ async def test_a_leader_brings_work_from_its_submission_to_running(harbour: Harb
     await until(signal, runs)
     assert (leader.role, leader.problem) == ("leader", None)
     names = {"scheduling", "holds", "lifecycle", "simulation", "nodes", "draining", "suspicion", "limits"}
-    names |= {"accounting", "retention", "quarantine", "reports", "scaling", "deliveries", "timeslots"}
+    names |= {
+        "accounting",
+        "retention",
+        "quarantine",
+        "reports",
+        "scaling",
+        "deliveries",
+        "timeslots",
+        "rollouts",
+        "idleness",
+    }
     assert {loop.name: loop.error for loop in leader.loops} == dict.fromkeys(names)
     assert {loop.found_by_timer for loop in leader.loops} == {0}
     later = {loop.name for loop in leader.loops if loop.last_run_at is None}

@@ -44,8 +44,9 @@ def _nodes(mirror: Mirror) -> dict[UUID, dict[str, Any]]:
 
 
 def _queue(mirror: Mirror) -> dict[UUID, Any]:
-    # The reason to wait and its version are written without an event: nothing that placement depends on.
-    return {key: replace(workload, version=0, waiting_reason=None) for key, workload in mirror.queue.items()}
+    # Why it waits, until when, and its version with them are written without an event: nothing placement depends on.
+    untold: dict[str, Any] = {"version": 0, "waiting_reason": None, "planned_start": None}
+    return {key: replace(workload, **untold) for key, workload in mirror.queue.items()}
 
 
 def _timeslots(mirror: Mirror) -> dict[UUID, Any]:

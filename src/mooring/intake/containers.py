@@ -105,7 +105,8 @@ def _check_processes(request: TaskTemplateRequest) -> None:
             raise InvalidInput(
                 f"container {container.name!r} has neither an image nor a command", code="nothing-to-run"
             )
-        useless = [name for name in _CONTAINERS_ONLY if name in container.model_fields_set and getattr(container, name)]
+        usual = container.model_construct()
+        useless = [name for name in _CONTAINERS_ONLY if getattr(container, name) not in (None, getattr(usual, name))]
         if useless:
             raise InvalidInput(
                 f"container {container.name!r} has no image, so it is a process of its node, which cannot have"
