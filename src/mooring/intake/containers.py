@@ -105,7 +105,7 @@ def _check_processes(request: TaskTemplateRequest) -> None:
             raise InvalidInput(
                 f"container {container.name!r} has neither an image nor a command", code="nothing-to-run"
             )
-        usual = container.model_construct()
+        usual = type(container).model_construct()
         useless = [name for name in _CONTAINERS_ONLY if getattr(container, name) not in (None, getattr(usual, name))]
         if useless:
             raise InvalidInput(
