@@ -15,6 +15,7 @@ import typer
 
 from mooring.cli.options import WORK, ContainerOption, IndexOption, ServerOption
 from mooring.model.errors import InvalidInput, MooringError
+from mooring.model.lifecycle import TaskStatus
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -65,12 +66,11 @@ def _place(written: str) -> tuple[str, str] | None:
 
 
 def _task(detail: WorkloadDetail, index: int | None) -> TaskView:
-    """The newest attempt that had a node, whether it still runs or not: what it left may be wanted."""
+    """One that runs, else the newest attempt that had a node: what it left may be wanted."""
     found = [task for task in detail.tasks if task.node is not None and (index is None or task.index == index)]
     if not found:
         raise InvalidInput(f"no such task of {detail.name!r} was on a node yet", code="not-running")
-    first = min(task.index for task in found)
-    return max((task for task in found if task.index == first), key=lambda task: task.attempt)
+    return min(found, key=lambda task: (task.status != TaskStatus.RUNNING, task.index, -task.attempt))
 
 
 def _unpack(pieces: Iterator[bytes], target: str) -> None:
