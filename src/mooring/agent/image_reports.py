@@ -51,7 +51,7 @@ async def _present(keeping: Collection[ImageKeeping]) -> dict[str, int] | None:
     try:
         return largest([await runtime.images() for runtime in keeping])
     except MooringError as problem:
-        _log.warning("cannot list images", reason=problem.message)
+        _log.debug("cannot list images", reason=problem.message)
         return None
 
 
