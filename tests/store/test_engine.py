@@ -169,15 +169,15 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 
 @on_postgresql
 async def test_a_statement_that_takes_too_long_is_ended_and_not_tried_again(migrated_url: str):
-    database = Database(migrated_url, statement_timeout_seconds=0.05)
+    database = Database(migrated_url, statement_timeout_seconds=1.0)
     try:
         with pytest.raises(DBAPIError, match="statement timeout") as ended:
-            await database.write(lambda c: c.execute(text("SELECT pg_sleep(5)")))
+            await database.write(lambda c: c.execute(text("SELECT pg_sleep(60)")))
         assert not is_temporary(ended.value)
 
         async def long(connection: Connection) -> None:
             await without_haste(connection)
-            await connection.execute(text("SELECT pg_sleep(0.1)"))
+            await connection.execute(text("SELECT pg_sleep(1.2)"))
 
         await database.write(long)
     finally:
@@ -188,7 +188,7 @@ async def test_a_statement_that_takes_too_long_is_ended_and_not_tried_again(migr
 async def test_a_lock_that_is_not_had_in_time_is_tried_for_again(
     migrated_url: str, database: Database, retried: list[Exception]
 ):
-    hasty = Database(migrated_url, statement_timeout_seconds=0.1)
+    hasty = Database(migrated_url, statement_timeout_seconds=2.0)
     lock = text("SELECT pg_advisory_xact_lock(7)")
     try:
         async with database.engine.begin() as holder:
