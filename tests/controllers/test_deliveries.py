@@ -197,8 +197,7 @@ async def test_a_controller_that_does_not_answer_is_given_up_after_a_time_and_ma
 ):
     await ask(harbour)
     controller.slow = asyncio.Event()
-    loop = DeliveryLoop(harbour.database, harbour.office, ResourceController(url, seconds=0.2))
-    await loop.once()
+    await DeliveryLoop(harbour.database, harbour.office, ResourceController(url, seconds=0.2)).once()
     [tried] = await present(harbour)
     assert tried.status is S.REQUESTED
     assert tried.error is not None
@@ -206,7 +205,7 @@ async def test_a_controller_that_does_not_answer_is_given_up_after_a_time_and_ma
     controller.slow.set()
     assert tried.next_attempt_at is not None
     time.at = tried.next_attempt_at
-    await loop.once()
+    await DeliveryLoop(harbour.database, harbour.office, ResourceController(url)).once()
     assert [each.status for each in await present(harbour)] == [S.DELIVERED]
     # Asked twice under one key, nodes were made once.
     assert len(controller.made) == 1
