@@ -134,7 +134,7 @@ def test_every_part_is_restarted_without_anybody_noticing(servers: Servers, post
             assert set(load.accepted) <= {found.name for found in client.workloads(limit=1000, all=True).workloads}
             # Without a gap and without a repeat, from whichever server.
             assert load.seen == load.accepted
-            eventually(lambda: client.wait(LAST, "running", timeout_seconds=25).status == "RUNNING")
+            eventually(lambda: client.wait(LAST, "running", timeout_seconds=60).status == "RUNNING")
             assert client.workload("long").tasks == started
             assert {loop.found_by_timer for loop in client.loops().loops} == {0}
     for server in (first, second):

@@ -197,7 +197,7 @@ def test_ctrl_c_ends_the_server_in_order_and_running_work_as_on_stop_says(server
         script = "echo $$; exec sleep 600"
         request = WorkloadRequest.model_validate({"name": "long", "containers": [{"command": ["sh", "-c", script]}]})
         ref = str(client.submit(request).id)
-        assert client.wait(ref, "running", timeout_seconds=25).status == "RUNNING"
+        assert client.wait(ref, "running", timeout_seconds=60).status == "RUNNING"
         pid = int(eventually(lambda: b"".join(client.logs(ref))))
 
     assert server.stop(signal.SIGINT) == 0
