@@ -43,7 +43,7 @@ async def test_a_login_that_etcd_forgot_is_made_again_for_calls_and_watches():
         first_deadline = seat._deadline
         keeping = asyncio.create_task(seat.until_lost())
         async with asyncio.timeout(LONG):
-            while seat.safe and seat._deadline == first_deadline:
+            while seat.safe and seat._deadline == first_deadline:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert seat.safe
         keeping.cancel()
