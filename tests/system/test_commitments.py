@@ -169,7 +169,7 @@ def _request(name: str, script: str, *, gpu: str, **more: Any) -> WorkloadReques
 
 
 def _runs(client: Client, ref: str, nodes: set[str]) -> None:
-    eventually(lambda: client.workload(ref).status == "RUNNING", 60)
+    eventually(lambda: client.workload(ref).status == "RUNNING")
     assert {task.node for task in client.workload(ref).tasks if task.current} == nodes
 
 

@@ -101,7 +101,6 @@ class Load:
                     return
 
 
-@pytest.mark.timeout(300)
 def test_every_part_is_restarted_without_anybody_noticing(servers: Servers, postgres_url: str) -> None:
     ports = [free_port(), free_port()]
     flags = ("--no-agent", "--demo", "--simulate", "3", "--database", postgres_url)
