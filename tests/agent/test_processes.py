@@ -381,10 +381,11 @@ async def test_a_task_outlives_a_killed_agent_and_is_found_again_without_a_secon
 
 
 async def test_an_end_that_came_while_no_agent_ran_is_found(node: Node):
-    task = order("sh", "-c", "sleep 0.2; exit 9")
+    task = order("sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; exit 9")
     await node.runtime.start(task)
     await node.until(task, "RUNNING")
     await node.runtime.close()
+    (node.root / "work" / str(task.task_id) / "go").touch()
     await eventually((node.folder(task) / record.EXIT).exists)
     after = Node(node.root, node.node_id)
     await after.runtime.open()
