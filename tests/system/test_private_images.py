@@ -33,7 +33,7 @@ def test_a_container_gets_its_private_image_and_its_secret_and_neither_is_left_o
             admin.put_secret("default", "db", VALUE)
             container = {
                 "image": tool,
-                "command": ["sh", "-c", "sha256sum /run/secrets/password; sleep 60"],
+                "command": ["sh", "-c", "sha256sum /run/secrets/password; sleep 600"],
                 "secrets": {"password": "db"},
             }
             deployment = {"name": "web", "kind": "deployment", "pool": "boxes", "stop_grace_seconds": 0}
