@@ -16,6 +16,7 @@ import pytest
 from mooring.agent.containers.specification import name_of
 from mooring.wire.agent import DesiredTask, EndWarning, MountSpec, Owner, ProbeSpec, Secret, VolumeSpec
 from tests.agent import builders
+from tests.agent.builders import DEADLINE_SECONDS
 from tests.agent.containers.conftest import Node, container, order
 from tests.engine import BUSYBOX, Engine
 from tests.servers import free_port
@@ -103,8 +104,17 @@ async def test_who_ignores_the_signal_is_killed_when_the_grace_is_over(node: Nod
 
 
 async def test_want_of_memory_is_told_from_a_crash(node: Node):
-    hungry = container("sh", "-c", "x=0123456789abcdef; while :; do x=$x$x; done", slots={"memory": 16 * MIB})
-    found = await node.run(order(containers=[hungry]))
+    eat = "until [ -e /tmp/go ]; do sleep 0.1; done; x=0123456789abcdef; while :; do x=$x$x; done"
+    hungry = order(containers=[container("sh", "-c", eat, slots={"memory": 16 * MIB})])
+    await node.runtime.start(hungry)
+    await node.until(hungry, "RUNNING")
+    # Also by an agent that has not seen its start.
+    await node.next_agent()
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not await node.runtime.measures():
+            await node.changed.wait()
+    node.engine.run("exec", *names(hungry), "touch", "/tmp/go")
+    found = await node.end(hungry)
     assert (found.status, found.code, found.exit_code) == ("FAILED", "out-of-memory", 137)
     crashed = container("sh", "-c", "kill -9 $$; sleep 1; exit 137", slots={"memory": 16 * MIB})
     found = await node.run(order(containers=[crashed], restart="on-failure", max_restarts=1))
@@ -209,9 +219,9 @@ async def test_a_workload_has_a_network_of_its_own(engine: Engine, tmp_path: Pat
         reader, writer = await asyncio.open_connection("127.0.0.1", server.ports[0])
         assert await reader.readline() == b"found\n"
         writer.close()
-        dropped = [int(count) for count in re.findall(rf"{_bridge(server)} -c (\d+) \d+ -j DROP", _rules())]
+        dropped = [int(count) for count in re.findall(rf"{_bridge(server)} -c (\d+) \d+ -j DROP", _rules("raw"))]
         assert sum(dropped) > 0
-    assert _bridge(server) not in _rules()
+    assert _bridge(server) not in _rules("raw") + _rules("filter")
     assert server.workload_id.hex not in engine.run("network", "ls")
 
 
@@ -219,8 +229,8 @@ def _bridge(task: DesiredTask) -> str:
     return f"moor{task.workload_id.hex[-11:]}"
 
 
-def _rules() -> str:
-    command = ["iptables", "--table", "raw", "--list-rules", "--verbose"]
+def _rules(table: str) -> str:
+    command = ["iptables", "--table", table, "--list-rules", "--verbose"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
