@@ -7,10 +7,12 @@ import signal
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from mooring.client import Client
 from mooring.wire.api import JoinTokenRequest, WorkloadRequest
 from mooring.wire.pools import PoolRequest
+from tests.cli.terminal import run_on_terminal
 from tests.engine import BUSYBOX, Engine
 from tests.system.conftest import Servers
 from tests.system.servers import Cli, eventually
@@ -39,10 +41,13 @@ done
 SERVING = 'printf %s "$ANSWER" > /tmp/answer; chmod +x /tmp/answer; exec nc -ll -p 8888 -e /tmp/answer'
 
 
-def test_a_notebook_in_a_container_is_used_from_this_machine(servers: Servers, engine: Engine, tmp_path: Path) -> None:
+def test_a_notebook_in_a_container_is_used_from_this_machine(
+    servers: Servers, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = servers.start("--no-agent")
     token = server.credential("admin")["Authorization"].removeprefix("Bearer ")
-    mooring = Cli(servers.folder / "person", {"MOORING_SERVER": server.url, "MOORING_TOKEN": token})
+    environment = {"MOORING_SERVER": server.url, "MOORING_TOKEN": token}
+    mooring = Cli(servers.folder / "person", environment)
     with server.client() as client:
         client.create_pool(PoolRequest(name="boxes", runtimes=["container"]))
         token = client.create_join_token(JoinTokenRequest(name="worker", pool="boxes")).token
@@ -56,6 +61,9 @@ def test_a_notebook_in_a_container_is_used_from_this_machine(servers: Servers, e
             forwarding.send_signal(signal.SIGINT)
         done = mooring("exec", "notebook", "-i", "--", "sh", "-c", "cat; echo $MOORING_WORKLOAD; exit 3", given="in ")
         assert (done.returncode, done.stdout) == (3, "in notebook\n")
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        _be_at_its_terminal()
         (tmp_path / "notes").write_text("what was found")
         mooring.out("cp", str(tmp_path / "notes"), "notebook:/tmp")
         (tmp_path / "back").mkdir()
@@ -74,8 +82,26 @@ def _submit(client: Client) -> None:
         "resources": {"cpu": "100m"},
         "ports": [8888],
     }
-    request = {"name": "notebook", "type": "interactive", "containers": [container], "stop_grace_seconds": 0}
+    console = {"name": "console", "image": BUSYBOX, "pull": "never", "command": ["sh"], "terminal": True}
+    request = {"name": "notebook", "type": "interactive", "containers": [container, console], "stop_grace_seconds": 0}
     client.submit(WorkloadRequest.model_validate(request))
+
+
+def _be_at_its_terminal() -> None:
+    """Twice: what was begun goes on while nobody is there, and Ctrl-C is a key as any other."""
+    with run_on_terminal("attach", "notebook", "-c", "console") as terminal:
+        terminal.expect_hidden_input()
+        terminal.type("echo one $((40 + 2)); sleep 1000\n")
+        terminal.expect("one 42")
+        assert terminal.text.count("echo one") == 1
+        terminal.type("\x10\x11")
+        assert terminal.exit_code() == 0
+        terminal.expect("what runs there goes on")
+    with run_on_terminal("attach", "notebook", "-c", "console") as terminal:
+        terminal.expect_hidden_input()
+        terminal.interrupt()
+        terminal.type("echo slept $?\n")
+        terminal.expect("slept 130")
 
 
 async def _use(address: str) -> None:

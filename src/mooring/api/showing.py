@@ -190,6 +190,7 @@ def container_view(container: Container, role: Literal["init", "sidecar", "main"
         command=list(container.command),
         ports=list(container.ports),
         mounts={mount.path: mount.volume for mount in container.mounts},
+        terminal=container.terminal,
     )
 
 

@@ -286,6 +286,8 @@ class ContainerView(Answer):
     ports: list[int] = []
     mounts: dict[str, str] = {}
     """Volumes by the path where they are."""
+    terminal: bool = False
+    """It has one, and an input, which `attach` reaches."""
 
 
 class WorkloadDetail(WorkloadView, TermsView):
