@@ -94,7 +94,7 @@ def _node(
 def _submit_deployment(client: Client, image: str) -> None:
     container = {
         "image": image,
-        "command": ["sh", "-c", "sha256sum /run/secrets/password; sleep 60"],
+        "command": ["sh", "-c", "sha256sum /run/secrets/password; sleep 600"],
         "secrets": {"password": "db"},
     }
     work = {"name": "web", "kind": "deployment", "pool": "boxes", "stop_grace_seconds": 0, "containers": [container]}
