@@ -14,7 +14,7 @@ import pytest
 
 from mooring.agent.runtime import Reached
 from mooring.model.errors import MooringError
-from mooring.wire.agent import Attach, DesiredTask, Dial, Exec, FetchFiles, Purpose, StoreFiles
+from mooring.wire.agent import Attach, DesiredTask, Dial, Exec, FetchFiles, ProbeSpec, Purpose, StoreFiles
 from tests.agent.builders import DEADLINE_SECONDS
 from tests.agent.containers.conftest import Node, container, order
 
@@ -25,11 +25,12 @@ ECHOING = "while read line; do echo heard $line; done"
 @pytest.fixture
 async def task(node: Node) -> AsyncIterator[DesiredTask]:
     """One that serves HTTP, and beside it one that answers on its terminal."""
-    main = container("sh", "-c", SERVING, environment={"GREETING": "ahoy"}, ports=[8080])
+    answers = ProbeSpec(port=8080, interval_seconds=1)
+    main = container("sh", "-c", SERVING, environment={"GREETING": "ahoy"}, ports=[8080], readiness=answers)
     task = order(containers=[main, container("sh", "-c", ECHOING, name="echo", terminal=True)])
     await node.runtime.start(task)
-    await node.until(task, "RUNNING")
-    async with asyncio.timeout(DEADLINE_SECONDS * 2):
+    await node.until_seen(task, lambda found: found.ready)
+    async with asyncio.timeout(DEADLINE_SECONDS):
         yield task
 
 
