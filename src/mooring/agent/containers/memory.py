@@ -32,6 +32,9 @@ class MemoryWatch:
     def __init__(self) -> None:
         self._watches: dict[str, _Watch] = {}
 
+    def __contains__(self, container: str) -> bool:
+        return container in self._watches
+
     def begin(self, container: str, pid: int) -> None:
         """Listen for the group of this process, under the container's id."""
         self.end(container)
