@@ -104,18 +104,17 @@ async def test_who_ignores_the_signal_is_killed_when_the_grace_is_over(node: Nod
 
 
 async def test_want_of_memory_is_told_from_a_crash(node: Node):
-    eat = "until [ -e /tmp/go ]; do sleep 0.1; done; x=0123456789abcdef; while :; do x=$x$x; done"
-    hungry = order(containers=[container("sh", "-c", eat, slots={"memory": 16 * MIB})])
-    await node.runtime.start(hungry)
-    await node.until(hungry, "RUNNING")
-    # Also by an agent that has not seen its start.
-    await node.next_agent()
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while not await node.runtime.measures():
-            await node.changed.wait()
-    node.engine.run("exec", *names(hungry), "touch", "/tmp/go")
-    found = await node.end(hungry)
-    assert (found.status, found.code, found.exit_code) == ("FAILED", "out-of-memory", 137)
+    waiting = "until [ -e /tmp/go ]; do sleep 0.1; done; x=0123456789abcdef; while :; do x=$x$x; done"
+    tasks = [order(containers=[container("sh", "-c", waiting, slots={"memory": 16 * MIB})]) for _ in range(2)]
+    for task in tasks:
+        await node.runtime.start(task)
+        await node.until(task, "RUNNING")
+    for task in tasks:
+        node.engine.run("exec", *names(task), "touch", "/tmp/go")
+        found = await node.end(task)
+        assert (found.status, found.code, found.exit_code) == ("FAILED", "out-of-memory", 137)
+        # The other one is told by an agent that has not started it.
+        await node.next_agent()
     crashed = container("sh", "-c", "kill -9 $$; sleep 1; exit 137", slots={"memory": 16 * MIB})
     found = await node.run(order(containers=[crashed], restart="on-failure", max_restarts=1))
     assert (found.status, found.code, found.restarts) == ("FAILED", "killed", 1)

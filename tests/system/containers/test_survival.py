@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
+import psutil
 import pytest
 
 from mooring.agent.containers.specification import name_of
@@ -86,6 +88,7 @@ ONCE = (
     SESSION % ("once", "echo started >> /data/starts; until [ -e /data/go ]; do sleep 0.1; done; exit 5")
     + "    mounts: [{volume: data, path: /data}]\nvolumes: [{name: data, kind: named}]\n"
 )
+COMMAND = ["sleep", f"{os.getpid()}000"]
 DOOMED = SESSION % ("doomed", "exec sleep 1000")
 LATE = SESSION % ("late", "echo started; exec sleep 1000")
 
@@ -130,6 +133,7 @@ def test_whatever_is_killed_and_restarted_every_container_is_started_once_and_go
             eventually(lambda: not gone.keys() & engine.containers())
             assert before.items() - gone.items() == standing(engine).items()
             assert page(address) == "1"
+            eventually(lambda: not commands_left())
 
             with inside(mooring):
                 engine.stop(signal.SIGKILL)
@@ -137,6 +141,7 @@ def test_whatever_is_killed_and_restarted_every_container_is_started_once_and_go
             engine.start()
             assert client.wait("late", "running", timeout_seconds=60).status == "RUNNING"
             late = standing(engine)
+            eventually(lambda: not commands_left())
             assert late.keys() - before.keys() == containers(client, "late")
             assert before.items() - gone.items() == {each for each in late.items() if each[0] in before}
             assert page(address) == "1"
@@ -232,11 +237,21 @@ def page(address: str) -> str:
 @contextlib.contextmanager
 def inside(mooring: Cli) -> Iterator[None]:
     """Somebody has a command running in a container, and is told when what happens in the block ends it."""
-    with mooring.begin("exec", "site", "--", "sh", "-c", "echo in; exec sleep 1000") as process:
+    with mooring.begin("exec", "site", "--", "sh", "-c", f"echo in; exec {' '.join(COMMAND)}") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "in\n"
         yield
         assert process.wait(60) != 0
+
+
+def commands_left() -> list[int]:
+    """The processes of those commands, in whichever container they are."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.cmdline() == COMMAND:
+                found.append(process.pid)
+    return found
 
 
 def finish_update(client: Client, engine: Engine) -> None:
