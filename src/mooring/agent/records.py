@@ -33,6 +33,8 @@ class StateRecord(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     start_time: int | None
     restarts: int = 0
+    pausing: bool = False
+    """One of its processes has ended, and is started again later."""
 
 
 class StopRecord(msgspec.Struct, frozen=True, kw_only=True):

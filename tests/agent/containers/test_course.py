@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.agent.containers.course import Next, Seen, Send, Start, decided, next_steps, passed
+from mooring.agent.containers.course import Next, Seen, Send, Start, decided, next_steps, passed, pausing
 from mooring.agent.containers.record import Stopping, TaskRecord, of
 from mooring.agent.outcome import outcome
 from mooring.wire.agent import EndWarning
@@ -100,6 +100,14 @@ def test_those_that_share_a_network_are_started_again_with_the_one_that_has_it()
     # It has ended well and for good: who shared its network cannot be started again.
     over = {"main": ended(0), "other": ended(1)}
     assert next_steps(record(task, started=["main", "other"], ran=True), over, NOW).failed == "other"
+
+
+def test_who_waits_to_be_started_again_is_told_from_who_runs_or_is_done():
+    task = order(containers=[container(), container(name="other")], restart="on-failure", max_restarts=3)
+    kept = record(task, started=["main", "other"], ran=True)
+    assert pausing(kept, {"main": running(), "other": ended(1)})
+    assert not pausing(kept, {"main": running(), "other": ended(0)})
+    assert not pausing(kept, {"main": running(), "other": running()})
 
 
 def test_a_stop_that_was_asked_for_is_no_failure():

@@ -54,6 +54,7 @@ async def test_a_task_gets_what_it_was_promised_and_no_more(node: Node):
                 *("sh", "-c", _LOOK_AROUND),
                 mounts=shares,
                 secrets={"key": "token"},
+                user="1000:1000",
                 read_only=True,
                 environment={"GREETING": "hello", "MOORING_TASK_ID": "forged"},
                 slots={"cpu": 500, "memory": 64 * MIB},
@@ -98,6 +99,15 @@ async def test_who_ignores_the_signal_is_killed_when_the_grace_is_over(node: Nod
     found = await node.end(deaf)
     assert (found.status, found.code, found.exit_code) == ("CANCELLED", "stopped", 137)
     assert (await node.output(deaf)).count("ignored") == 2
+
+
+async def test_who_waits_to_be_started_again_is_not_ready(node: Node):
+    task = order("sh", "-c", "sleep 0.5; exit 1", restart="on-failure", max_restarts=1)
+    await node.runtime.start(task)
+    assert (await node.until(task, "RUNNING")).ready
+    await node.until_seen(task, lambda found: not found.ready)
+    await node.until_seen(task, lambda found: found.ready and found.restarts == 1)
+    assert (await node.end(task)).status == "FAILED"
 
 
 async def test_want_of_memory_is_told_from_a_crash(node: Node):

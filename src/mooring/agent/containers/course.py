@@ -81,6 +81,14 @@ def decided(record: TaskRecord, seen: Mapping[str, Seen]) -> bool:
     return bool(record.failed) or all(_final(record, each, seen) for each in record.task.containers)
 
 
+def pausing(record: TaskRecord, seen: Mapping[str, Seen]) -> bool:
+    """Whether one that is to run does not: it has ended, and is started again later."""
+    return any(
+        each.name in seen and seen[each.name].status == "ended" and not _final(record, each, seen)
+        for each in (*sidecars(record), *record.task.containers)
+    )
+
+
 def next_steps(record: TaskRecord, seen: Mapping[str, Seen], now: float) -> Next:
     if record.stop is not None:
         return _end(record, seen, now)

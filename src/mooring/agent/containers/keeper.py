@@ -15,7 +15,7 @@ import structlog
 from mooring.agent import hugepages, limits
 from mooring.agent.containers import reaching
 from mooring.agent.containers import record as records
-from mooring.agent.containers.course import Seen, Send, Start, decided, network_holder, next_steps, passed
+from mooring.agent.containers.course import Seen, Send, Start, decided, network_holder, next_steps, passed, pausing
 from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused
 from mooring.agent.containers.memory import MemoryWatch
 from mooring.agent.containers.networks import Networks
@@ -150,7 +150,7 @@ class Keeper:
                 ran=record.ran,
                 restarts=sum(record.restarts.values()),
                 stop_grace_seconds=stop.grace_seconds if stop is not None else None,
-                ready=record.ran and all(self._ready(each) for each in self.containers()),
+                ready=record.ran and not pausing(record, self.seen) and all(map(self._ready, self.containers())),
                 warning=record.warning,
             )
         name = record.task.workload_name
