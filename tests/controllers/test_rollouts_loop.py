@@ -19,7 +19,7 @@ from mooring.mirror.mirror import Mirror
 from mooring.model.errors import LeadershipLost
 from mooring.model.lifecycle import OCCUPYING, TaskStatus
 from mooring.model.rollouts import Phase, Rollout
-from mooring.store import rollouts
+from mooring.store import rollout_states, rollouts
 from mooring.store.changes import Change
 from mooring.store.engine import Connection
 from tests.controllers.port import StandingClock
@@ -110,7 +110,7 @@ class Yard:
         assert sum(task.ready and task.retires_at is None for task in there) >= least
 
     async def rollout(self) -> Rollout:
-        return rollouts.decode((await self.harbour.workload(self.web)).rollout)
+        return rollout_states.decode((await self.harbour.workload(self.web)).rollout)
 
     async def revisions(self) -> Counter[int]:
         """How many of its current tasks are of which revision."""

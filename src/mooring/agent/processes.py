@@ -382,8 +382,8 @@ def _living(name: str, state: StateRecord | None, stop: StopRecord | None, warni
         workload_name=name,
         ran=running,
         restarts=state.restarts if state is not None else 0,
+        ready=state is None or state.ready,
         stop_grace_seconds=stop.grace_seconds if stop is not None else None,
-        ready=state is None or not state.pausing,
         warning=EndWarning(at=warning.at, signal=warning.name) if warning is not None else None,
     )
 

@@ -33,8 +33,8 @@ class StateRecord(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     start_time: int | None
     restarts: int = 0
-    pausing: bool = False
-    """One of its processes has ended, and is started again later."""
+    ready: bool = True
+    """None of its processes waits to be started again."""
 
 
 class StopRecord(msgspec.Struct, frozen=True, kw_only=True):

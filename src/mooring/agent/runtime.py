@@ -40,7 +40,7 @@ class Observed:
     stop_grace_seconds: int | None = None
     """Set once its end was asked for."""
     ready: bool = True
-    """Its readiness probes say yes, or it has none; and nothing of it waits to be started again."""
+    """Its readiness probes say yes, or it has none."""
     digests: Mapping[str, str] = field(default_factory=dict)
     """By container: what its image was when it was started."""
     address: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -18,12 +18,13 @@ from mooring.model.containers import TaskTemplate
 from mooring.model.dependencies import Dependency
 from mooring.model.lifecycle import OCCUPYING, ON_THE_WAY_OUT, TaskStatus, WorkloadStatus, is_end
 from mooring.model.reasons import Reason
+from mooring.model.rollouts import Rollout
 from mooring.model.slots import slot_type
 from mooring.model.tenants import Principal
 from mooring.model.terms import NO_TERMS, Terms
 from mooring.model.timeslots import Timeslot
 from mooring.model.workloads import Kind, OnInsufficient, Task, Workload
-from mooring.store import dependencies, events, mounts, sets, templates, transitions
+from mooring.store import dependencies, events, mounts, rollout_states, sets, templates, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks
 from mooring.store.constraints import decode_constraints, encode_constraints
@@ -96,6 +97,9 @@ _WAITING = (
         workloads.c.status.not_in(list(ON_THE_WAY_OUT)),
     )
 )
+_TOLD = select(workloads.c.id, workloads.c.reason["message"].as_string(), workloads.c.planned_start_at).where(
+    sets.among(workloads.c.id)
+)
 _CONSTRAINTS = select(workloads.c.id, workloads.c.constraints).where(sets.among(workloads.c.id))
 
 
@@ -151,6 +155,8 @@ class NewWorkload:
     """Written with it, since it is its alone."""
     mounts: tuple[Mounted, ...] = ()
     """The volumes of its project that its tasks mount."""
+    rollout: Rollout | None = None
+    """Of a deployment: how its tasks are replaced; None: as is usual."""
 
 
 class NewTask(NamedTuple):
@@ -269,6 +275,7 @@ def row_of(w: NewWorkload, now: datetime) -> dict[str, Any]:
         "labels": dict(w.labels),
         "constraints": encode_constraints(w.constraints),
         "next_index": w.replicas,
+        "rollout": None if w.rollout is None else rollout_states.encode(w.rollout),
         **_terms_row(w.terms),
         "created_at": now,
         "updated_at": now,
@@ -331,6 +338,11 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
         )
         for row in rows
     ]
+
+
+async def told(connection: AsyncConnection, ids: Collection[UUID]) -> list[tuple[UUID, str | None, datetime | None]]:
+    """Why workloads wait, as they were told last, and when they were to start."""
+    return [(id, message, start) for id, message, start in await connection.execute(_TOLD, {"ids": ids})]
 
 
 def as_placement_sees(

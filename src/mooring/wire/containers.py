@@ -70,8 +70,9 @@ class VolumeRequest(Request):
     """Of a host volume: the folder on the node."""
 
 
-class ContainerRequest(Request):
-    name: Name = "main"
+class ContainerFields(Request):
+    """All that can be said of a container, except for its name."""
+
     image: Image | None = None
     """None: a process on the node itself."""
     command: Annotated[list[Text], Field(max_length=MAX_COMMAND)] = []
@@ -106,16 +107,19 @@ class ContainerRequest(Request):
     """It has a terminal and an input, which `mooring attach` reaches."""
 
 
+class ContainerRequest(ContainerFields):
+    name: Name = "main"
+
+
 class InitContainerRequest(ContainerRequest):
     name: Name
     sidecar: bool = False
     """It keeps running beside those that follow; otherwise they wait for its end."""
 
 
-class TaskTemplateRequest(Request):
-    """What every task is made from."""
+class TemplateFields(Request):
+    """What every task is made from, beside its containers."""
 
-    containers: Annotated[list[ContainerRequest], Field(min_length=1, max_length=MAX_CONTAINERS)]
     init_containers: Annotated[list[InitContainerRequest], Field(max_length=MAX_CONTAINERS)] = []
     """They run one after the other, each to its end, before the containers start."""
     volumes: Annotated[list[VolumeRequest], Field(max_length=MAX_VOLUMES)] = []
@@ -125,6 +129,12 @@ class TaskTemplateRequest(Request):
     max_restarts: Annotated[int, Field(ge=0, le=1000)] = 5
     stop_grace_seconds: Annotated[int, Field(ge=0, le=3600)] = 10
     architecture: ShortText | None = None
+
+
+class TaskTemplateRequest(TemplateFields):
+    """What every task is made from."""
+
+    containers: Annotated[list[ContainerRequest], Field(min_length=1, max_length=MAX_CONTAINERS)]
 
     @property
     def all_containers(self) -> list[ContainerRequest]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -44,3 +44,8 @@ class Request(BaseModel):
 
 class Answer(BaseModel):
     model_config = ConfigDict(extra="ignore")
+
+
+def said(request: Request, among: type[Request]) -> dict[str, Any]:
+    """What a request says of these fields; what it leaves unsaid stays unsaid."""
+    return {name: getattr(request, name) for name in request.model_fields_set & among.model_fields.keys()}

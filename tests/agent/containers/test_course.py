@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.agent.containers.course import Next, Seen, Send, Start, decided, next_steps, passed, pausing
+from mooring.agent.containers.course import Next, Seen, Send, Start, decided, next_steps, passed
 from mooring.agent.containers.record import Stopping, TaskRecord, of
 from mooring.agent.outcome import outcome
 from mooring.wire.agent import EndWarning
@@ -102,14 +102,6 @@ def test_those_that_share_a_network_are_started_again_with_the_one_that_has_it()
     assert next_steps(record(task, started=["main", "other"], ran=True), over, NOW).failed == "other"
 
 
-def test_who_waits_to_be_started_again_is_told_from_who_runs_or_is_done():
-    task = order(containers=[container(), container(name="other")], restart="on-failure", max_restarts=3)
-    kept = record(task, started=["main", "other"], ran=True)
-    assert pausing(kept, {"main": running(), "other": ended(1)})
-    assert not pausing(kept, {"main": running(), "other": ended(0)})
-    assert not pausing(kept, {"main": running(), "other": running()})
-
-
 def test_a_stop_that_was_asked_for_is_no_failure():
     kept = record(started=["main"], ran=True, stop=Stopping(kill_at=NOW + 5, cause="requested"))
     assert next_steps(kept, {"main": running()}, NOW) == Next((Send("main", "TERM"),), due=NOW + 5)
@@ -152,3 +144,10 @@ def test_a_warning_is_given_once_at_its_time():
     assert next_steps(kept, {"main": running()}, NOW).steps == (Send("main", "USR1"),)
     kept.warned_at = NOW
     assert next_steps(kept, {"main": running()}, NOW) == Next()
+
+
+def test_a_restart_that_was_cut_short_between_its_two_steps_goes_on():
+    kept = record(order(restart="always", max_restarts=3), started=["main"], ran=True, restarts={"main": 1})
+    set_up = Seen("id", "created", started_at=NOW - 10)
+    assert next_steps(kept, {"main": set_up}, NOW).steps == (Start("main"),)
+    assert not decided(kept, {"main": set_up})

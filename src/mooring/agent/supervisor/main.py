@@ -367,7 +367,7 @@ class Supervisor:
             "pid": os.getpid(),
             "start_time": self.start_time,
             "restarts": sum(container.restarts for container in self.containers),
-            "pausing": any(container.phase == WAITING for container in self.containers),
+            "ready": all(container.phase != WAITING for container in self.containers),
             "started_at": self.started_at,
             "processes": [{"pid": c.pid, "start_time": c.start_time} for c in self.containers if c.pid],
         }
