@@ -55,6 +55,7 @@ async def test_a_task_gets_what_it_was_promised_and_no_more(node: Node):
                 *("sh", "-c", _LOOK_AROUND),
                 mounts=shares,
                 secrets={"key": "token"},
+                user="1000:1000",
                 read_only=True,
                 environment={"GREETING": "hello", "MOORING_TASK_ID": "forged"},
                 slots={"cpu": 500, "memory": 64 * MIB},
