@@ -16,7 +16,6 @@ import pytest
 from mooring.agent.containers.specification import name_of
 from mooring.wire.agent import DesiredTask, EndWarning, MountSpec, Owner, ProbeSpec, Secret, VolumeSpec
 from tests.agent import builders
-from tests.agent.builders import DEADLINE_SECONDS
 from tests.agent.containers.conftest import Node, container, order
 from tests.engine import BUSYBOX, Engine
 from tests.servers import free_port
