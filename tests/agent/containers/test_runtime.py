@@ -204,7 +204,7 @@ async def test_probes_say_who_is_ready_and_who_is_killed(node: Node):
 
 async def test_a_workload_has_a_network_of_its_own(engine: Engine, tmp_path: Path):
     async with Node(tmp_path, engine, container_networks=True) as node:
-        serving = "while :; do echo found | nc -l -p 8080; done"
+        serving = "exec nc -ll -p 8080 -e echo found"
         server = order(containers=[container("sh", "-c", serving, ports=[8080])], ports=[free_port()], grace_seconds=0)
         await node.runtime.start(server)
         address = (await node.until(server, "RUNNING")).address
