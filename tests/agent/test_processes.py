@@ -241,10 +241,12 @@ async def test_success_is_started_again_only_by_always(node: Node):
     assert (await node.run(order("true", restart="always", max_restarts=1))).restarts == 1
 
 
-async def test_a_stop_during_the_wait_for_a_restart_ends_the_task(node: Node):
+async def test_while_a_task_waits_for_a_restart_nobody_is_sent_there_and_a_stop_ends_it(node: Node):
     task = order("sh", "-c", "exit 1", restart="always", max_restarts=100)
     await node.runtime.start(task)
-    await node.until(task, "RUNNING")
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while (await node.until(task, "RUNNING")).ready:
+            await node.changed.wait()
     await node.runtime.stop(task.task_id, 5, "requested")
     assert (await node.end(task)).status == "CANCELLED"
 

@@ -7,6 +7,8 @@ import io
 import os
 import tarfile
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 
@@ -95,6 +97,11 @@ async def test_ports_are_reached_inside_the_container_s_own_network(node: Node, 
         assert (answer.endswith(b"ahoy\n"), code) == (True, None)
     with pytest.raises(MooringError, match="port-not-answering"):
         await node.runtime.reach(task.task_id, None, Dial(port=22))
+    # Its process has ended meanwhile, and another container has got the number.
+    keeper = node.runtime._keepers[task.task_id]
+    keeper.seen["main"] = replace(keeper.seen["main"], id=uuid4().hex)
+    with pytest.raises(MooringError, match="has ended"):
+        await node.runtime.reach(task.task_id, None, Dial(port=8080))
 
 
 async def test_files_come_out_as_they_went_in_and_paths_stay_inside(node: Node, task: DesiredTask) -> None:

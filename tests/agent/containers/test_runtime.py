@@ -54,6 +54,7 @@ async def test_a_task_gets_what_it_was_promised_and_no_more(node: Node):
                 *("sh", "-c", _LOOK_AROUND),
                 mounts=shares,
                 secrets={"key": "token"},
+                user="1000:1000",
                 read_only=True,
                 environment={"GREETING": "hello", "MOORING_TASK_ID": "forged"},
                 slots={"cpu": 500, "memory": 64 * MIB},
@@ -103,9 +104,17 @@ async def test_who_ignores_the_signal_is_killed_when_the_grace_is_over(node: Nod
 
 
 async def test_want_of_memory_is_told_from_a_crash(node: Node):
-    hungry = container("sh", "-c", "x=0123456789abcdef; while :; do x=$x$x; done", slots={"memory": 16 * MIB})
-    found = await node.run(order(containers=[hungry]))
-    assert (found.status, found.code, found.exit_code) == ("FAILED", "out-of-memory", 137)
+    waiting = "until [ -e /tmp/go ]; do sleep 0.1; done; x=0123456789abcdef; while :; do x=$x$x; done"
+    tasks = [order(containers=[container("sh", "-c", waiting, slots={"memory": 16 * MIB})]) for _ in range(2)]
+    for task in tasks:
+        await node.runtime.start(task)
+        await node.until(task, "RUNNING")
+    for task in tasks:
+        node.engine.run("exec", *names(task), "touch", "/tmp/go")
+        found = await node.end(task)
+        assert (found.status, found.code, found.exit_code) == ("FAILED", "out-of-memory", 137)
+        # The other one is told by an agent that has not started it.
+        await node.next_agent()
     crashed = container("sh", "-c", "kill -9 $$; sleep 1; exit 137", slots={"memory": 16 * MIB})
     found = await node.run(order(containers=[crashed], restart="on-failure", max_restarts=1))
     assert (found.status, found.code, found.restarts) == ("FAILED", "killed", 1)
@@ -209,9 +218,9 @@ async def test_a_workload_has_a_network_of_its_own(engine: Engine, tmp_path: Pat
         reader, writer = await asyncio.open_connection("127.0.0.1", server.ports[0])
         assert await reader.readline() == b"found\n"
         writer.close()
-        dropped = [int(count) for count in re.findall(rf"{_bridge(server)} -c (\d+) \d+ -j DROP", _rules())]
+        dropped = [int(count) for count in re.findall(rf"{_bridge(server)} -c (\d+) \d+ -j DROP", _rules("raw"))]
         assert sum(dropped) > 0
-    assert _bridge(server) not in _rules()
+    assert _bridge(server) not in _rules("raw") + _rules("filter")
     assert server.workload_id.hex not in engine.run("network", "ls")
 
 
@@ -219,8 +228,8 @@ def _bridge(task: DesiredTask) -> str:
     return f"moor{task.workload_id.hex[-11:]}"
 
 
-def _rules() -> str:
-    command = ["iptables", "--table", "raw", "--list-rules", "--verbose"]
+def _rules(table: str) -> str:
+    command = ["iptables", "--table", table, "--list-rules", "--verbose"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
