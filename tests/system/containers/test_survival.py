@@ -12,7 +12,6 @@ from pathlib import Path
 from uuid import UUID
 
 import psutil
-import pytest
 
 from mooring.agent.containers.specification import name_of
 from mooring.client import Client
@@ -93,7 +92,6 @@ DOOMED = SESSION % ("doomed", "exec sleep 1000")
 LATE = SESSION % ("late", "echo started; exec sleep 1000")
 
 
-@pytest.mark.timeout(300)
 def test_whatever_is_killed_and_restarted_every_container_is_started_once_and_goes_on(
     servers: Servers, engine: Engine, tmp_path: Path
 ) -> None:
