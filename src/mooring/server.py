@@ -302,7 +302,7 @@ class _Server:
             background += [
                 asyncio.create_task(self.hub.follow()),
                 asyncio.create_task(self.hub.write_heartbeats()),
-                asyncio.create_task(self.hub.measured.keep_written(self.database)),
+                asyncio.create_task(self.hub.measured.keep_written(self.database, self.settings.heartbeat_seconds)),
             ]
         if self._etcd is not None and self.announcer is not None:
             background.append(asyncio.create_task(etcd_signals.listen(self._etcd, self.signal)))

@@ -532,3 +532,31 @@ def test_who_comes_later_does_not_pass_one_that_waits_for_room():
     assert world.turn().placed == []
     world.submit(workload("urgent").priority(99).cpu(1))
     assert world.turn().placed == ["urgent"]
+
+
+@pytest.fixture
+def half() -> World:
+    """A strict world whose pass has placed half of what is first in line; its other half is not back yet."""
+    world = World([node("n").cpu(4)], head_of_line=HeadOfLine.STRICT)
+    world.submit(workload("running").cpu(1).created(99))
+    world.turn()
+    world.submit(workload("large").cpu(2).replicas(2).created(50), workload("small").cpu(1).created(40))
+    result = world.scheduler.place(world.room.take(world.now), world.now)
+    assert [len(decision.placements) for decision in result.decisions] == [1, 0]
+    world.room.park(result, world.scheduler.profile, world.now, eager=True)
+    return world
+
+
+def test_nobody_passes_the_rest_of_work_that_is_about_to_come_back(half: World):
+    assert half.turn().tried == []
+    assert half.turn_of_timer().tried == []
+    assert not half.room.restless
+    half.submit(workload("large").cpu(2).created(50))
+    assert half.turn().reasons["small"].code == "blocked"
+    half.submit(workload("urgent").priority(99).cpu(1))
+    assert half.turn().placed == ["urgent"]
+
+
+def test_who_is_behind_work_that_went_away_instead_of_coming_back_is_tried(half: World):
+    half.withdraw("large")
+    assert half.turn().placed == ["small"]

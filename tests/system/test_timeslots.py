@@ -22,7 +22,7 @@ def test_bookings_follow_each_other_on_a_node_from_lead_to_end(servers: Servers)
         _a_lab_is_made_ready_and_given_back_when_its_work_is_done(client, clock)
         cores = next(node for node in client.nodes().nodes if node.name == "here").slots["cpu"].allocatable
         whole = {"cpu": cores, "memory": "64Mi"}
-        start, change, end = (clock.now() + minutes * MINUTE for minutes in (2.5, 4, 5.5))
+        start, change, end = (clock.now() + minutes * MINUTE for minutes in (3, 5, 6.5))
         client.book(_booking("morning", start, change, whole, lead=30))
         # It begins where the first ends, and has no lead.
         client.book(_booking("afternoon", change, end, whole))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import os
 import signal
 import subprocess
@@ -209,8 +210,9 @@ def test_a_shell_on_a_terminal_and_exit_codes_passed_on(mooring: Cli) -> None:
         shell.type("tty && stty size\n")
         shell.expect("/dev/pts/")
         shell.expect(" 200")
-        shell.type("sleep 1000\n")
-        shell.expect("sleep 1000")
+        # Only what has begun can be interrupted, and what is typed is shown before that.
+        shell.type("sh -c 'echo beg''un; exec sleep 1000'\n")
+        shell.expect("begun")
         shell.interrupt()
         shell.type("exit 5\n")
         assert shell.exit_code() == 5
@@ -303,9 +305,9 @@ async def test_a_server_that_stops_says_so(harbour: Harbour, client: AsyncClient
 
 async def test_a_server_that_does_not_have_the_agent_asks_the_one_that_has(servers: Servers, postgres_url: str) -> None:
     """As behind a load balancer, which knows nothing of agents."""
-    key = {"MOORING_SIGNING_KEY": "one key that both of the servers share"}
+    shared = {"MOORING_SIGNING_KEY": "one key that both of the servers share", "MOORING_HEARTBEAT_SECONDS": "0.2"}
     with_agent, other = (
-        servers.start(*flags, "--database", postgres_url, name=name, environment=key)
+        servers.start(*flags, "--database", postgres_url, name=name, environment=shared)
         for name, flags in (("with", ("--node-name", "here")), ("other", ("--role", "api")))
     )
     web = await asyncio.to_thread(task, with_agent, "web", "echo out; mkdir www; sleep 1000")
@@ -324,6 +326,11 @@ async def test_a_server_that_does_not_have_the_agent_asks_the_one_that_has(serve
         assert archive in [b"".join([piece async for piece in client.fetch_files(web, "copy/www")])]
         with pytest.raises(InvalidInput, match="leads out"):
             await client.store_files(web, "../..", pieces(archive))
+        with other.client() as asking:
+            await asyncio.to_thread(eventually, lambda: asking.task_use(name="web").tasks[0].measured_at)
+        mooring = Cli(servers.folder / "person", {"MOORING_SERVER": other.url, "MOORING_TOKEN": token})
+        [shown] = json.loads(await asyncio.to_thread(mooring.out, "top", "--output", "json"))["tasks"]
+        assert (shown["workload"], shown["node"], shown["memory_bytes"] > 0) == ("web", "here", True)
         elsewhere = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
         async with (
             aiohttp.ClientSession(other.url, connector=elsewhere, headers=with_agent.credential("admin")) as person,

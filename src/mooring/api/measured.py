@@ -23,7 +23,8 @@ from mooring.store.engine import Database
 from mooring.wire.agent import Measures, TaskMeasure
 
 _log = structlog.get_logger(__name__)
-_TURN_SECONDS = 10.0
+_TURN_SECONDS, _TURN_BEATS = 10.0, 2
+"""Between two looks at what is new: so long, or so many heartbeats where those are quicker."""
 _TURNS_PER_AVERAGE = 6
 _MISSED = 2
 """A measure speaks for so many pauses at most; what came later was not measured."""
@@ -105,11 +106,11 @@ class MeasuredUse:
                 del self._inside[task_id]
             self._active[task_id] = now()
 
-    async def keep_written(self, database: Database) -> None:
+    async def keep_written(self, database: Database, heartbeat_seconds: float) -> None:
         """Write what is new of all agents together, for ever; it wakes nobody."""
         turn = 0
         while True:
-            await asyncio.sleep(_TURN_SECONDS)
+            await asyncio.sleep(min(_TURN_SECONDS, _TURN_BEATS * heartbeat_seconds))
             turn += 1
             try:
                 await self.write(database, averages=turn % _TURNS_PER_AVERAGE == 0)

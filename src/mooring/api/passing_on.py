@@ -29,6 +29,17 @@ _CONNECT_SECONDS = 5.0
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
 
 
+class NodeElsewhere(Unavailable):
+    """The agent of a task's node is not connected here."""
+
+    code = UNREACHABLE
+
+    def __init__(self, message: str, server_url: str | None) -> None:
+        """`server_url`: where it is, or was last."""
+        super().__init__(message)
+        self.server_url = server_url
+
+
 def elsewhere(connection: HTTPConnection, problem: Unavailable, server_url: str | None) -> str:
     """The server that can do it; the problem where none is known, or this one is that already."""
     if problem.code != UNREACHABLE or server_url is None or PASSED_ON in connection.headers:

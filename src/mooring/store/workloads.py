@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -97,6 +97,9 @@ _WAITING = (
         workloads.c.stopping.is_(False),
         workloads.c.status.not_in(list(ON_THE_WAY_OUT)),
     )
+)
+_TOLD = select(workloads.c.id, workloads.c.reason["message"].as_string(), workloads.c.planned_start_at).where(
+    sets.among(workloads.c.id)
 )
 _CONSTRAINTS = select(workloads.c.id, workloads.c.constraints).where(sets.among(workloads.c.id))
 
@@ -336,6 +339,11 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
         )
         for row in rows
     ]
+
+
+async def told(connection: AsyncConnection, ids: Collection[UUID]) -> list[tuple[UUID, str | None, datetime | None]]:
+    """Why workloads wait, as they were told last, and when they were to start."""
+    return [(id, message, start) for id, message, start in await connection.execute(_TOLD, {"ids": ids})]
 
 
 def as_placement_sees(

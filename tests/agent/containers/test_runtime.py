@@ -16,6 +16,7 @@ import pytest
 from mooring.agent.containers.specification import name_of
 from mooring.wire.agent import DesiredTask, EndWarning, MountSpec, Owner, ProbeSpec, Secret, VolumeSpec
 from tests.agent import builders
+from tests.agent.builders import DEADLINE_SECONDS
 from tests.agent.containers.conftest import Node, container, order
 from tests.engine import BUSYBOX, Engine
 from tests.servers import free_port
@@ -94,6 +95,8 @@ async def test_who_ignores_the_signal_is_killed_when_the_grace_is_over(node: Nod
     await eventually_said(node, deaf, "up")
     await node.runtime.warn(deaf.task_id, EndWarning(at=0.0, signal="TERM"))
     await eventually_said(node, deaf, "ignored")
+    await node.runtime.stop(deaf.task_id, None, "requested")
+    await eventually_said(node, deaf, "ignored\nignored")
     await node.runtime.stop(deaf.task_id, 1, "requested")
     found = await node.end(deaf)
     assert (found.status, found.code, found.exit_code) == ("CANCELLED", "stopped", 137)
@@ -101,8 +104,17 @@ async def test_who_ignores_the_signal_is_killed_when_the_grace_is_over(node: Nod
 
 
 async def test_want_of_memory_is_told_from_a_crash(node: Node):
-    hungry = container("sh", "-c", "x=0123456789abcdef; while :; do x=$x$x; done", slots={"memory": 16 * MIB})
-    found = await node.run(order(containers=[hungry]))
+    eat = "until [ -e /tmp/go ]; do sleep 0.1; done; x=0123456789abcdef; while :; do x=$x$x; done"
+    hungry = order(containers=[container("sh", "-c", eat, slots={"memory": 16 * MIB})])
+    await node.runtime.start(hungry)
+    await node.until(hungry, "RUNNING")
+    # Also by an agent that has not seen its start.
+    await node.next_agent()
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not await node.runtime.measures():
+            await node.changed.wait()
+    node.engine.run("exec", *names(hungry), "touch", "/tmp/go")
+    found = await node.end(hungry)
     assert (found.status, found.code, found.exit_code) == ("FAILED", "out-of-memory", 137)
     crashed = container("sh", "-c", "kill -9 $$; sleep 1; exit 137", slots={"memory": 16 * MIB})
     found = await node.run(order(containers=[crashed], restart="on-failure", max_restarts=1))
@@ -155,7 +167,7 @@ async def test_a_container_without_a_task_is_removed_by_the_next_agent(node: Nod
 
 async def test_neither_a_flood_of_output_nor_of_processes_harms_the_node(engine: Engine, tmp_path: Path):
     flood = order("sh", "-c", "i=0; while [ $i -lt 30000 ]; do echo line $i; i=$((i+1)); done")
-    bomb = order("sh", "-c", "n=0; while [ $n -lt 60 ]; do sleep 5 & n=$((n+1)); done; echo survived")
+    bomb = order("sh", "-c", "n=0; while [ $n -lt 60 ]; do sleep 600 & n=$((n+1)); done; echo survived")
     async with Node(tmp_path, engine, log_bytes=20_000, max_processes=20) as node:
         await node.runtime.start(bomb)
         assert (await node.run(flood)).status == "SUCCEEDED"
@@ -173,7 +185,7 @@ async def test_probes_say_who_is_ready_and_who_is_killed(node: Node):
     asked = container(
         *("sh", "-c", serve),
         readiness=ProbeSpec(path="/well", port=8080, **quick),
-        liveness=ProbeSpec(port=8080, **quick, delay_seconds=1),
+        liveness=ProbeSpec(port=8080, **quick, delay_seconds=5),
     )
     beside = container("sleep", "1000", name="beside", readiness=ProbeSpec(command=["test", "-e", "/tmp/up"], **quick))
     task = order(containers=[asked, beside], grace_seconds=0)
@@ -207,9 +219,9 @@ async def test_a_workload_has_a_network_of_its_own(engine: Engine, tmp_path: Pat
         reader, writer = await asyncio.open_connection("127.0.0.1", server.ports[0])
         assert await reader.readline() == b"found\n"
         writer.close()
-        dropped = [int(count) for count in re.findall(rf"{_bridge(server)} -c (\d+) \d+ -j DROP", _rules())]
+        dropped = [int(count) for count in re.findall(rf"{_bridge(server)} -c (\d+) \d+ -j DROP", _rules("raw"))]
         assert sum(dropped) > 0
-    assert _bridge(server) not in _rules()
+    assert _bridge(server) not in _rules("raw") + _rules("filter")
     assert server.workload_id.hex not in engine.run("network", "ls")
 
 
@@ -217,8 +229,8 @@ def _bridge(task: DesiredTask) -> str:
     return f"moor{task.workload_id.hex[-11:]}"
 
 
-def _rules() -> str:
-    command = ["iptables", "--table", "raw", "--list-rules", "--verbose"]
+def _rules(table: str) -> str:
+    command = ["iptables", "--table", table, "--list-rules", "--verbose"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
@@ -264,7 +276,9 @@ async def test_what_is_in_a_volume_is_there_for_the_next_task_of_the_project_alo
 
 
 async def eventually_said(node: Node, task: DesiredTask, text: str) -> None:
+    said = b""
     async for data in node.runtime.logs(task.task_id, "main", None, True):
-        if text.encode() in data:
+        said += data
+        if text.encode() in said:
             return
     raise AssertionError(f"{text!r} was not said")

@@ -46,6 +46,11 @@ class MemoryWatch:
         self._watches[container] = _Watch(tidings, group)
         asyncio.get_running_loop().add_reader(tidings, self._told, container)
 
+    def follow(self, container: str, pid: int) -> None:
+        """Listen, unless somebody does: an agent before this one may have started the container."""
+        if container not in self._watches:
+            self.begin(container, pid)
+
     def starved(self, container: str) -> bool:
         watch = self._watches.get(container)
         if watch is None:

@@ -10,12 +10,11 @@ import aiohttp
 import pytest
 
 from mooring.client import Client
-from mooring.wire.api import JoinTokenRequest, WorkloadRequest
-from mooring.wire.pools import PoolRequest
+from mooring.wire.api import WorkloadRequest
 from tests.cli.terminal import run_on_terminal
-from tests.engine import BUSYBOX, Engine
-from tests.system.conftest import Servers
-from tests.system.servers import Cli, eventually
+from tests.engine import BUSYBOX
+from tests.system.containers.conftest import Box
+from tests.system.servers import eventually
 
 # One connection of a small server: a page, or a WebSocket that says again what it hears.
 ANSWER = r"""#!/bin/sh
@@ -42,35 +41,26 @@ SERVING = 'printf %s "$ANSWER" > /tmp/answer; chmod +x /tmp/answer; exec nc -ll 
 
 
 def test_a_notebook_in_a_container_is_used_from_this_machine(
-    servers: Servers, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = servers.start("--no-agent")
-    token = server.credential("admin")["Authorization"].removeprefix("Bearer ")
-    environment = {"MOORING_SERVER": server.url, "MOORING_TOKEN": token}
-    mooring = Cli(servers.folder / "person", environment)
-    with server.client() as client:
-        client.create_pool(PoolRequest(name="boxes", runtimes=["container"]))
-        token = client.create_join_token(JoinTokenRequest(name="worker", pool="boxes")).token
-        servers.agent(server, "worker", token, "--engine", engine.socket)
-        _submit(client)
-        eventually(lambda: client.workload("notebook").status == "RUNNING")
-        with mooring.begin("forward", "notebook", "0:8888") as forwarding:
-            assert forwarding.stdout is not None
-            address = forwarding.stdout.readline().split()[0]
-            asyncio.run(_use(address))
-            forwarding.send_signal(signal.SIGINT)
-        done = mooring("exec", "notebook", "-i", "--", "sh", "-c", "cat; echo $MOORING_WORKLOAD; exit 3", given="in ")
-        assert (done.returncode, done.stdout) == (3, "in notebook\n")
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        _be_at_its_terminal()
-        (tmp_path / "notes").write_text("what was found")
-        mooring.out("cp", str(tmp_path / "notes"), "notebook:/tmp")
-        (tmp_path / "back").mkdir()
-        mooring.out("cp", "notebook:/tmp/notes", str(tmp_path / "back"))
-        assert (tmp_path / "back" / "notes").read_text() == "what was found"
-        client.remove("notebook")
-        eventually(lambda: not engine.containers())
+    client, mooring = box.client, box.mooring
+    _submit(client)
+    eventually(lambda: client.workload("notebook").status == "RUNNING")
+    with mooring.begin("forward", "notebook", "0:8888") as forwarding:
+        assert forwarding.stdout is not None
+        address = forwarding.stdout.readline().split()[0]
+        asyncio.run(_use(address))
+        forwarding.send_signal(signal.SIGINT)
+    done = mooring("exec", "notebook", "-i", "--", "sh", "-c", "cat; echo $MOORING_WORKLOAD; exit 3", given="in ")
+    assert (done.returncode, done.stdout) == (3, "in notebook\n")
+    for name, value in mooring.environment.items():
+        monkeypatch.setenv(name, value)
+    _be_at_its_terminal()
+    (tmp_path / "notes").write_text("what was found")
+    mooring.out("cp", str(tmp_path / "notes"), "notebook:/tmp")
+    (tmp_path / "back").mkdir()
+    mooring.out("cp", "notebook:/tmp/notes", str(tmp_path / "back"))
+    assert (tmp_path / "back" / "notes").read_text() == "what was found"
 
 
 def _submit(client: Client) -> None:

@@ -1,0 +1,117 @@
+"""Real containers of an image that a password protects, on two nodes: what they need reaches them and is not left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from mooring.client import Client
+from mooring.wire.api import JoinTokenRequest, WorkloadDetail, WorkloadRequest
+from mooring.wire.pools import PoolRequest
+from mooring.wire.secrets import RegistryLoginRequest
+from tests.engine import BUSYBOX, running_engine
+from tests.servers import running_registry
+from tests.system.conftest import Servers
+from tests.system.servers import NodeAgent, Server, eventually
+
+TELLING = 'echo "$MOORING_PEERS $MOORING_PEER_ADDRESSES"; exec sleep 600'
+MEMORY = (Path("/run"), Path("/dev/shm"))
+VALUE = b"what-the-project-keeps"
+DEBUG = ("--log-level", "debug")
+
+
+def test_the_projects_login_and_secret_reach_its_containers_and_neither_is_left(servers: Servers) -> None:
+    with running_registry() as registry, running_engine(registry.address) as engine:
+        tool = f"{registry.address}/team/tool:1"
+        engine.run("push", "--creds", f"{registry.username}:{registry.password}", BUSYBOX, tool)
+        server = servers.start("--no-agent", *DEBUG)
+        with server.client() as client:
+            client.create_pool(PoolRequest(name="boxes", runtimes=["container"]))
+            agents = [
+                _node(servers, server, client, "one", "--engine", engine.socket),
+                _node(servers, server, client, "two", environment={"DOCKER_HOST": engine.socket}),
+            ]
+            client.put_secret("default", "db", VALUE)
+            _submit_deployment(client, tool)
+            refused = _ended(client, "early", tool)
+            assert (refused.reason or {})["code"] == "image-denied"
+            eventually(lambda: "give the project a login" in json.dumps(client.workload("web").reason))
+            login = RegistryLoginRequest(username=registry.username, password=registry.password)
+            client.put_registry_login("default", registry.address, login)
+            missing = _ended(client, "missing", f"{registry.address}/team/tool:2")
+            assert (missing.reason or {})["message"] == f"registry {registry.address} has no image {missing.image}"
+            [tried] = client.history("missing").attempts
+            assert (tried.phase, tried.result, tried.code) == ("prepare", "give_up", "image-not-found")
+
+            _submit_session(client, "train", tool, replicas=2, gang=True, max_per_node=1)
+            eventually(lambda: client.workload("train").status in ("RUNNING", "FAILED"))
+            main, sub = client.workload("train").tasks
+            assert {main.node, sub.node} == {"one", "two"}
+            assert main.digests == sub.digests
+            assert main.digests["main"].startswith("sha256:")
+            assert main.started_at is not None
+            assert sub.started_at is not None
+            assert main.started_at >= sub.started_at
+            said = [eventually(partial(_output, client, "train", index)) for index in (0, 1)]
+            assert said == ["main,sub1 127.0.0.1,127.0.0.1\n"] * 2
+
+            # It was tried again meanwhile.
+            assert client.wait("web", "running", timeout_seconds=60).status == "RUNNING"
+            digest = hashlib.sha256(VALUE).hexdigest()
+            eventually(lambda: digest in _output(client, "web", 0))
+            [web] = [task for task in client.workload("web").tasks if task.current]
+            [node_id] = [node.id for node in client.nodes().nodes if node.name == web.node]
+            held = [file for memory in MEMORY for file in memory.glob(f"mooring-{node_id}/*/main/password")]
+            assert [file.read_bytes() for file in held] == [VALUE]
+            for name in ("train", "web"):
+                client.remove(name)
+            eventually(lambda: not any(file.exists() for file in held))
+            eventually(lambda: not engine.containers())
+        files = [file for agent in agents for file in agent.data.rglob("*") if file.is_file()]
+        for secret in (VALUE, registry.password.encode()):
+            assert not [file for file in files if secret in file.read_bytes()]
+            for program in (server, *agents):
+                assert secret not in program.log.encode()
+
+
+def _node(
+    servers: Servers,
+    server: Server,
+    client: Client,
+    name: str,
+    *flags: str,
+    environment: Mapping[str, str] | None = None,
+) -> NodeAgent:
+    token = client.create_join_token(JoinTokenRequest(name=name, pool="boxes")).token
+    agent = servers.agent(server, name, token, *DEBUG, *flags, environment=environment)
+    eventually(lambda: any("container" in node.runtimes for node in client.nodes().nodes if node.name == name))
+    return agent
+
+
+def _submit_deployment(client: Client, image: str) -> None:
+    container = {
+        "image": image,
+        "command": ["sh", "-c", "sha256sum /run/secrets/password; sleep 600"],
+        "secrets": {"password": "db"},
+    }
+    work = {"name": "web", "kind": "deployment", "pool": "boxes", "stop_grace_seconds": 0, "containers": [container]}
+    client.submit(WorkloadRequest.model_validate(work))
+
+
+def _submit_session(client: Client, name: str, image: str, **more: object) -> None:
+    container = {"image": image, "command": ["sh", "-c", TELLING], "pull": "always", "resources": {"cpu": "100m"}}
+    work = {"name": name, "containers": [container], "stop_grace_seconds": 0, **more}
+    client.submit(WorkloadRequest.model_validate(work))
+
+
+def _ended(client: Client, name: str, image: str) -> WorkloadDetail:
+    _submit_session(client, name, image)
+    eventually(lambda: client.workload(name).status == "FAILED")
+    return client.workload(name)
+
+
+def _output(client: Client, name: str, index: int) -> str:
+    return b"".join(client.logs(name, task=index)).decode()

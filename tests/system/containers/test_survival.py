@@ -1,0 +1,265 @@
+"""Everything that containers can be at once, while agents are killed and the engine goes away: it all goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from mooring.agent.containers.specification import name_of
+from mooring.client import Client
+from mooring.client.applying import Result
+from mooring.wire.api import JoinTokenRequest, TaskView
+from mooring.wire.pools import PoolRequest
+from mooring.wire.volumes import NewVolumeRequest
+from tests.engine import BUSYBOX, Engine
+from tests.system.conftest import Servers
+from tests.system.containers.conftest import person, write
+from tests.system.servers import Cli, NodeAgent, Server, eventually
+
+SERVING = """
+cat /shared/order /run/secrets/key
+mkdir /tmp/www
+echo $REVISION > /tmp/www/index.html
+[ $REVISION = 2 ] || touch /tmp/www/up
+httpd -p 127.0.0.1:8080 -h /tmp/www
+trap 'exit 0' TERM
+sleep 1000 &
+wait
+"""
+SITE = f"""
+kind: deployment
+name: site
+replicas: 2
+rollout: {{surge: 1, unavailable: 0, drain_seconds: 1}}
+stop_grace_seconds: 1
+init_containers:
+  - name: prepare
+    image: {BUSYBOX}
+    pull: never
+    command: [sh, -c, "echo prepared >> /shared/order"]
+    mounts: [{{volume: shared, path: /shared}}]
+  - name: beside
+    sidecar: true
+    image: {BUSYBOX}
+    pull: never
+    command: [sh, -c, "echo beside >> /shared/order; exec sleep 1000"]
+    mounts: [{{volume: shared, path: /shared}}]
+containers:
+  - name: server
+    image: {BUSYBOX}
+    pull: never
+    command: [sh, -c, {json.dumps("until grep -q beside /shared/order; do :; done" + SERVING)}]
+    environment: {{REVISION: "1"}}
+    ports: [8080]
+    resources: {{cpu: 100m}}
+    secrets: {{key: token}}
+    mounts: [{{volume: shared, path: /shared, read_only: true}}]
+    readiness: {{path: /up, port: 8080, interval_seconds: 1}}
+    liveness: {{port: 8080, interval_seconds: 1, failures: 60}}
+  - name: helper
+    image: {BUSYBOX}
+    pull: never
+    command: [sleep, "1000"]
+    readiness: {{command: ["true"], interval_seconds: 5, timeout_seconds: 5}}
+volumes:
+  - name: shared
+"""
+SESSION = f"""
+kind: session
+name: %s
+stop_grace_seconds: 0
+containers:
+  - image: {BUSYBOX}
+    pull: never
+    command: [sh, -c, "%s"]
+    resources: {{cpu: 100m}}
+"""
+TRAIN = SESSION % ("train", "echo $MOORING_PEERS; exec sleep 1000") + "replicas: 2\ngang: true\nmax_per_node: 1\n"
+ONCE = (
+    SESSION % ("once", "echo started >> /data/starts; until [ -e /data/go ]; do sleep 0.1; done; exit 5")
+    + "    mounts: [{volume: data, path: /data}]\nvolumes: [{name: data, kind: named}]\n"
+)
+DOOMED = SESSION % ("doomed", "exec sleep 1000")
+LATE = SESSION % ("late", "echo started; exec sleep 1000")
+
+
+@pytest.mark.timeout(300)
+def test_whatever_is_killed_and_restarted_every_container_is_started_once_and_goes_on(
+    servers: Servers, engine: Engine, tmp_path: Path
+) -> None:
+    server = servers.start("--no-agent")
+    mooring = person(servers, server)
+    with server.client() as client, foreign(engine) as strangers:
+        agents = [joined(servers, server, client, engine, name) for name in ("one", "two")]
+        client.put_secret("default", "token", b"sesame\n")
+        client.create_volume(NewVolumeRequest(name="data", size="1Mi"))
+        for text in (TRAIN, ONCE, DOOMED, SITE):
+            assert write(client, tmp_path, text) is Result.CREATED
+        eventually(lambda: all(client.workload(name).status == "RUNNING" for name in ("train", "once", "doomed")))
+        eventually(lambda: len(listed(client)) == 2)
+        # The new revision is not ready until somebody says so: the update stays half way.
+        assert write(client, tmp_path, SITE.replace('"1"', '"2"')) is Result.UPDATED
+        eventually(lambda: [task.status for task in site(client, 2)] == ["RUNNING"])
+        before = standing(engine)
+        with forwarding(mooring) as address:
+            assert page(address) == "1"
+
+            with inside(mooring):
+                for agent in agents:
+                    agent.kill()
+            (starts,) = servers.folder.glob("*/agent/volumes/*/*/starts")
+            starts.with_name("go").touch()
+            client.remove("doomed")
+            engine.restart()
+            once, doomed = (containers(client, name) for name in ("once", "doomed"))
+            eventually(lambda: engine.run("inspect", "--format", "{{.State.Status}}", *once) == "exited\n")
+            for agent in agents:
+                agent.launch()
+            eventually(lambda: client.workload("once").ended_at and client.workload("doomed").ended_at)
+            [task] = client.workload("once").tasks
+            assert (task.status, task.exit_code, task.attempt) == ("FAILED", 5, 1)
+            assert starts.read_text() == "started\n"
+            gone = {name: found for name, found in before.items() if name in {*once, *doomed}}
+            eventually(lambda: not gone.keys() & engine.containers())
+            assert before.items() - gone.items() == standing(engine).items()
+            assert page(address) == "1"
+
+            with inside(mooring):
+                engine.stop(signal.SIGKILL)
+            assert write(client, tmp_path, LATE) is Result.CREATED
+            engine.start()
+            assert client.wait("late", "running", timeout_seconds=60).status == "RUNNING"
+            late = standing(engine)
+            assert late.keys() - before.keys() == containers(client, "late")
+            assert before.items() - gone.items() == {each for each in late.items() if each[0] in before}
+            assert page(address) == "1"
+
+            for task in (*site(client, 1), *site(client, 2)):
+                assert output(client, "site", task) == "prepared\nbeside\nsesame\n"
+            for task in client.workload("train").tasks:
+                assert output(client, "train", task) == "main,sub1\n"
+            assert b"".join(client.logs("late")) == b"started\n"
+            tasks = [task for name in ("site", "train", "late") for task in client.workload(name).tasks]
+            assert {(task.attempt, task.restarts, task.ended_at) for task in tasks} == {(1, 0, None)}
+
+            finish_update(client, engine)
+            assert page(address) == "2"
+        break_one_and_scale_down(client, engine)
+
+        ids = [each.split()[0] for each in standing(engine).values()]
+        for name in ("train", "late", "site"):
+            client.remove(name)
+        eventually(lambda: engine.containers() == strangers.keys())
+        assert standing(engine) == strangers
+        eventually(lambda: "mooring" not in engine.run("network", "ls"))
+        for node in client.nodes().nodes:
+            assert not [file for memory in ("/run", "/dev/shm") for file in Path(memory).glob(f"mooring-{node.id}/*")]
+        for agent in agents:
+            assert not list(agent.data.glob("**/scratch"))
+        left = [each for each in ids if list(Path("/sys/fs/cgroup").glob(f"**/*{each}*"))]
+        assert len(left) == len(strangers)
+        client.remove_volume("data")
+        eventually(lambda: not client.volumes())
+
+
+@contextlib.contextmanager
+def foreign(engine: Engine) -> Iterator[dict[str, str]]:
+    """Containers that are nobody's business: one without labels, one of another node."""
+    for label in (), ("--label", "io.mooring.node=another"):
+        engine.run("run", "--detach", *label, BUSYBOX, "sleep", "1000")
+    found = standing(engine)
+    try:
+        yield found
+    finally:
+        engine.run("rm", "--force", "--time", "0", *found)
+
+
+def joined(servers: Servers, server: Server, client: Client, engine: Engine, name: str) -> NodeAgent:
+    if name == "one":
+        client.create_pool(PoolRequest(name="boxes", runtimes=["container"]))
+    token = client.create_join_token(JoinTokenRequest(name=name, pool="boxes")).token
+    agent = servers.agent(server, name, token, "--engine", engine.socket)
+    eventually(lambda: any("container" in node.runtimes for node in client.nodes().nodes if node.name == name))
+    return agent
+
+
+def standing(engine: Engine) -> dict[str, str]:
+    """Every container by its name: its id, its first process and when that was started."""
+    lines = engine.run("ps", "--all", "--no-trunc", "--format", "{{.Names}} {{.ID}} {{.Pid}} {{.StartedAt}}")
+    return dict(line.split(" ", 1) for line in lines.splitlines())
+
+
+def containers(client: Client, workload: str) -> set[str]:
+    """The names that those of a session have in the engine."""
+    return {name_of(task.id, "main") for task in client.workload(workload).tasks}
+
+
+def listed(client: Client) -> set[UUID]:
+    return {each.task for each in client.endpoints("site").endpoints}
+
+
+def site(client: Client, revision: int) -> list[TaskView]:
+    return [task for task in client.workload("site").tasks if task.current and task.revision == revision]
+
+
+def output(client: Client, workload: str, task: TaskView) -> str:
+    return b"".join(client.logs(workload, task=task.index)).decode()
+
+
+@contextlib.contextmanager
+def forwarding(mooring: Cli) -> Iterator[str]:
+    with mooring.begin("forward", "site", "0:8080") as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().split()[0]
+        finally:
+            process.send_signal(signal.SIGINT)
+
+
+def page(address: str) -> str:
+    with urllib.request.urlopen(address, timeout=60) as answer:
+        text: str = answer.read().decode()
+        return text.strip()
+
+
+@contextlib.contextmanager
+def inside(mooring: Cli) -> Iterator[None]:
+    """Somebody has a command running in a container, and is told when what happens in the block ends it."""
+    with mooring.begin("exec", "site", "--", "sh", "-c", "echo in; exec sleep 1000") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "in\n"
+        yield
+        assert process.wait(60) != 0
+
+
+def finish_update(client: Client, engine: Engine) -> None:
+    """Tell the tasks of the new revision one after the other that they are ready."""
+    told = set()
+
+    def done() -> bool:
+        for task in site(client, 2):
+            if task.status == "RUNNING" and task.id not in told:
+                told.add(task.id)
+                engine.run("exec", name_of(task.id, "server"), "touch", "/tmp/www/up")
+        rollout = client.workload("site").rollout
+        return rollout is not None and rollout.phase == "done"
+
+    eventually(done)
+    assert len(told) == 2
+    eventually(lambda: listed(client) == told)
+
+
+def break_one_and_scale_down(client: Client, engine: Engine) -> None:
+    """The elder of two is not well: it goes, though newer ones go first otherwise."""
+    elder, other = sorted(site(client, 2), key=lambda task: task.created_at)
+    engine.run("exec", name_of(elder.id, "server"), "rm", "/tmp/www/up")
+    eventually(lambda: listed(client) == {other.id})
+    client.scale("site", 1)
+    eventually(lambda: [task.id for task in site(client, 2)] == [other.id])

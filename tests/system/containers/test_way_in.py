@@ -1,0 +1,86 @@
+"""The way into containers: for those who may, into a task that runs; for everybody else there is none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from mooring.client import AsyncClient
+from mooring.client.credentials import CredentialStore
+from mooring.model.errors import NotFound
+from mooring.wire.api import UserRequest, WorkloadRequest
+from tests.cli.terminal import run_on_terminal
+from tests.engine import BUSYBOX
+from tests.system.containers.conftest import Box
+from tests.system.servers import PASSWORD, eventually
+
+LISTENING = """
+[ $MOORING_INDEX = 1 ] || exit 0
+echo found > /tmp/word
+while read line; do echo heard $line; done
+"""
+
+
+@pytest.fixture
+def crew(box: Box) -> str:
+    """The id of a task that answers on its terminal; the one before it has ended."""
+    container = {
+        "image": BUSYBOX,
+        "pull": "never",
+        "command": ["sh", "-c", LISTENING],
+        "terminal": True,
+        "ports": [8080],
+        "resources": {"cpu": "100m"},
+    }
+    request = {"name": "crew", "containers": [container], "replicas": 2, "stop_grace_seconds": 0}
+    box.client.submit(WorkloadRequest.model_validate(request))
+    eventually(lambda: [task.status for task in box.client.workload("crew").tasks] == ["SUCCEEDED", "RUNNING"])
+    return str(box.client.workload("crew").tasks[1].id)
+
+
+def test_the_task_that_runs_is_meant(box: Box, crew: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mooring = box.mooring
+    mooring.out("cp", "crew:/tmp/word", str(tmp_path))
+    assert (tmp_path / "word").read_text() == "found\n"
+    assert mooring.out("exec", "crew", "--", "sh", "-c", "echo $MOORING_TASK_ID") == f"{crew}\n"
+    for name, value in mooring.environment.items():
+        monkeypatch.setenv(name, value)
+    for word in ("ahoy", "again"):
+        with run_on_terminal("attach", "crew") as terminal:
+            terminal.type(f"{word}\n")
+            terminal.expect(f"heard {word}")
+            terminal.interrupt()
+            assert terminal.exit_code() == 0
+    assert mooring.out("logs", "crew", "--task", "1").splitlines()[-1] == "heard again"
+    assert [task.status for task in box.client.workload("crew").tasks] == ["SUCCEEDED", "RUNNING"]
+    rows = box.client.actions(noun="task", object="crew/1").actions
+    assert [row.action for row in reversed(rows)] == ["fetch-files", "exec", "attach", "attach"]
+
+
+async def test_for_strangers_it_does_not_exist(box: Box, crew: str) -> None:
+    box.client.create_user(UserRequest(username="eve", password=PASSWORD))
+    token = box.server.credential("eve")["Authorization"].removeprefix("Bearer ")
+    store = CredentialStore(box.server.data.parent / "no-logins.json")
+    async with asyncio.timeout(60), AsyncClient(box.server.url, token=token, store=store) as eve:
+        for opening in (
+            eve.run_command(crew, ["id"]),
+            eve.attach(crew),
+            eve.forward_to_task(crew, 8080),
+            eve.forward("crew", 8080),
+        ):
+            with pytest.raises(NotFound):
+                async with opening:
+                    pass
+        workload = str(box.client.workload("crew").id)
+        for reading in (eve.fetch_files(crew, "/tmp/word"), eve.logs("crew"), eve.logs(workload)):
+            with pytest.raises(NotFound):
+                await anext(aiter(reading))
+        with pytest.raises(NotFound):
+            await eve.store_files(crew, "/tmp", nothing())
+
+
+async def nothing() -> AsyncIterator[bytes]:
+    yield b""
