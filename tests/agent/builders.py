@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 from mooring.agent.runtime import Observed
 from mooring.wire.agent import ContainerSpec, DesiredTask, Owner
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 
 
 def owner(project_number: int = 7, os_user: str | None = None) -> Owner:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID, uuid4
@@ -52,14 +53,16 @@ class FakeServer:
         self.url = ""
         self._runner: web.AppRunner | None = None
 
-    async def start(self, port: int = 0) -> None:
+    async def start(self, place: socket.socket | None = None) -> None:
+        """At a free port, or where this socket is bound."""
         app = web.Application()
         app.router.add_post("/api/agent/join", self._join)
         app.router.add_get("/api/agent/stream", self._stream)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", port)
-        await site.start()
+        if place is None:
+            place = socket.create_server(("127.0.0.1", 0))
+        await web.SockSite(self._runner, place).start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
 
     async def stop(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import stat
 import time
 from collections.abc import AsyncIterator, Callable
@@ -36,7 +37,7 @@ from mooring.wire.agent import (
     Strays,
     Welcome,
 )
-from tests.agent.builders import container, eventually, order, owner
+from tests.agent.builders import DEADLINE_SECONDS, container, eventually, order, owner
 from tests.agent.conftest import keep_cgroup_tidy
 from tests.agent.fake_server import FakeServer
 
@@ -353,14 +354,15 @@ async def test_an_acknowledged_end_is_not_said_again_nor_started_again(server: F
 
 async def test_an_agent_waits_for_a_server_that_is_not_there_yet(node_folder: Path):
     late = FakeServer()
-    await late.start()
-    port = int(late.url.rpartition(":")[2])
-    await late.stop()
+    # A place that is taken, so that nobody else gets it, and where nobody answers.
+    place = socket.socket()
+    place.bind(("127.0.0.1", 0))
+    late.url = f"http://127.0.0.1:{place.getsockname()[1]}"
     keep_cgroup_tidy(late.node_id)
     agent = make(late, node_folder)
     life = asyncio.create_task(agent.run())
     await asyncio.sleep(0.1)
-    await late.start(port)
+    await late.start(place)
     await eventually(agent.connected.is_set)
     agent.stop()
     await life
@@ -377,7 +379,7 @@ async def test_an_agent_that_cannot_reach_its_server_can_be_stopped(node_folder:
 
 async def test_an_agent_that_lost_its_server_can_be_stopped(server: FakeServer, node_folder: Path):
     agent = make(server, node_folder)
-    async with asyncio.timeout(10), running(agent, terminate=False):
+    async with asyncio.timeout(DEADLINE_SECONDS), running(agent, terminate=False):
         await server.stop()
         await eventually(lambda: not agent.connected.is_set(), "the end of the connection")
         # It is told to stop while it waits for the next time to look at its tasks.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-import socket
 import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from mooring.model.errors import MooringError
 from mooring.wire.agent import Attach, DesiredTask, Dial, Exec, FetchFiles, StoreFiles
 from tests.agent.builders import DEADLINE_SECONDS, container, eventually, order
 from tests.agent.conftest import Node, needs_root
+from tests.servers import free_port
 
 SLEEPING = ("sleep", "1000")
 
@@ -32,13 +32,6 @@ async def task(node: Node) -> AsyncIterator[DesiredTask]:
     await node.until(task, "RUNNING")
     yield task
     await node.runtime.stop(task.task_id, 0, "requested")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def run(node: Node, task: DesiredTask, *command: str, given: bytes = b"", **how: Any) -> tuple[bytes, bytes, int]:

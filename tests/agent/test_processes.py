@@ -125,7 +125,7 @@ async def test_stopping_lets_a_process_end_in_order(node: Node):
     task = order("sh", "-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done")
     await node.runtime.start(task)
     await said(node, task)
-    await node.runtime.stop(task.task_id, 10, "requested")
+    await node.runtime.stop(task.task_id, 60, "requested")
     found = await node.end(task)
     assert (found.status, found.exit_code) == ("CANCELLED", 0)
     assert (await node.output(task)).endswith("bye\n")
@@ -135,10 +135,11 @@ async def test_a_process_that_ignores_the_request_is_killed_after_the_grace(node
     task = order("sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done")
     await node.runtime.start(task)
     await said(node, task)
-    await node.runtime.stop(task.task_id, 1, "requested")
+    await node.runtime.stop(task.task_id, 60, "requested")
     waiting = await node.look(task)
     assert waiting is not None
-    assert waiting.stop_grace_seconds == 1
+    assert waiting.stop_grace_seconds == 60
+    await node.runtime.stop(task.task_id, 1, "requested")
     found = await node.end(task)
     assert (found.status, found.exit_code) == ("CANCELLED", 137)
     assert left(task) == []
@@ -240,10 +241,12 @@ async def test_success_is_started_again_only_by_always(node: Node):
     assert (await node.run(order("true", restart="always", max_restarts=1))).restarts == 1
 
 
-async def test_a_stop_during_the_wait_for_a_restart_ends_the_task(node: Node):
+async def test_while_a_task_waits_for_a_restart_nobody_is_sent_there_and_a_stop_ends_it(node: Node):
     task = order("sh", "-c", "exit 1", restart="always", max_restarts=100)
     await node.runtime.start(task)
-    await node.until(task, "RUNNING")
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while (await node.until(task, "RUNNING")).ready:
+            await node.changed.wait()
     await node.runtime.stop(task.task_id, 5, "requested")
     assert (await node.end(task)).status == "CANCELLED"
 
@@ -380,10 +383,11 @@ async def test_a_task_outlives_a_killed_agent_and_is_found_again_without_a_secon
 
 
 async def test_an_end_that_came_while_no_agent_ran_is_found(node: Node):
-    task = order("sh", "-c", "sleep 0.2; exit 9")
+    task = order("sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; exit 9")
     await node.runtime.start(task)
     await node.until(task, "RUNNING")
     await node.runtime.close()
+    (node.root / "work" / str(task.task_id) / "go").touch()
     await eventually((node.folder(task) / record.EXIT).exists)
     after = Node(node.root, node.node_id)
     await after.runtime.open()

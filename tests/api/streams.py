@@ -8,6 +8,8 @@ from typing import Any
 
 from fastapi import FastAPI
 
+_PATIENCE_SECONDS = 60
+
 
 class Stream:
     def __init__(self) -> None:
@@ -37,7 +39,7 @@ class Stream:
 
     async def message(self) -> dict[str, str]:
         """The next message, by its fields."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(_PATIENCE_SECONDS):
             while "\n\n" not in self._text:
                 self._text += (await self._pieces.get()).decode()
         text, self._text = self._text.split("\n\n", 1)
@@ -81,10 +83,10 @@ async def streaming(app: FastAPI, query: str, headers: dict[str, str]) -> AsyncI
 
     serving = asyncio.create_task(serve())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(_PATIENCE_SECONDS):
             await stream.started.wait()
         yield stream
     finally:
         stream.leave()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(_PATIENCE_SECONDS):
             await asyncio.wait([serving])

@@ -1,5 +1,6 @@
 """The stream of an agent, as the server takes it."""
 
+import asyncio
 import hashlib
 from collections.abc import Iterator
 from typing import Any
@@ -81,6 +82,14 @@ async def test_what_an_agent_says_of_its_machine_is_checked_and_then_fixed(harbo
     assert sent[-1]["type"] == "websocket.close"
     assert (await harbour.node_row(node_id)).agent_version == FACTS.agent_version
     assert await harbour.findings() == []
+
+
+@on_sqlite
+async def test_nothing_goes_on_for_an_agent_that_left(harbour: Harbour):
+    await harbour.node("n1", cpu=8)
+    before = asyncio.all_tasks()
+    await hold_conversation(harbour, HELLO)
+    assert asyncio.all_tasks() == before
 
 
 @on_sqlite

@@ -9,6 +9,8 @@ import jwt
 import pytest
 
 from mooring import clock
+from mooring.api.passing_on import PASSED_ON
+from mooring.api.signing import SigningKey, SigningKeys
 from mooring.api.tokens import AUDIENCE, ISSUER, Claims, Tokens
 from mooring.model.errors import NotAuthenticated
 from mooring.store import users
@@ -203,3 +205,31 @@ async def test_without_a_token_or_a_keypair_nobody_gets_in(world: World, header:
 def _payload(token: str) -> dict[str, Any]:
     payload: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
     return payload
+
+
+async def test_where_somebody_asks_from_is_believed_of_servers_that_share_the_keys_and_of_nobody_else(world: World):
+    headers = await world.admin()
+    shown, far = headers["Authorization"], "192.0.2.7"
+    stranger = Tokens(SigningKeys([SigningKey(b"x" * 32)]))
+    yesterday = clock.now() - timedelta(days=1)
+    cases = {
+        "a fellow": (Tokens(KEYS).vouch(far, shown), far),
+        "a stranger": (stranger.vouch(far, shown), "127.0.0.1"),
+        "for somebody else": (Tokens(KEYS).vouch(far, "Bearer other"), "127.0.0.1"),
+        "long ago": (Tokens(KEYS, now=lambda: yesterday).vouch(far, shown), "127.0.0.1"),
+        "of nowhere": (Tokens(KEYS).vouch(None, shown), "127.0.0.1"),
+        "a login": (shown.removeprefix("Bearer "), "127.0.0.1"),
+        "a mere word": (far, "127.0.0.1"),
+    }
+    for number, (case, (said, address)) in enumerate(cases.items()):
+        body = {"name": f"project-{number}"}
+        made = await world.client.post("/api/projects", json=body, headers={**headers, PASSED_ON: said})
+        assert made.status_code == 201, made.text
+        [newest] = (await world.client.get("/api/actions?limit=1", headers=headers)).json()["actions"]
+        assert (case, newest["object"].endswith(body["name"]), newest["address"]) == (case, True, address)
+
+
+async def test_what_servers_say_to_each_other_is_no_login(world: World):
+    said = Tokens(KEYS).vouch("192.0.2.7", "Bearer x")
+    answer = await world.client.get("/api/auth/me", headers={"Authorization": f"Bearer {said}"})
+    assert (answer.status_code, answer.json()["code"]) == (401, "token-invalid")

@@ -28,6 +28,7 @@ WEB: dict[str, Any] = {
     "init_containers": [{"name": "fetch", "image": "busybox"}],
     "volumes": [{"name": "data"}],
     "placement": {"node_selector": {"zone": "a"}},
+    "rollout": {"surge": "50%", "drain_seconds": 1},
 }
 
 
@@ -69,8 +70,10 @@ async def test_what_differs_is_said_field_by_field(world: World):
             WEB | {"init_containers": []},
             {"init_containers": ("fetch", None), "init_containers.fetch.image": ("busybox", None)},
         ),
+        (WEB | {"rollout": {"surge": 1, "unavailable": 0}}, {"rollout.surge": ("50%", "1")}),
+        (WEB | {"rollout": None}, {}),
         (WEB | {"labels": {"team": "b"}}, {"labels.team": ("a", "b")}),
-        (WEB | {"kind": "session", "type": "batch", "restart": "always"}, {
+        (WEB | {"kind": "session", "type": "batch", "restart": "always", "rollout": None}, {
             "kind": ("deployment", "session"), "type": ("compute", "batch")
         }),
         (WEB | {"pool": "simulated", "project": "default"}, {}),

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import httpx2
+import pytest
 
 from mooring.api.app import OPERATIONS, create_app
 from mooring.api.pressure import Pressure
@@ -148,7 +149,8 @@ async def test_a_pass_answers_with_what_it_found(world: World):
 
 
 @on_sqlite
-async def test_who_waits_for_a_pass_keeps_nobody_else_waiting(world: World):
+async def test_who_waits_for_a_pass_keeps_nobody_else_waiting(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("mooring.api.pressure._LONGEST_WAIT_SECONDS", 60)
     await cluster(world)
     headers, leader = await world.admin(), FakeLeader(together=asyncio.Barrier(2))
     alone = replace(world, services=replace(world.services, pressure=Pressure(1, reserved=0)))

@@ -10,7 +10,7 @@ from mooring.model.lifecycle import TaskStatus as T
 from mooring.wire.api import WorkloadRequest
 from mooring.wire.containers import ContainerRequest
 from mooring.wire.placement import PlacementRequest
-from mooring.wire.sessions import SessionRequest
+from mooring.wire.workloads import SessionRequest
 from tests.api.world import World
 from tests.store.databases import on_sqlite
 
@@ -28,6 +28,16 @@ def test_a_session_is_a_workload_in_other_words():
     assert (spread.replicas, spread.gang, spread.single_node, spread.time) == (4, True, False, "2h")
     assert spread.placement == PlacementRequest(nodes=["n1"], nodes_strictly=True)
     assert as_workload(SessionRequest(image="torch", cluster_size=2, mode="single-node")).single_node
+
+
+def test_a_session_has_all_that_containers_and_their_tasks_can_have():
+    container = {"image": "lab", "ports": [8888], "mounts": [{"volume": "home", "path": "/home"}], "terminal": True}
+    task = {"volumes": [{"name": "home", "kind": "named"}], "restart": "on-failure", "stop_grace_seconds": 60}
+    place = {"region": "eu", "placement": {"ports": 1}}
+    session = SessionRequest.model_validate({**container, **task, **place, "nodes": ["n1"]})
+    place["placement"] = {"ports": 1, "nodes": ["n1"]}
+    wanted = {"type": "interactive", "containers": [container], **task, **place}
+    assert as_workload(session) == WorkloadRequest.model_validate(wanted)
 
 
 @on_sqlite

@@ -53,7 +53,7 @@ async def test_a_volume_is_made_listed_shown_and_removed(world: World, ann: Head
         "shared": False,
         "created_by": "ann",
     }
-    assert shown | {"status": "unplaced", "node": None, "mounted_by": 0} == {
+    assert shown | {"status": "unplaced", "node": None, "mounted_by": 0, "uses": []} == {
         name: value for name, value in made.json().items() if name not in ("id", "domain", "created_at")
     }
     assert (await world.client.get("/api/volumes", headers=ann)).json() == [made.json()]
@@ -73,7 +73,10 @@ async def test_members_of_the_project_see_and_mount_a_volume_and_its_maker_and_a
     chief = await world.user("chief", project="vision", role=Role.PROJECT_ADMIN)
     await make(world, ann, "data")
     assert [v["name"] for v in (await world.client.get("/api/volumes", headers=bob)).json()] == ["data"]
-    assert (await submitted(world, bob, mounting("data"))).status_code == 202
+    assert (await submitted(world, bob, mounting("data", name="web"))).status_code == 202
+    for headers, seen in ((bob, ["web"]), (ann, []), (chief, ["web"])):
+        [volume] = (await world.client.get("/api/volumes", headers=headers)).json()
+        assert (volume["mounted_by"], [use["workload"] for use in volume["uses"]]) == (1, seen)
     assert (await world.client.delete("/api/volumes/data", headers=bob)).status_code == 403
     assert (await world.client.delete("/api/volumes/data", headers=chief)).json()["code"] == "volume-in-use"
     assert (await world.client.get("/api/volumes", headers=eve)).json() == []
@@ -121,6 +124,8 @@ async def test_volumes_on_different_nodes_are_refused_at_submission(world: World
         )
 
     await world.services.database.write(place)
+    here = (await world.client.get("/api/volumes?node=node-left", headers=ann)).json()
+    assert [(volume["name"], volume["node"]) for volume in here] == [("left", "node-left")]
     apart = await submitted(world, ann, mounting("left", "right"))
     assert (apart.status_code, apart.json()["code"]) == (422, "volumes-apart")
     assert "left on node node-left, right on node node-right" in apart.json()["message"]

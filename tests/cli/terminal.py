@@ -19,11 +19,13 @@ _TAKE_TERMINAL = (
     "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     "signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
 )
-_PATIENCE_SECONDS = 20.0
+_PATIENCE_SECONDS = 60.0
 
 
 def run_in_pipe(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*MOORING, *arguments], capture_output=True, text=True, check=False, timeout=30)
+    return subprocess.run(
+        [*MOORING, *arguments], capture_output=True, text=True, check=False, timeout=_PATIENCE_SECONDS
+    )
 
 
 class Terminal:

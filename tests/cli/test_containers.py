@@ -12,31 +12,45 @@ OPTIONS = (
     "--port", "80", "--port", "443", "--volume", "site:/www:ro", "-v", "site:/copy", "-v", "/data/sets:/sets",
     "--secret", "api-key", "--secret", "cert=tls.pem", "--pull", "always", "--user", "1000:1000", "--read-only",
     "--cap-add", "CHOWN", "--cap-add", "cap_setuid",
-    "--ready-http", "80/healthz",
+    "--ready-http", "80/healthz", "--terminal",
 )  # fmt: skip
+HAD = {
+    "ports": [80, 443],
+    "mounts": [
+        {"volume": "site", "path": "/www", "read_only": True},
+        {"volume": "site", "path": "/copy"},
+        {"volume": "folder-1", "path": "/sets"},
+    ],
+    "secrets": {"api-key": "api-key", "tls.pem": "cert"},
+    "pull": "always",
+    "user": "1000:1000",
+    "read_only": True,
+    "capabilities": ["CHOWN", "SETUID"],
+    "readiness": {"port": 80, "path": "/healthz"},
+    "terminal": True,
+}
 
 
-@pytest.mark.parametrize("command", [("deploy", "web"), ("run", "--detach", "--name", "web")])
-def test_what_containers_have_is_sent(server: FakeServer, mooring: Mooring, command: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [
+        (("deploy", "web"), "/api/workloads"),
+        (("run", "--detach", "--name", "web"), "/api/workloads"),
+        (("session", "create", "--name", "web"), "/api/sessions"),
+        (("lab", "create", "--name", "web", "--for", "2h"), "/api/labs"),
+    ],
+    ids=["deployment", "run", "session", "lab"],
+)
+def test_what_containers_have_is_sent(
+    server: FakeServer, mooring: Mooring, command: tuple[str, ...], path: str
+) -> None:
     server.plan = [running]
-    sent = mooring(*command, "--image", "nginx", *OPTIONS, *(["serve"] if command[0] == "run" else []))
+    sent = mooring(*command, "--image", "nginx", *OPTIONS, *([] if command[0] == "deploy" else ["serve"]))
     assert sent.exit_code == 0, sent.stderr
-    body = server.last("POST", "/api/workloads").body
-    container = body["containers"][0]
-    assert {name: value for name, value in container.items() if name not in ("image", "command")} == {
-        "ports": [80, 443],
-        "mounts": [
-            {"volume": "site", "path": "/www", "read_only": True},
-            {"volume": "site", "path": "/copy"},
-            {"volume": "folder-1", "path": "/sets"},
-        ],
-        "secrets": {"api-key": "api-key", "tls.pem": "cert"},
-        "pull": "always",
-        "user": "1000:1000",
-        "read_only": True,
-        "capabilities": ["CHOWN", "SETUID"],
-        "readiness": {"port": 80, "path": "/healthz"},
-    }
+    body = server.last("POST", path).body
+    body = body.get("workload", body)
+    [container] = body.get("containers", [body])
+    assert {name: container[name] for name in HAD} == HAD
     assert body["volumes"] == [
         {"name": "site", "kind": "named"},
         {"name": "folder-1", "kind": "host", "path": "/data/sets"},

@@ -14,7 +14,7 @@ def loop_view(name: str, *, next_in: float, error: str | None = None) -> LoopVie
         name=name,
         server="first",
         term=4,
-        last_run_at=at - timedelta(seconds=70),
+        last_run_at=at - timedelta(minutes=10, seconds=30),
         duration_seconds=0.0123,
         outcome="failed" if error else "ok",
         error=error,
@@ -56,12 +56,12 @@ def test_servers_are_listed_with_their_standing(server: FakeServer, mooring: Moo
 
 def test_loops_are_listed_and_one_that_is_overdue_is_late(server: FakeServer, mooring: Mooring) -> None:
     server.loops = [
-        loop_view("holds", next_in=25),
+        loop_view("holds", next_in=600),
         loop_view("nodes", next_in=5, error="OSError: odd"),
         loop_view("limits", next_in=-300),
     ]
     lines = mooring("loops").stdout.splitlines()
-    assert lines[1].split()[:4] == ["holds", "ok", "70s", "12ms"]
+    assert lines[1].split()[:4] == ["holds", "ok", "10m", "12ms"]
     assert lines[1].split()[5:8] == ["9", "0", "1"]
     assert lines[2].split()[1] == "failed"
     assert lines[2].endswith("OSError: odd")

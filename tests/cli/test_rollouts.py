@@ -84,6 +84,12 @@ def test_revisions_and_endpoints_are_listed(mooring: Mooring, web: FakeWorkload)
     assert json.loads(mooring("endpoints", "web", "-o", "json").stdout)["cursor"] == "0-7"
 
 
+def test_what_is_there_beyond_what_is_wanted_is_told_apart(mooring: Mooring, web: FakeWorkload) -> None:
+    web.view = web.view.model_copy(update={"running": 4, "ready": 4})
+    assert " 3/3+1 " in mooring("ps").stdout
+    assert "3 of 3 running and 1 extra, 4 ready\n" in mooring("status", "web").stdout
+
+
 def test_what_is_not_ready_is_told_apart(server: FakeServer, mooring: Mooring, web: FakeWorkload) -> None:
     web.view = web.view.model_copy(update={"ready": 1})
     assert "3/3, 1 ready" in mooring("ps").stdout

@@ -25,6 +25,7 @@ from mooring.wire.quotas import QuotaView
 from mooring.wire.scaling import ScalingView, TemplateList, TemplateRequest, TemplateView
 from mooring.wire.timeline import TimelineView
 from mooring.wire.versions import CLIENT_HEADER
+from mooring.wire.workloads import SessionRequest
 from tests.client.fake_rollouts import FakeRollouts
 from tests.client.fake_secrets import FakeSecrets
 from tests.client.fake_timeslots import FakeTimeslots
@@ -522,7 +523,7 @@ class FakeServer:
         return _json(workload.view)
 
     async def _create_session(self, request: web.Request) -> web.Response:
-        asked = sessions.SessionRequest.model_validate(request[BODY])
+        asked = SessionRequest.model_validate(request[BODY])
         view = workload_view(asked.name or "made-up", type=asked.type, replicas=asked.cluster_size)
         self.workloads[view.id] = FakeWorkload(view)
         accepted = api.WorkloadAccepted(

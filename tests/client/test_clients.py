@@ -30,7 +30,7 @@ from mooring.model.errors import (
 )
 from mooring.wire import api, versions
 from mooring.wire.containers import ContainerRequest
-from mooring.wire.sessions import SessionRequest
+from mooring.wire.workloads import SessionRequest
 from tests.client.fake_server import FakeServer, Refusal, failed, running, succeeded
 
 PROCESS = api.WorkloadRequest(name="hello", containers=[ContainerRequest(command=["echo", "hello"])])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer, unused_port
+from aiohttp.test_utils import TestServer
 
 from mooring import clock, hooks
 from mooring.controllers.deliveries import DeliveryLoop
@@ -19,6 +19,7 @@ from mooring.resource_controller import ResourceController
 from mooring.store import node_templates, scale_requests
 from mooring.store.actions import SERVER
 from mooring.store.ids import new_id
+from tests.servers import free_port
 from tests.store.databases import on_sqlite
 from tests.store.harbour import Harbour
 
@@ -177,7 +178,7 @@ async def test_a_controller_that_is_down_is_asked_again_and_no_secret_is_told(
     harbour: Harbour, time: Time, logged: list[MutableMapping[str, Any]]
 ):
     await ask(harbour)
-    address = f"127.0.0.1:{unused_port()}"
+    address = f"127.0.0.1:{free_port()}"
     for down in (
         ResourceController(f"http://mooring:hunter2@{address}"),
         ResourceController(f"http://{address}", "hunter3"),
@@ -197,8 +198,7 @@ async def test_a_controller_that_does_not_answer_is_given_up_after_a_time_and_ma
 ):
     await ask(harbour)
     controller.slow = asyncio.Event()
-    loop = DeliveryLoop(harbour.database, harbour.office, ResourceController(url, seconds=0.2))
-    await loop.once()
+    await DeliveryLoop(harbour.database, harbour.office, ResourceController(url, seconds=0.2)).once()
     [tried] = await present(harbour)
     assert tried.status is S.REQUESTED
     assert tried.error is not None
@@ -206,7 +206,7 @@ async def test_a_controller_that_does_not_answer_is_given_up_after_a_time_and_ma
     controller.slow.set()
     assert tried.next_attempt_at is not None
     time.at = tried.next_attempt_at
-    await loop.once()
+    await DeliveryLoop(harbour.database, harbour.office, ResourceController(url)).once()
     assert [each.status for each in await present(harbour)] == [S.DELIVERED]
     # Asked twice under one key, nodes were made once.
     assert len(controller.made) == 1

@@ -27,6 +27,7 @@ from tests.store.databases import empty
 
 # Short where a test waits for its end, and else so long that no pause of the machine is taken for an end.
 TTL = 3.0
+RENEWED_TTL = 5.0
 LONG = 30.0
 
 Candidates = Callable[[str, float], Election]
@@ -88,10 +89,10 @@ async def test_one_leads_and_the_next_follows_at_once_when_it_resigns(candidate:
 async def test_a_leader_that_renews_stays_and_one_that_went_silent_is_over_before_its_successor_begins(
     candidate: Candidates,
 ):
-    first = await candidate("first", TTL).campaign()
-    waiting = asyncio.create_task(candidate("second", TTL).campaign())
+    first = await candidate("first", RENEWED_TTL).campaign()
+    waiting = asyncio.create_task(candidate("second", RENEWED_TTL).campaign())
     keeping = asyncio.create_task(first.until_lost())
-    await asyncio.sleep(TTL * 1.5)
+    await asyncio.sleep(RENEWED_TTL * 1.2)
     assert first.safe
     assert not waiting.done()
     keeping.cancel()
@@ -175,9 +176,9 @@ async def test_every_kind_of_coordination_goes_on_with_a_higher_term(postgresql:
     office = Office(postgresql, "me")
     key = f"/test/{uuid4()}".encode()
     kinds: list[Election] = [
-        LeaseElection(postgresql, "me", TTL),
-        EtcdElection(etcd, "me", TTL, key=key),
-        LeaseElection(postgresql, "me", TTL),
+        LeaseElection(postgresql, "me", LONG),
+        EtcdElection(etcd, "me", LONG, key=key),
+        LeaseElection(postgresql, "me", LONG),
     ]
     terms = []
     for kind in kinds:
@@ -187,7 +188,7 @@ async def test_every_kind_of_coordination_goes_on_with_a_higher_term(postgresql:
     # An etcd that was made anew knows nothing of what was before.
     with running_etcd() as another:
         client = EtcdClient([_address(another.endpoint)])
-        seat = await EtcdElection(client, "me", TTL, key=key).campaign()
+        seat = await EtcdElection(client, "me", LONG, key=key).campaign()
         terms.append(await office.take(seat.claim))
         await seat.resign()
         await client.close()

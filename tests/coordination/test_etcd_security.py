@@ -10,7 +10,8 @@ from mooring.coordination.etcd.election import EtcdElection
 from tests.certificates import certificates
 from tests.servers import EtcdServer, free_port, private_folder, running_etcd
 
-TTL = 2.0
+# Renewed when a login of a second is forgotten.
+TTL = 5.0
 LONG = 30.0
 
 
@@ -39,8 +40,11 @@ async def test_a_login_that_etcd_forgot_is_made_again_for_calls_and_watches():
         await asyncio.wait_for(watching, LONG)
         assert values == [b"1", b"2", b"3"]
         seat = await EtcdElection(member, "me", TTL).campaign()
+        first_deadline = seat._deadline
         keeping = asyncio.create_task(seat.until_lost())
-        await asyncio.sleep(TTL * 1.5)
+        async with asyncio.timeout(LONG):
+            while seat.safe and seat._deadline == first_deadline:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
         assert seat.safe
         keeping.cancel()
         await seat.resign()

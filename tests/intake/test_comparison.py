@@ -16,8 +16,8 @@ from mooring.wire.api import WorkloadRequest
 ELSEWHERE = {
     "id", "name", "status", "created_at", "updated_at", "next_index",
     "domain_id", "user_id", "access_key",
-    # By their names, where they are named.
-    "pool_id", "project_id", "timeslot_id",
+    # Where they are named.
+    "pool_id", "project_id", "timeslot_id", "rollout",
     # Field by field, with what follows from it.
     "template", "runtime", "requested_slots", "constraints",
 }  # fmt: skip

@@ -14,6 +14,7 @@ from mooring.model.containers import Restart
 from mooring.model.devices import DeviceDemand
 from mooring.model.errors import InvalidInput
 from mooring.model.pools import PoolPolicy
+from mooring.model.rollouts import Rollout
 from mooring.model.slots import SlotType
 from mooring.model.tenants import Principal, Role
 from mooring.model.workloads import Kind, OnInsufficient
@@ -73,6 +74,10 @@ def translated(pools: list[Pool] = POOLS, **request: Any) -> NewWorkload:
             {"containers": [{"command": ["x"], "resources": {"memory": "5Ei"}}], "replicas": 2},
             "quantity-too-large",
             id="too much together",
+        ),
+        pytest.param({"rollout": {"surge": 1}}, "not-a-deployment", id="a session that is rolled out"),
+        pytest.param(
+            {"kind": "deployment", "rollout": {"surge": 0}}, "invalid-rollout", id="nothing could ever be replaced"
         ),
         pytest.param({"min_tasks": 3, "replicas": 2}, "invalid-gang", id="more at once than there are"),
         pytest.param({"min_available": 2}, "invalid-gang", id="more to stay than there are"),
@@ -177,6 +182,12 @@ def test_a_session_and_a_deployment_restart_differently():
     assert translated().template.restart is Restart.NEVER
     assert translated(kind="deployment").template.restart is Restart.ALWAYS
     assert translated(kind="deployment", restart="never").template.restart is Restart.NEVER
+
+
+def test_how_a_deployment_replaces_its_tasks_is_said_with_it():
+    rollout = translated(kind="deployment", rollout={"unavailable": "25%"}).rollout
+    assert rollout == Rollout(unavailable="25%")
+    assert translated(kind="deployment").rollout is None
 
 
 def test_what_is_asked_is_written():

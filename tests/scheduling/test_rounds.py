@@ -130,11 +130,13 @@ def test_every_pool_has_a_line_of_its_own():
     assert outcomes(result) == {"a1": "placed", "a2": "insufficient-resources", "a3": "blocked", "b": "placed"}
 
 
-def test_a_workload_that_makes_room_for_itself_stops_nobody():
+@pytest.mark.parametrize("head_of_line", [HeadOfLine.STRICT, HeadOfLine.BACKFILL])
+def test_a_workload_that_makes_room_for_itself_stops_nobody(head_of_line: HeadOfLine):
     nodes = [node("n").cpu(4).used(cpu=4).tasks(1), node("m").cpu(2)]
     low = Resident(id_of("low"), id_of("low"), id_of("n"), 1, {"cpu": 4000})
-    waiting = [workload("high").priority(50).cpu(4), workload("small").cpu(1)]
-    result = run(nodes, *waiting, preemption=Preemption(), residents=[low])
+    # It has waited for as long as others may pass it.
+    waiting = [workload("high").priority(50).cpu(4).created(3600), workload("small").cpu(1)]
+    result = run(nodes, *waiting, head_of_line=head_of_line, preemption=Preemption(), residents=[low])
     assert {d.workload.name: d.outcome for d in result.decisions} == {
         "high": Outcome.RESERVED,
         "small": Outcome.PLACED,

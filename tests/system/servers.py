@@ -31,15 +31,15 @@ from mooring.client.credentials import CredentialStore
 
 MOORING = str(Path(sys.executable).with_name("mooring"))
 PASSWORD = "admin123"
-_START_SECONDS = 60.0
-_STOP_SECONDS = 30.0
+_START_SECONDS = 120.0
+_STOP_SECONDS = 60.0
 _POLL_SECONDS = 0.03
 _LONGEST_POLL_SECONDS = 0.1
 
 T = TypeVar("T")
 
 
-def eventually(condition: Callable[[], T], seconds: float = 60.0) -> T:
+def eventually(condition: Callable[[], T], seconds: float = 120.0) -> T:
     """What `condition` answers as soon as that is true; an AssertionError with its last answer after `seconds`."""
     began = time.monotonic()
     while not (answer := condition()):
@@ -237,7 +237,7 @@ class Cli:
             stdin=subprocess.DEVNULL if given is None else None,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=180,
             check=False,
             env=clean_environment(self.home) | dict(self.environment),
         )

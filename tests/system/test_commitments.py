@@ -15,6 +15,7 @@ from mooring.client import Client
 from mooring.model.errors import MooringError
 from mooring.wire.api import UserRequest, WorkloadRequest
 from mooring.wire.pools import PoolChange
+from tests.servers import free_port
 from tests.system.conftest import Servers, running_servers
 from tests.system.servers import NodeAgent, Server, eventually
 
@@ -45,7 +46,8 @@ def test_a_killed_server_finds_the_places_that_were_kept(servers: Servers) -> No
         with _paused(agents["second"]):
             client.submit(_gang("kept"))
             eventually(lambda: client.workload("kept").status == "RESERVED")
-            _kill_and_start(server)
+            server.kill()
+            server.start()
             assert client.workload("kept").status == "RESERVED"
         _runs(client, "kept", {"first", "second"})
         assert _failures(client, "kept") == {}
@@ -55,7 +57,8 @@ def test_a_killed_server_finds_the_places_that_were_kept(servers: Servers) -> No
         with _paused(agents["second"]):
             client.submit(_gang("swept"))
             eventually(lambda: client.workload("swept").status == "RESERVED")
-            _kill_and_start(server)
+            server.kill()
+            server.start()
             eventually(lambda: _failures(client, "swept").get("prepare") == "hold-expired")
             client.change_pool("default", PoolChange(hold_seconds=60))
         _runs(client, "swept", {"first", "second"})
@@ -102,10 +105,10 @@ def test_work_makes_room_for_other_work_and_runs_again_after_it(lab: Server, sha
         assert "bob" not in told
         assert "secret-plan" not in told
         # The other device is free for who does not make others leave.
-        assert bob.wait("polite", timeout_seconds=25).status == "SUCCEEDED"
+        assert bob.wait("polite", timeout_seconds=60).status == "SUCCEEDED"
 
         gate.touch()
-        assert bob.wait("secret-plan", timeout_seconds=25).status == "SUCCEEDED"
+        assert bob.wait("secret-plan", timeout_seconds=60).status == "SUCCEEDED"
         _runs(ada, "patient", {"lab"})
         second = int(eventually(lambda: _output(ada, "patient")))
         assert psutil.pid_exists(second)
@@ -113,7 +116,7 @@ def test_work_makes_room_for_other_work_and_runs_again_after_it(lab: Server, sha
         assert [(task.attempt, task.status) for task in tasks] == [(1, "CANCELLED"), (2, "RUNNING")]
         assert tasks[0].reason == "Makes room for a workload of priority 50"
         ada.remove("patient")
-        ada.wait("patient", timeout_seconds=25)
+        ada.wait("patient", timeout_seconds=60)
 
 
 def test_who_may_not_have_to_leave_stays_and_a_budget_turns_the_choice(lab: Server, shared: Servers) -> None:
@@ -136,8 +139,8 @@ def test_who_may_not_have_to_leave_stays_and_a_budget_turns_the_choice(lab: Serv
 
 
 def _two_nodes(servers: Servers, *, hold_seconds: int) -> tuple[Server, dict[str, NodeAgent]]:
-    """A server whose pool binds in two phases, and two nodes of it."""
-    server = servers.start("--no-agent")
+    """A server whose pool binds in two phases, and two nodes of it, which find it again at the same port."""
+    server = servers.start("--no-agent", "--port", str(free_port()))
     agents = {name: servers.node(server, name) for name in ("first", "second")}
     with server.client() as client:
         client.change_pool("default", PoolChange(binding="two_phase", hold_seconds=hold_seconds))
@@ -154,13 +157,6 @@ def _paused(agent: NodeAgent) -> Iterator[None]:
         os.kill(agent.pid, signal.SIGCONT)
 
 
-def _kill_and_start(server: Server) -> None:
-    """Where it was before, so that the agents find it."""
-    server.kill()
-    server.flags = ("--no-agent", "--port", server.url.rpartition(":")[2])
-    server.start()
-
-
 def _gang(name: str) -> WorkloadRequest:
     container = {"command": ["sh", "-c", f"exec sleep 600 # {name}"], "resources": {"cpu": "50m"}}
     body = {"name": name, "kind": "deployment", "replicas": 2, "gang": True, "max_per_node": 1}
@@ -173,7 +169,7 @@ def _request(name: str, script: str, *, gpu: str, **more: Any) -> WorkloadReques
 
 
 def _runs(client: Client, ref: str, nodes: set[str]) -> None:
-    eventually(lambda: client.workload(ref).status == "RUNNING", 60)
+    eventually(lambda: client.workload(ref).status == "RUNNING")
     assert {task.node for task in client.workload(ref).tasks if task.current} == nodes
 
 

@@ -17,6 +17,7 @@ import pytest
 from mooring.client import Client
 from mooring.model.errors import Conflict, Unavailable
 from mooring.wire.api import WorkloadDetail, WorkloadRequest, WorkloadView
+from tests.servers import free_port
 from tests.system.conftest import Servers
 from tests.system.servers import PASSWORD, Server, eventually
 
@@ -96,7 +97,7 @@ def test_processes_outlive_their_server_and_are_not_started_twice(servers: Serve
 
 
 def test_a_followed_run_goes_on_when_its_server_is_back(servers: Servers) -> None:
-    server = servers.start()
+    server = servers.start("--port", str(free_port()))
     mooring = servers.cli()
     mooring.out("login", "--data", str(server.data))
     gate = servers.folder / "gate"
@@ -105,7 +106,6 @@ def test_a_followed_run_goes_on_when_its_server_is_back(servers: Servers) -> Non
         assert run.stdout is not None
         assert run.stdout.readline() == "one\n"
         server.kill()
-        server.flags = ("--port", server.url.rpartition(":")[2])
         server.start()
         gate.touch()
         assert run.communicate(timeout=60)[0] == "two\n"
@@ -215,7 +215,7 @@ class Burst:
         lasting = Counter(workload.name for workload in listed if self.replicas[workload.name] != TOO_MANY)
         assert lasting == Counter(name for name, replicas in self.replicas.items() if replicas != TOO_MANY)
         for unsettled in (workload for workload in listed if workload.status not in ENDS):
-            assert client.wait(str(unsettled.id), "running", timeout_seconds=25).status in ENDS, unsettled
+            assert client.wait(str(unsettled.id), "running", timeout_seconds=60).status in ENDS, unsettled
         placed: Counter[str] = Counter()
         for name, ref in self.accepted.items():
             detail = client.workload(ref)
@@ -247,7 +247,7 @@ def _listed(client: Client) -> Iterator[WorkloadView]:
 
 
 def _end_of(client: Client, ref: object) -> WorkloadDetail:
-    detail = client.wait(str(ref), timeout_seconds=25)
+    detail = client.wait(str(ref), timeout_seconds=60)
     assert detail.status in ("SUCCEEDED", "FAILED")
     return detail
 

@@ -51,7 +51,7 @@ def test_what_the_ledger_gives_out_is_what_the_processes_see_and_nothing_twice(s
             assert max(_given_out(server).values(), default=0) <= WHOLE
             return client.workloads(all=True, status="SUCCEEDED", limit=1).total == TASKS
 
-        eventually(all_ended, 60)
+        eventually(all_ended)
         ledger = _ledger(server)
         for name, amount in asked.items():
             visible, named, shares = b"".join(client.logs(name)).decode().strip().split("|")

@@ -9,6 +9,7 @@ import pytest
 
 from mooring.client import event_stream
 from mooring.wire.api import EventView, WorkloadRequest
+from tests.servers import free_port
 from tests.system.conftest import Servers
 from tests.system.servers import Server, eventually
 
@@ -47,7 +48,7 @@ def test_a_stream_has_no_gap_and_no_repeat_while_work_is_written(
     ready = threading.Event()
     following = threading.Thread(target=_follow, args=(server, found, ready), daemon=True)
     following.start()
-    assert ready.wait(30)
+    assert ready.wait(60)
     with server.client() as client:
         start = client.event_page(limit=1000).next
         for number in range(BATCHES):
@@ -72,14 +73,12 @@ def test_a_stream_has_no_gap_and_no_repeat_while_work_is_written(
 
 
 def test_a_client_follows_through_the_death_of_the_server_and_streams_end_when_it_stops(servers: Servers) -> None:
-    server = servers.start("--simulate", "2", "--no-agent")
+    server = servers.start("--simulate", "2", "--no-agent", "--port", str(free_port()))
     with server.client() as client:
         events = client.events(expand=True)
         client.submit(_request("before"))
         assert next(event.workload for event in events if event.workload) == "before"
         server.kill()
-        address = server.url.rsplit(":", 1)[1]
-        server.flags = (*server.flags, "--port", address)
         server.start()
         client.submit(_request("after"))
         names = set()

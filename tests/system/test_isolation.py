@@ -44,16 +44,16 @@ def victim(server: Server) -> Iterator[int]:
         script = "umask 000; echo private > note; echo $$; exec sleep 600"
         container = {"command": ["sh", "-c", script], "environment": {"PASSWORD": SECRET}}
         accepted = bob.submit(WorkloadRequest.model_validate({"name": "victim", "containers": [container]}))
-        assert bob.wait(str(accepted.id), "running", timeout_seconds=25).status == "RUNNING"
+        assert bob.wait(str(accepted.id), "running", timeout_seconds=60).status == "RUNNING"
         yield int(eventually(lambda: b"".join(bob.logs("victim"))))
         bob.remove("victim")
-        assert bob.wait(str(accepted.id), timeout_seconds=25).ended_at is not None
+        assert bob.wait(str(accepted.id), timeout_seconds=60).ended_at is not None
 
 
 def output_of(client: Client, script: str) -> str:
     request = {"containers": [{"command": ["sh", "-c", script]}]}
     ref = str(client.submit(WorkloadRequest.model_validate(request)).id)
-    assert client.wait(ref, timeout_seconds=25).ended_at is not None
+    assert client.wait(ref, timeout_seconds=60).ended_at is not None
     return b"".join(client.logs(ref, follow=True)).decode()
 
 

@@ -14,11 +14,12 @@ from mooring.wire.api import JoinTokenRequest, NodeView, WorkloadRequest
 from tests.system.conftest import Servers
 from tests.system.servers import Server, eventually
 
-QUICK = {"MOORING_NODE_TIMEOUT_SECONDS": "2", "MOORING_HEARTBEAT_SECONDS": "0.3"}
+QUICK = {"MOORING_HEARTBEAT_SECONDS": "0.3"}
 
 
 def test_a_lost_nodes_replica_is_replaced_and_the_old_one_stopped_when_the_node_returns(servers: Servers) -> None:
-    server = servers.start("--node-name", "here", environment=QUICK)
+    impatient = {**QUICK, "MOORING_NODE_TIMEOUT_SECONDS": "4"}
+    server = servers.start("--node-name", "here", environment=impatient)
     with server.client() as client:
         token = client.create_join_token(JoinTokenRequest(name="second")).token
         agent = servers.agent(server, "second", token)
@@ -53,8 +54,7 @@ def test_a_lost_nodes_replica_is_replaced_and_the_old_one_stopped_when_the_node_
 
 
 def test_a_node_that_pauses_is_suspect_and_its_work_goes_on(servers: Servers) -> None:
-    patient = {"NODE_TIMEOUT_SECONDS": "5", "HEARTBEAT_SECONDS": "0.3", "HEARTBEAT_GRACE_SECONDS": "0.3"}
-    server = servers.start("--no-agent", environment={f"MOORING_{name}": value for name, value in patient.items()})
+    server = servers.start("--no-agent", environment={**QUICK, "MOORING_HEARTBEAT_GRACE_SECONDS": "0.3"})
     with server.client() as client:
         token = client.create_join_token(JoinTokenRequest(name="second")).token
         agent = servers.agent(server, "second", token)

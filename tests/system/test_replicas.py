@@ -59,7 +59,7 @@ def test_replicas_that_start_and_submit_at_once_fill_the_cluster_exactly(servers
     eventually(lambda: third.workload("late").reason)
     assert third.workload("late").status == "PENDING"
     another.remove("one-0")
-    assert one.wait(str(late.id), "running", timeout_seconds=25).status == "RUNNING"
+    assert one.wait(str(late.id), "running", timeout_seconds=60).status == "RUNNING"
 
     # Scaled at two places at once, it has what one of them asked for, and as many tasks.
     for name in names[1:40]:
@@ -101,7 +101,7 @@ def test_a_scheduler_that_cannot_start_leaves_the_api_at_work(servers: Servers) 
         database.execute("""UPDATE nodes SET runtimes = '["container"]'""")
     server.start()
     with server.client() as client:
-        assert client.wait("patient", "running", timeout_seconds=25).status == "RUNNING"
+        assert client.wait("patient", "running", timeout_seconds=60).status == "RUNNING"
 
 
 def _assert_scheduler_down(server: Server, client: Client, word: str) -> None:
@@ -139,5 +139,5 @@ def test_a_database_that_drops_its_connections_costs_no_accepted_work(
             future.result()
         assert accepted
         for ref in accepted:
-            assert client.wait(ref, "running", timeout_seconds=25).status == "RUNNING"
+            assert client.wait(ref, "running", timeout_seconds=60).status == "RUNNING"
         eventually(lambda: client.ready().ready)

@@ -70,7 +70,7 @@ def test_what_a_restored_database_does_not_know_goes_on_until_an_operator_confir
         client.end_quarantined(QuarantineEnd(node="here"))
         eventually(lambda: not psutil.pid_exists(forgotten))
         eventually(lambda: client.quarantine().tasks == [])
-        eventually(lambda: client.wait("new", "running", timeout_seconds=25).status == "RUNNING")
+        eventually(lambda: client.wait("new", "running", timeout_seconds=60).status == "RUNNING")
         assert psutil.pid_exists(kept)
 
 

@@ -73,7 +73,7 @@ def test_work_that_lacks_room_gets_nodes_and_idle_ones_are_drained(servers: Serv
     server = servers.start("--simulate", "1", "--no-agent", environment=environment)
     controller.mooring = server
     with server.client() as client:
-        rules = ScalingChange(cooldown_seconds=1, idle_seconds=1, shrink_cooldown_seconds=1, shrink="drain")
+        rules = ScalingChange(cooldown_seconds=1, shrink_cooldown_seconds=1, shrink="drain")
         client.change_pool("simulated", PoolChange(scaling=rules, on_insufficient="scale_up"))
         template = TemplateRequest(resources={"cpu": 64, "memory": "256Gi"}, licence="enterprise", boot_seconds=60)
         client.put_node_template("simulated", "large", template)
@@ -81,7 +81,7 @@ def test_work_that_lacks_room_gets_nodes_and_idle_ones_are_drained(servers: Serv
         for number in range(4):
             client.submit(WorkloadRequest(name=f"lab-{number}", containers=[container]))
         for number in range(4):
-            assert client.wait(f"lab-{number}", "running", timeout_seconds=25).status == "RUNNING"
+            assert client.wait(f"lab-{number}", "running", timeout_seconds=60).status == "RUNNING"
         # Two labs fit on a node: two nodes for all of them, asked for under one key although it was tried twice.
         assert [body["nodes"] for _, body in controller.asked] == [2, 2]
         assert len({key for key, _ in controller.asked}) == 1
@@ -94,6 +94,7 @@ def test_work_that_lacks_room_gets_nodes_and_idle_ones_are_drained(servers: Serv
         assert {(node.template, node.licence) for node in made.values()} == {("large", "enterprise")}
         for number in range(4):
             client.remove(f"lab-{number}")
+        client.change_pool("simulated", PoolChange(scaling=ScalingChange(idle_seconds=1)))
 
         def spared() -> bool:
             return {(advice.node, advice.step) for advice in client.scaling().advice} == {(n, "remove") for n in made}

@@ -44,8 +44,8 @@ def test_no_secret_shows_in_logs_metrics_lists_or_histories(servers: Servers) ->
             container["environment"] = {"SECRET": SECRET}
             carol.submit(WorkloadRequest.model_validate({"name": name, "containers": [container]}))
         for name in ("fine", "fails", "missing"):
-            assert carol.wait(name, timeout_seconds=25).ended_at is not None
-        assert carol.wait("contained", "running", timeout_seconds=25).status == "RUNNING"
+            assert carol.wait(name, timeout_seconds=60).ended_at is not None
+        assert carol.wait("contained", "running", timeout_seconds=60).status == "RUNNING"
         eventually(lambda: carol.workload("huge").reason)
         # Its owner may see it, and it arrived.
         assert SECRET in carol.workload("fine").model_dump_json()
@@ -101,7 +101,7 @@ def test_what_projects_keep_secret_is_in_no_log_answer_or_database_and_its_keys_
     with server.client() as admin:
         container = {"image": "ghcr.io/org/tool", "secrets": {"password": "db"}}
         admin.submit(WorkloadRequest.model_validate({"name": "web", "containers": [container]}))
-        assert admin.wait("web", "running", timeout_seconds=25).status == "RUNNING"
+        assert admin.wait("web", "running", timeout_seconds=60).status == "RUNNING"
         answers = [
             admin.workload("web").model_dump_json(),
             admin.history("web").model_dump_json(),

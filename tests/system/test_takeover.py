@@ -24,7 +24,7 @@ def _work(name: str) -> WorkloadRequest:
 
 def _runs(client: Client, name: str) -> None:
     client.submit(_work(name))
-    eventually(lambda: client.wait(name, "running", timeout_seconds=25).status == "RUNNING")
+    eventually(lambda: client.wait(name, "running", timeout_seconds=60).status == "RUNNING")
 
 
 def test_terms_go_on_when_etcd_is_made_anew_and_when_leadership_moves_into_the_database(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from mooring.client import AsyncClient, Client
@@ -330,6 +331,14 @@ async def test_a_server_that_does_not_have_the_agent_asks_the_one_that_has(serve
         mooring = Cli(servers.folder / "person", {"MOORING_SERVER": other.url, "MOORING_TOKEN": token})
         [shown] = json.loads(await asyncio.to_thread(mooring.out, "top", "--output", "json"))["tasks"]
         assert (shown["workload"], shown["node"], shown["memory_bytes"] > 0) == ("web", "here", True)
+        elsewhere = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
+        async with (
+            aiohttp.ClientSession(other.url, connector=elsewhere, headers=with_agent.credential("admin")) as person,
+            person.get(f"/api/tasks/{web}/files", params={"path": "www"}) as answer,
+        ):
+            assert answer.status == 200
+        newest, before, *_ = (await client.actions(noun="task")).actions
+        assert (newest.address, before.address) == ("127.0.0.2", "127.0.0.1")
         await asyncio.to_thread(with_agent.kill)
         with pytest.raises(Unavailable, match="agent-unreachable"):
             async with client.run_command(web, ["id"]):

@@ -382,6 +382,7 @@ def _living(name: str, state: StateRecord | None, stop: StopRecord | None, warni
         workload_name=name,
         ran=running,
         restarts=state.restarts if state is not None else 0,
+        ready=state is None or state.ready,
         stop_grace_seconds=stop.grace_seconds if stop is not None else None,
         warning=EndWarning(at=warning.at, signal=warning.name) if warning is not None else None,
     )

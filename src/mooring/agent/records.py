@@ -33,6 +33,8 @@ class StateRecord(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     start_time: int | None
     restarts: int = 0
+    ready: bool = True
+    """None of its processes waits to be started again."""
 
 
 class StopRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from mooring.api.compatibility import check_client
+from mooring.api.passing_on import PASSED_ON
 from mooring.api.pressure import Pressure
 from mooring.api.services import Services
 from mooring.api.tokens import Claims
@@ -78,8 +79,9 @@ async def _login(
 
 async def authenticated(services: Services, connection: HTTPConnection) -> Login:
     """Who asks, by the credential that a request or a WebSocket shows; NotAuthenticated where it is none."""
-    address = connection.client.host if connection.client else None
-    scheme, _, credential = connection.headers.get("Authorization", "").partition(" ")
+    shown = connection.headers.get("Authorization", "")
+    address = _address(services, connection, shown)
+    scheme, _, credential = shown.partition(" ")
     try:
         if scheme.lower() == "bearer" and credential:
             login = await _by_token(services, credential)
@@ -96,6 +98,13 @@ async def authenticated(services: Services, connection: HTTPConnection) -> Login
     if login.principal.is_admin:
         services.pressure.trust(Pressure.credential(connection.headers["Authorization"].encode("latin-1")))
     return replace(login, principal=replace(login.principal, address=address))
+
+
+def _address(services: Services, connection: HTTPConnection, shown: str) -> str | None:
+    """Where somebody asks from; of what another server passed on, where that server was asked from."""
+    own = connection.client.host if connection.client else None
+    passed_on = connection.headers.get(PASSED_ON)
+    return own if passed_on is None else services.tokens.vouched(passed_on, shown) or own
 
 
 async def _by_token(services: Services, text: str) -> Login:

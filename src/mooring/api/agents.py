@@ -15,6 +15,7 @@ import structlog
 from fastapi import APIRouter, Request, Response, WebSocket, WebSocketDisconnect
 
 from mooring.api.agent_session import AgentSession
+from mooring.api.carrying import carrying
 from mooring.api.compatibility import refused_agent
 from mooring.api.errors import problems
 from mooring.api.hub import AgentHub, devices_of
@@ -150,7 +151,6 @@ async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
     session = AgentSession(
         node.id, node.name, node.pool_id, node.credential_hash, send, confidential=is_confidential(websocket)
     )
-    sender: asyncio.Task[None] | None = None
     try:
         async with asyncio.timeout(_HELLO_SECONDS):
             hello = wire.decode_from_agent(await websocket.receive_text())
@@ -162,20 +162,19 @@ async def _serve(hub: AgentHub, websocket: WebSocket, node: Any) -> None:
             return
         _check_facts(hello.facts)
         await hub.enter(session, hello)
-        sender = asyncio.create_task(hub.keep_informed(session))
-        while True:
-            await _receive(hub, session, wire.decode_from_agent(await websocket.receive_text()))
-            if sender.done():
-                await sender
+        await carrying(_listen(hub, session, websocket), hub.keep_informed(session))
     except (WebSocketDisconnect, TimeoutError):
         pass
     except (msgspec.DecodeError, msgspec.ValidationError, InvalidInput) as error:
         _log.warning(f"Agent of node {node.name} sent what is no message: {error}")
         await websocket.close(_POLICY_VIOLATION)
     finally:
-        if sender is not None:
-            sender.cancel()
         hub.leave(session)
+
+
+async def _listen(hub: AgentHub, session: AgentSession, websocket: WebSocket) -> None:
+    while True:
+        await _receive(hub, session, wire.decode_from_agent(await websocket.receive_text()))
 
 
 async def _receive(hub: AgentHub, session: AgentSession, message: wire.FromAgent) -> None:

@@ -23,7 +23,7 @@ from mooring.api.boundary import only_waits
 from mooring.api.carrying import carrying
 from mooring.api.entering import entered, one_task, ready_tasks
 from mooring.api.errors import problems, status_of
-from mooring.api.passing_on import elsewhere, pass_on, pass_on_channel
+from mooring.api.passing_on import NodeElsewhere, elsewhere, pass_on, pass_on_channel
 from mooring.api.services import Services
 from mooring.api.task_channels import Channel
 from mooring.model.errors import InvalidInput, MooringError, Unavailable
@@ -133,8 +133,8 @@ async def _let_in(
     try:
         async with entered(services, principal, tasks, *purpose(asked)) as channel:
             return await _relay(websocket, channel)
-    except Unavailable as problem:
-        server = elsewhere(websocket, problem, tasks[-1].server_url)
+    except NodeElsewhere as problem:
+        server = elsewhere(websocket, problem, problem.server_url)
     return await pass_on_channel(websocket, asked.model_dump_json(), server)
 
 
@@ -243,9 +243,9 @@ async def fetch_files(
         channel = await stack.enter_async_context(entered(services, principal, tasks, container, FetchFiles(path=path)))
         first = await _next(channel)
         return _Archive(channel, first, stack)
-    except Unavailable as problem:
+    except NodeElsewhere as problem:
         await stack.aclose()
-        return await pass_on(request, elsewhere(request, problem, tasks[0].server_url))
+        return await pass_on(request, elsewhere(request, problem, problem.server_url))
     except BaseException:
         await stack.aclose()
         raise
@@ -261,8 +261,8 @@ async def store_files(
     try:
         async with entered(services, principal, tasks, container, StoreFiles(path=path)) as channel:
             await _hand_in(request, channel)
-    except Unavailable as problem:
-        return await pass_on(request, elsewhere(request, problem, tasks[0].server_url))
+    except NodeElsewhere as problem:
+        return await pass_on(request, elsewhere(request, problem, problem.server_url))
     return Response(status_code=204)
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from mooring.api.access import as_id, find_workload
-from mooring.api.passing_on import UNREACHABLE
+from mooring.api.passing_on import UNREACHABLE, NodeElsewhere
 from mooring.api.services import Services
 from mooring.api.task_channels import Channel
 from mooring.model.access import Action, not_there, require_seen
-from mooring.model.errors import Conflict, NotFound, Unavailable
+from mooring.model.errors import Conflict, MooringError, NotFound, Unavailable
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.tenants import Principal
 from mooring.store import actions
@@ -76,7 +76,7 @@ async def _first_that_answers(
     purpose: Purpose,
     stack: AsyncExitStack,
 ) -> Channel:
-    problem: Unavailable | None = None
+    problem: MooringError | None = None
     for task in tasks:
         if task.node_id is None:
             raise NotFound(f"what task {task.name} left is gone with its node", code="node-gone")
@@ -86,9 +86,10 @@ async def _first_that_answers(
             opening = services.ways_in.open(task.id, task.node_id, container, purpose)
             channel = await stack.enter_async_context(opening)
             await channel.opened()
-        except Unavailable as error:
+        except (Unavailable, Conflict, NotFound) as error:
             # One that another server may reach is worth more than one that does not answer.
-            problem = problem if problem is not None and problem.code == UNREACHABLE else error
+            if not isinstance(problem, NodeElsewhere):
+                problem = NodeElsewhere(error.message, task.server_url) if error.code == UNREACHABLE else error
         else:
             return channel
     assert problem is not None

@@ -15,17 +15,29 @@ from starlette.types import Receive, Scope, Send
 from yarl import URL
 
 from mooring.api.carrying import carrying
+from mooring.api.services import Services
 from mooring.model.errors import Unavailable
 from mooring.wire import channels as wire
 from mooring.wire.versions import CLIENT_HEADER
 
 PASSED_ON = "Mooring-Passed-On"
-"""On what another server asks: it is not passed on a second time."""
+"""On what another server asks: it is not passed on a second time. It says where that server was asked from."""
 UNREACHABLE = "agent-unreachable"
 
 _HEADERS = ("Authorization", CLIENT_HEADER)
 _CONNECT_SECONDS = 5.0
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
+
+
+class NodeElsewhere(Unavailable):
+    """The agent of a task's node is not connected here."""
+
+    code = UNREACHABLE
+
+    def __init__(self, message: str, server_url: str | None) -> None:
+        """`server_url`: where it is, or was last."""
+        super().__init__(message)
+        self.server_url = server_url
 
 
 def elsewhere(connection: HTTPConnection, problem: Unavailable, server_url: str | None) -> str:
@@ -116,8 +128,10 @@ def _url(connection: HTTPConnection, server_url: str) -> URL:
 
 
 def _headers(connection: HTTPConnection) -> Mapping[str, str]:
+    services: Services = connection.app.state.services
     shown = {name: connection.headers[name] for name in _HEADERS if name in connection.headers}
-    return {**shown, PASSED_ON: "1"}
+    address = connection.client.host if connection.client else None
+    return {**shown, PASSED_ON: services.tokens.vouch(address, shown.get("Authorization", ""))}
 
 
 def _unreachable() -> Unavailable:

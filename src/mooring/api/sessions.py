@@ -20,9 +20,11 @@ from mooring.wire.api import (
     WorkloadRequest,
     WorkloadView,
 )
-from mooring.wire.containers import ContainerRequest
+from mooring.wire.containers import ContainerFields, ContainerRequest
+from mooring.wire.fields import said
 from mooring.wire.placement import PlacementRequest
-from mooring.wire.sessions import SessionRequest, SessionType, TermsRequest
+from mooring.wire.sessions import SessionType
+from mooring.wire.workloads import CommonFields, SessionRequest
 
 router = APIRouter(prefix="/api/sessions", tags=["sessions"], responses=problems(401, 422, 503))
 
@@ -84,29 +86,19 @@ async def cancel(
 
 def as_workload(request: SessionRequest) -> WorkloadRequest:
     """The same workload in the words of `POST /api/workloads`; what was not said stays unsaid."""
-    terms = {name: getattr(request, name) for name in TermsRequest.model_fields if name in request.model_fields_set}
-    single_node = request.mode == "single-node"
+    fields = said(request, CommonFields)
+    if request.nodes or request.nodes_strictly:
+        place = request.placement or PlacementRequest()
+        fields["placement"] = place.model_copy(
+            update={"nodes": request.nodes, "nodes_strictly": request.nodes_strictly}
+        )
     return WorkloadRequest(
-        **terms,
+        **fields,
         name=request.name,
         kind="session",
         type=request.type,
-        pool=request.pool,
-        containers=[
-            ContainerRequest(
-                image=request.image,
-                command=request.command,
-                environment=request.environment,
-                resources=request.resources,
-            )
-        ],
+        containers=[ContainerRequest(**said(request, ContainerFields))],
         replicas=request.cluster_size,
         gang=request.cluster_size > 1,
-        single_node=single_node,
-        architecture=request.architecture,
-        priority=request.priority,
-        labels=request.labels,
-        placement=PlacementRequest(nodes=request.nodes, nodes_strictly=request.nodes_strictly)
-        if request.nodes or request.nodes_strictly
-        else None,
+        single_node=request.mode == "single-node",
     )

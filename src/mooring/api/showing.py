@@ -18,7 +18,7 @@ from mooring.model.idleness import Idleness
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.slots import format_amounts, slot_type
 from mooring.model.workloads import Kind
-from mooring.store import rollouts, templates
+from mooring.store import rollout_states, templates
 from mooring.store.constraints import decode_constraints
 from mooring.store.users import User
 from mooring.store.views.history import HistoryEntry
@@ -77,7 +77,7 @@ def workload_view(row: WorkloadRow) -> WorkloadView:
 
 
 def rollout_view(row: WorkloadRow) -> RolloutView:
-    rollout = rollouts.decode(row.rollout)
+    rollout = rollout_states.decode(row.rollout)
     return RolloutView(
         phase=rollout.phase.value,
         revision=row.revision,
@@ -190,6 +190,7 @@ def container_view(container: Container, role: Literal["init", "sidecar", "main"
         command=list(container.command),
         ports=list(container.ports),
         mounts={mount.path: mount.volume for mount in container.mounts},
+        terminal=container.terminal,
     )
 
 

@@ -1,8 +1,12 @@
-"""Tokens: who logged in when, signed. What a user may do is never in them but looked up at every request."""
+"""Tokens: who logged in when, signed. What a user may do is never in them but looked up at every request.
+
+With the same keys servers vouch to each other for what only one of them has seen.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,12 +20,15 @@ from mooring.model.errors import NotAuthenticated
 
 ISSUER = "mooring"
 AUDIENCE = "mooring-api"
+_FELLOWS = "mooring-servers"
 _ALGORITHM = "HS256"
 _RENEWABLE = timedelta(days=7)
 # Clocks of servers differ a little.
 _LEEWAY_SECONDS = 5
 _MAX_LENGTH = 4096
-_REQUIRED = ["iss", "aud", "exp", "iat", "sub", "epoch", "auth_time"]
+_REQUIRED = ["iss", "aud", "exp", "iat", "sub"]
+_VOUCHED_SECONDS = 60
+_WRONG = (jwt.PyJWTError, KeyError, ValueError, TypeError, OverflowError, OSError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,30 +66,41 @@ class Tokens:
             raise NotAuthenticated(
                 f"the last login by password is more than {_RENEWABLE.days} days ago; log in again", code="login-again"
             )
-        issued_at, expires_at = int(now.timestamp()), int(expires.timestamp())
-        payload = {
-            "iss": ISSUER,
-            "aud": AUDIENCE,
-            "sub": str(claims.user_id),
-            "epoch": claims.epoch,
-            "auth_time": int(claims.auth_time.timestamp()),
-            "iat": issued_at,
-            "exp": expires_at,
-        }
-        key = self._keys.newest
-        text = jwt.encode(payload, key.secret, algorithm=_ALGORITHM, headers={"kid": key.id})
-        return SignedToken(text, expires_at - issued_at)
+        own = {"epoch": claims.epoch, "auth_time": int(claims.auth_time.timestamp())}
+        text = self._encode(AUDIENCE, str(claims.user_id), now, expires, own)
+        return SignedToken(text, int(expires.timestamp()) - int(now.timestamp()))
 
     def verify(self, text: str) -> Claims:
         """What the token says, or NotAuthenticated with what is wrong with it."""
         try:
-            return _claims(self._decode(text))
+            return _claims(self._decode(text, AUDIENCE))
         except jwt.ExpiredSignatureError:
             raise NotAuthenticated("this token has expired; log in again", code="token-expired") from None
-        except (jwt.PyJWTError, ValueError, TypeError, OverflowError, OSError, RecursionError):
+        except _WRONG:
             raise NotAuthenticated("this token is not valid here; log in again", code="token-invalid") from None
 
-    def _decode(self, text: str) -> dict[str, Any]:
+    def vouch(self, address: str | None, credential: str) -> str:
+        """For the servers that share the keys: who shows this credential came to this one from that address."""
+        now = self._now()
+        until = now + timedelta(seconds=_VOUCHED_SECONDS)
+        return self._encode(_FELLOWS, _digest(credential), now, until, {"address": address})
+
+    def vouched(self, text: str, credential: str) -> str | None:
+        """The address that another server vouches for; None where none of them does, for this credential and now."""
+        try:
+            decoded = self._decode(text, _FELLOWS)
+        except _WRONG:
+            return None
+        address = decoded.get("address")
+        return address if decoded["sub"] == _digest(credential) and isinstance(address, str) else None
+
+    def _encode(self, audience: str, subject: str, now: datetime, expires: datetime, own: Mapping[str, Any]) -> str:
+        times = {"iat": int(now.timestamp()), "exp": int(expires.timestamp())}
+        key = self._keys.newest
+        payload = {"iss": ISSUER, "aud": audience, "sub": subject, **times, **own}
+        return jwt.encode(payload, key.secret, algorithm=_ALGORITHM, headers={"kid": key.id})
+
+    def _decode(self, text: str, audience: str) -> dict[str, Any]:
         if len(text) > _MAX_LENGTH:
             raise jwt.InvalidTokenError("too long")
         key_id = jwt.get_unverified_header(text).get("kid")
@@ -94,11 +112,15 @@ class Tokens:
             key.secret,
             algorithms=[_ALGORITHM],
             issuer=ISSUER,
-            audience=AUDIENCE,
+            audience=audience,
             leeway=_LEEWAY_SECONDS,
             options={"require": _REQUIRED},
         )
         return decoded
+
+
+def _digest(credential: str) -> str:
+    return hashlib.sha256(credential.encode()).hexdigest()
 
 
 def _claims(decoded: dict[str, Any]) -> Claims:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -10,13 +11,16 @@ from mooring.api.access import Served, User, named
 from mooring.api.errors import problems
 from mooring.api.projects import find_project
 from mooring.api.services import Services
+from mooring.model.access import sight
 from mooring.model.slots import slot_type
 from mooring.model.tenants import Principal
 from mooring.model.volumes import STORAGE
 from mooring.store.projects import Project
+from mooring.store.views import volumes as views
+from mooring.store.views.volumes import Use
 from mooring.store.volumes import Volume
 from mooring.wire.fields import Name
-from mooring.wire.volumes import NewVolumeRequest, VolumeView
+from mooring.wire.volumes import NewVolumeRequest, VolumeUse, VolumeView
 
 router = APIRouter(prefix="/api/volumes", tags=["volumes"], responses=problems(401, 422, 503))
 
@@ -27,16 +31,21 @@ OfDomain = Annotated[Name | None, Query(description="The domain of that project;
 @router.post("", status_code=201, operation_id="create_volume", responses=problems(400, 403, 404, 409, 413))
 async def create_volume(services: Served, principal: User, new: NewVolumeRequest) -> VolumeView:
     """Make a volume for a project; its size counts as storage from now on."""
-    return _view(await services.volumes.create(principal, new))
+    [made] = await _views(services, principal, [await services.volumes.create(principal, new)])
+    return made
 
 
 @router.get("", operation_id="list_volumes", responses=problems(404))
 async def list_volumes(
-    services: Served, principal: User, project: OfProject = None, domain: OfDomain = None
+    services: Served,
+    principal: User,
+    project: OfProject = None,
+    domain: OfDomain = None,
+    node: Annotated[Name | None, Query(description="Only those that are there")] = None,
 ) -> list[VolumeView]:
     """Those of all projects that one may see, or of one."""
     of_project = await _project(services, principal, project, domain)
-    return [_view(volume) for volume in await services.volumes.every(principal, of_project)]
+    return await _views(services, principal, await services.volumes.every(principal, of_project, node))
 
 
 @router.get("/{name}", operation_id="get_volume", responses=problems(404))
@@ -44,7 +53,9 @@ async def get_volume(
     services: Served, principal: User, name: str, project: OfProject = None, domain: OfDomain = None
 ) -> VolumeView:
     of_project = await _project(services, principal, project, domain)
-    return _view(await services.volumes.find(principal, of_project, named("volume", name)))
+    found = await services.volumes.find(principal, of_project, named("volume", name))
+    [shown] = await _views(services, principal, [found])
+    return shown
 
 
 @router.delete("/{name}", status_code=202, operation_id="remove_volume", responses=problems(403, 404, 409))
@@ -64,7 +75,13 @@ async def _project(services: Services, principal: Principal, name: str | None, d
         return await find_project(connection, principal, domain, name)
 
 
-def _view(volume: Volume) -> VolumeView:
+async def _views(services: Services, principal: Principal, found: Sequence[Volume]) -> list[VolumeView]:
+    async with services.database.read() as connection:
+        uses = await views.uses(connection, [volume.id for volume in found], sight(principal))
+    return [_view(volume, uses.get(volume.id, ())) for volume in found]
+
+
+def _view(volume: Volume, uses: Iterable[Use]) -> VolumeView:
     return VolumeView(
         id=volume.id,
         name=volume.name,
@@ -76,6 +93,7 @@ def _view(volume: Volume) -> VolumeView:
         status=volume.status.value,
         node=volume.node,
         mounted_by=volume.mounted_by,
+        uses=[VolumeUse(workload=use.workload, user=use.user, id=use.workload_id) for use in uses],
         created_by=volume.creator,
         created_at=volume.created_at,
     )

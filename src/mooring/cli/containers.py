@@ -3,37 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mooring.cli.requests import build
 from mooring.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from mooring.wire.containers import MountRequest, ProbeRequest, VolumeRequest
-
-
-def container_fields(
-    *,
-    ports: list[int] | None,
-    secrets: Iterable[str] | None,
-    pull: str | None,
-    user: str | None,
-    read_only: bool,
-    capabilities: list[str] | None,
-    ready_http: str | None,
-    mounts: list[MountRequest],
-) -> dict[str, Any]:
-    """Fields of a `ContainerRequest`; None for what was not said."""
-    return {
-        "ports": ports or None,
-        "secrets": _secrets(secrets) or None,
-        "pull": pull,
-        "user": user,
-        "read_only": read_only or None,
-        "capabilities": [name.upper().removeprefix("CAP_") for name in capabilities or ()] or None,
-        "readiness": None if ready_http is None else _ready_http(ready_http),
-        "mounts": mounts or None,
-    }
 
 
 def volumes_and_mounts(written: Iterable[str] | None) -> tuple[list[VolumeRequest], list[MountRequest]]:
@@ -58,7 +34,7 @@ def volumes_and_mounts(written: Iterable[str] | None) -> tuple[list[VolumeReques
     return list(volumes.values()), mounts
 
 
-def _secrets(written: Iterable[str] | None) -> dict[str, str]:
+def secret_files(written: Iterable[str] | None) -> dict[str, str]:
     """`NAME[=FILE]` texts: names of secrets by the file that each is found in."""
     result = {}
     for text in written or ():
@@ -67,7 +43,7 @@ def _secrets(written: Iterable[str] | None) -> dict[str, str]:
     return result
 
 
-def _ready_http(written: str) -> ProbeRequest:
+def ready_http(written: str) -> ProbeRequest:
     """`PORT[/path]`."""
     from mooring.wire.containers import ProbeRequest
 

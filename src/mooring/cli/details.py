@@ -19,6 +19,7 @@ from mooring.cli.words import (
     instant,
     pairs,
     reason_text,
+    running_text,
     status_style,
     status_text,
 )
@@ -128,7 +129,7 @@ def _container(container: ContainerView) -> str:
 
 
 def _replicas(detail: WorkloadDetail) -> str:
-    running = f"{detail.running} of {detail.replicas} running"
+    running = running_text(detail.running, detail.replicas)
     return f"{running}, {detail.ready} ready" if detail.kind == "deployment" else running
 
 

@@ -172,6 +172,9 @@ ReadyHttpOption = Annotated[
     str | None,
     typer.Option("--ready-http", metavar="PORT[/path]", help="It is ready when this answers; asked every 10 seconds."),
 ]
+TerminalOption = Annotated[
+    bool, typer.Option("--terminal", help="Its container has a terminal, which `mooring attach` reaches.")
+]
 PriorityOption = Annotated[int | None, typer.Option(min=0, max=100, help="Higher is placed earlier.")]
 PrivateOption = Annotated[bool, typer.Option("--private", help="Exempt from quotas; this needs a right.")]
 TimeOption = Annotated[

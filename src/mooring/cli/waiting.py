@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from mooring.cli.words import reason_text, status_text
+from mooring.cli.words import reason_text, running_text, status_text
 from mooring.client.operations import LONG_POLL_SECONDS
 from mooring.model.errors import Unavailable
 from mooring.model.lifecycle import WorkloadStatus, is_workload_end
@@ -89,7 +89,7 @@ def describe(workload: WorkloadView) -> str:
     """Where it stands and why."""
     text = f"{workload.name}: {status_text(workload.status, simulated=workload.simulated)}"
     if workload.replicas > 1 or workload.kind == "deployment":
-        text += f", {workload.running} of {workload.replicas} running"
+        text += f", {running_text(workload.running, workload.replicas)}"
     if workload.kind == "deployment" and workload.ready != workload.running:
         text += f", {workload.ready} ready"
     if (rollout := workload.rollout) is not None and rollout.phase != "done":

@@ -124,15 +124,23 @@ def counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number:,} {status.lower()}" for status, number in sorted(counts.items())) or NOTHING
 
 
+def running_text(running: int, replicas: int) -> str:
+    """`3 of 5 running`, or `5 of 5 running and 1 extra` while replicas are replaced."""
+    extra = max(running - replicas, 0)
+    return f"{running - extra} of {replicas} running" + (f" and {extra} extra" if extra else "")
+
+
 def progress_text(counts: Mapping[str, int], running: int, replicas: int, ready: int | None = None) -> str:
     """`3/5`, how many of them are ready where not all are, and how many of several tasks have ended.
 
-    `5/5, 3 ready`; `50/10000 (120 succeeded)`.
+    `5/5, 3 ready`; `5/5+1` while replicas are replaced; `50/10000 (120 succeeded)`.
     """
+    extra = max(running - replicas, 0)
+    progress = f"{running - extra}/{replicas}" + (f"+{extra}" if extra else "")
     if ready is not None and ready != running:
-        return f"{running}/{replicas}, {ready} ready"
+        return f"{progress}, {ready} ready"
     over = {status: number for status, number in counts.items() if status in ("SUCCEEDED", "FAILED", "CANCELLED")}
-    return f"{running}/{replicas}" + (f" ({counts_text(over)})" if over and replicas > 1 else "")
+    return progress + (f" ({counts_text(over)})" if over and replicas > 1 else "")
 
 
 def pairs(values: Mapping[str, str]) -> str:

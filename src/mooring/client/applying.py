@@ -21,7 +21,6 @@ from mooring.wire.manifests import (
     update_request,
     workload_request,
 )
-from mooring.wire.rollouts import UpdateRequest
 
 _CHANGEABLE = {*TaskTemplateRequest.model_fields, "replicas", "rollout"}
 """Of a deployment that is there."""
@@ -73,8 +72,6 @@ def compare(client: Client, document: Document) -> Compared:
     differences = list(found.differences)
     if isinstance(manifest, LabManifest):
         differences += _window(client, manifest)
-    elif isinstance(manifest, DeploymentManifest):
-        differences += _rollout(client, manifest)
     standing = Standing.DIFFERENT if differences else Standing.EQUAL
     return Compared(standing, found.status, tuple(differences))
 
@@ -92,8 +89,6 @@ def apply(client: Client, document: Document, *, again: bool = False) -> Applied
     if isinstance(manifest, LabManifest):
         return Applied(Result.CREATED, timeslot=client.create_lab(lab_request(manifest)).timeslot)
     client.submit(workload_request(manifest))
-    if isinstance(manifest, DeploymentManifest) and manifest.rollout is not None:
-        client.update(manifest.name, UpdateRequest(rollout=manifest.rollout))
     return Applied(Result.CREATED)
 
 
@@ -124,20 +119,6 @@ def _update(client: Client, document: Document, differences: Sequence[Difference
             details={"fields": fixed or fields},
         )
     client.update(manifest.name, update_request(manifest, cause=f"applied: {', '.join(fields)}"[:_LONGEST_CAUSE]))
-
-
-def _rollout(client: Client, manifest: DeploymentManifest) -> list[Difference]:
-    """Where tasks are replaced in another way than its document says."""
-    if manifest.rollout is None:
-        return []
-    present = client.workload(manifest.name).rollout
-    asked = manifest.rollout.model_dump(exclude_none=True)
-    pairs = {name: (str(getattr(present, name)), str(wanted)) for name, wanted in asked.items()}
-    return [
-        Difference(field=f"rollout.{name}", present=stands, wanted=wanted)
-        for name, (stands, wanted) in pairs.items()
-        if stands != wanted
-    ]
 
 
 def _window(client: Client, manifest: LabManifest) -> list[Difference]:

@@ -15,6 +15,7 @@ from mooring.wire.explanation import Explanation
 from mooring.wire.quarantine import QuarantineEnd, QuarantineList
 from mooring.wire.quotas import QuotaChange, QuotaView
 from mooring.wire.tenants import RevertRequest
+from mooring.wire.workloads import SessionRequest
 
 WaitFor = Literal["ended", "running", "changed"]
 LONG_POLL_SECONDS = 25.0
@@ -190,7 +191,7 @@ def logs(
 # --- sessions -----------------------------------------------------------------------------------------------------
 
 
-def create_session(request: sessions_wire.SessionRequest, *, key: str | None = None) -> Operation[api.WorkloadAccepted]:
+def create_session(request: SessionRequest, *, key: str | None = None) -> Operation[api.WorkloadAccepted]:
     """Ask for a session; it is accepted at once and placed soon after. Every call has a key of its own."""
     return Operation("POST", "/api/sessions", api.WorkloadAccepted, body=request, key=key or uuid4().hex)
 

@@ -6,9 +6,11 @@ from mooring.client.operation import Operation, given, segment
 from mooring.wire.volumes import NewVolumeRequest, VolumeView
 
 
-def volumes(*, project: str | None = None, domain: str | None = None) -> Operation[list[VolumeView]]:
-    """Those of all projects that one may see, or of one."""
-    return Operation("GET", "/api/volumes", list[VolumeView], query=given(project=project, domain=domain))
+def volumes(
+    *, project: str | None = None, domain: str | None = None, node: str | None = None
+) -> Operation[list[VolumeView]]:
+    """Those of all projects that one may see, or of one; only those on a node if one is named."""
+    return Operation("GET", "/api/volumes", list[VolumeView], query=given(project=project, domain=domain, node=node))
 
 
 def volume(name: str, *, project: str | None = None, domain: str | None = None) -> Operation[VolumeView]:

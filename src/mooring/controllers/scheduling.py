@@ -119,7 +119,7 @@ class SchedulingLoop:
                 break
             await self._mirror.follow()
             if await self._mirror.agrees():
-                self._mirror.begin_anew()
+                await self._mirror.take_office()
                 self._begin()
                 return
         else:

@@ -9,6 +9,7 @@ from typing import Any
 from mooring.model.slots import slot_type
 from mooring.store import templates
 from mooring.store.constraints import decode_constraints, encode_constraints
+from mooring.store.rollout_states import decode
 from mooring.store.views.workloads import WorkloadRow
 from mooring.store.workloads import NewWorkload, row_of
 from mooring.wire.api import Difference, WorkloadRequest
@@ -64,6 +65,11 @@ def differences(present: WorkloadRow, request: WorkloadRequest, wanted: NewWorkl
         stands["project"], asked["project"] = present.project, request.project
     if request.booking is not None:
         stands["booking"], asked["booking"] = present.timeslot_id, wanted.terms.booking
+    if request.rollout is not None:
+        named = request.rollout.model_dump(exclude_none=True).keys()
+        stands["rollout"], asked["rollout"] = (
+            {name: getattr(decode(state), name) for name in named} for state in (present.rollout, columns["rollout"])
+        )
     old, new = dict(_fields(stands)), dict(_fields(asked))
     return [
         Difference(field=field, present=old.get(field), wanted=new.get(field))

@@ -14,12 +14,14 @@ from mooring.intake.placing import constraints_of
 from mooring.intake.rules import check, usual_time
 from mooring.intake.terms import terms_of
 from mooring.intake.together import check_together, group_of_request
+from mooring.intake.updates import rollout_of
 from mooring.model.constraints import check_constraints
 from mooring.model.containers import TaskTemplate
 from mooring.model.devices import DeviceDemand
 from mooring.model.errors import InvalidInput, NotAllowed
 from mooring.model.groups import Direction, grouped
 from mooring.model.images import parse_image
+from mooring.model.rollouts import Rollout
 from mooring.model.slots import Amounts
 from mooring.model.workloads import Kind, OnInsufficient
 from mooring.store.ids import new_id
@@ -92,12 +94,21 @@ def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[N
         min_available=request.min_available,
         terms=terms,
         mounts=tuple(map(Mounted.of, volumes)),
+        rollout=_rollout(request, kind),
     )
     check(new, pool, circumstances)
     if slot is not None:
         check_settled(new.mounts)
         check_fits(new, slot)
     return new, pool
+
+
+def _rollout(request: WorkloadRequest, kind: Kind) -> Rollout | None:
+    if request.rollout is None:
+        return None
+    if kind is not Kind.DEPLOYMENT:
+        raise InvalidInput(f"a {kind} is not rolled out as deployments are: leave out rollout", code="not-a-deployment")
+    return rollout_of(Rollout(), request.rollout)
 
 
 def choose_pool(

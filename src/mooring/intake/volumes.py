@@ -46,16 +46,16 @@ class VolumeAdmin:
 
         return await self._database.write(work)
 
-    async def every(self, principal: Principal, project: Project | None) -> list[Volume]:
-        """Of one project, or of all that the principal may see."""
+    async def every(self, principal: Principal, project: Project | None, node: str | None = None) -> list[Volume]:
+        """Of one project, or of all that the principal may see; only those on a node if one is named."""
         async with self._database.read() as connection:
             if project is not None:
-                found = await volumes.every(connection, project_ids=[project.id])
+                found = await volumes.every(connection, project_ids=[project.id], node=node)
             elif principal.is_admin:
-                found = await volumes.every(connection)
+                found = await volumes.every(connection, node=node)
             else:
                 domain_id = principal.domain_id if principal.role is Role.DOMAIN_ADMIN else None
-                found = await volumes.every(connection, project_ids=principal.projects, domain_id=domain_id)
+                found = await volumes.every(connection, project_ids=principal.projects, domain_id=domain_id, node=node)
         return [volume for volume in found if may(principal, Action.SEE_VOLUMES, volume.of_project)]
 
     async def find(self, principal: Principal, project: Project | None, name: str) -> Volume:

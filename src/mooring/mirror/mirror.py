@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import structlog
@@ -159,8 +159,11 @@ class Mirror:
         }
         return same_tenants and found == expected
 
-    def begin_anew(self) -> None:
-        """`news` tells of the whole queue the next time."""
+    async def take_office(self) -> None:
+        """Begin to lead: what work was told by others is read, since no event tells of it, and all of it is news."""
+        async with self._database.read() as connection:
+            for workload_id, message, start in await workloads.told(connection, self.queue.keys()):
+                self._note_told(workload_id, message, start)
         self._news = None
 
     def _moved(self, news: Iterable[Event]) -> set[UUID]:
@@ -228,7 +231,12 @@ class Mirror:
                 continue
             start = decision.planned_start if decision.is_replanned else workload.planned_start
             message = workload.waiting_reason if decision.reason is None else decision.reason.message
-            self.queue[workload.id] = replace(workload, waiting_reason=message, planned_start=start)
+            self._note_told(workload.id, message, start)
+
+    def _note_told(self, workload_id: UUID, message: str | None, start: datetime | None) -> None:
+        workload = self.queue[workload_id]
+        if (workload.waiting_reason, workload.planned_start) != (message, start):
+            self.queue[workload_id] = replace(workload, waiting_reason=message, planned_start=start)
 
     async def _read_nodes(self, connection: Connection, ids: set[UUID]) -> None:
         for part in chunks(sorted(ids), _NODES_AT_ONCE):

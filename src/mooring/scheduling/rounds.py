@@ -162,10 +162,11 @@ class Round:
         decision = decisions[at]
         if decision.outcome not in (Outcome.WAITING, Outcome.PLACED):
             return
-        if self._planner is not None:
-            decisions[at] = self._plan_start(self._planner, decision, shortage)
-            return
-        if not self._stops(decision, shortage):
+        if self._planner is None:
+            stops = self._stops(decision, shortage)
+        else:
+            decisions[at], stops = self._plan_start(self._planner, self._stops, decision, shortage)
+        if not stops:
             return
         planned = None
         if self._plan is not None and not decision.placements:
@@ -191,19 +192,23 @@ class Round:
             del left[: len(new)]
         return decided
 
-    def _plan_start(self, planner: Planner, decision: Decision, shortage: Shortage) -> Decision:
-        """The decision with its planned start; work that has none is passed over, for as long as the pool allows."""
+    def _plan_start(
+        self, planner: Planner, lacks_room: LacksRoom, decision: Decision, shortage: Shortage
+    ) -> tuple[Decision, bool]:
+        """The decision with its planned start, and whether it stops those behind it.
+
+        Work that has no planned start is passed over, for as long as the pool allows.
+        """
         workload = decision.workload
         if planner.is_spent(workload.pool):
-            return decision
+            return decision, False
         start = planner.plan(workload, shortage)
-        lacks_room = start is not None or self._stops is None or self._stops(decision, shortage)
-        planner.count(workload, lacks_room=lacks_room)
-        if not lacks_room:
-            return decision
-        if start is None and planner.has_waited_too_long(workload):
-            self._blockers[workload.pool] = workload
-        return decision._replace(planned_start=start)
+        is_head = start is not None or lacks_room(decision, shortage)
+        planner.count(workload, lacks_room=is_head)
+        if not is_head:
+            return decision, False
+        stops = start is None and planner.has_waited_too_long(workload)
+        return decision._replace(planned_start=start), stops
 
     def _make_room(self, nowhere: Short) -> None:
         """Reserve places for workloads that found none, in their turn, if they are let in once more."""

@@ -103,6 +103,8 @@ class WaitingRoom:
         """By pool, who waits behind another that lacks room."""
         self._stirred: set[str] = set()
         """Pools in which one went away that may have stood before others."""
+        self._unfinished: dict[UUID, str] = {}
+        """Work of which a part was placed, with its pool: its rest, which may stand before others, comes back."""
         self._later: dict[UUID, tuple[datetime, Workload]] = {}
         self._times: list[tuple[datetime, UUID]] = []
         self._out: set[UUID] = set()
@@ -115,7 +117,14 @@ class WaitingRoom:
     @property
     def restless(self) -> bool:
         """There is more to do although nothing changes: work to look at once more, or reasons to say."""
-        return bool(self._lookout.unsure or self._unexplained or self._cluster.timeline.relieved)
+        awaited = self._awaited
+        unsure = any(entry.shape.pool not in awaited for entry in self._lookout.unsure.values())
+        return bool(unsure or self._unexplained or self._cluster.timeline.relieved)
+
+    @property
+    def _awaited(self) -> set[str]:
+        """The pools where work is about to come back: nobody there is handed out without it."""
+        return set(self._unfinished.values())
 
     @property
     def settled(self) -> bool:
@@ -131,7 +140,7 @@ class WaitingRoom:
             if workload.id in self._later:
                 self._later[workload.id] = (self._later[workload.id][0], workload)
         elif not workload.gates or self._gated.get(workload.id) != workload.gates:
-            if group is not None or self._later or self._gated or self._refused or self._blocked:
+            if group is not None or self._later or self._gated or self._refused or self._blocked or self._unfinished:
                 self._take_out(workload.id)
             self._fresh[workload.id] = workload
 
@@ -150,6 +159,8 @@ class WaitingRoom:
         self._release(workload_id)
         for blocked in self._blocked.values():
             blocked.pop(workload_id, None)
+        if workload_id in self._unfinished:
+            self._stirred.add(self._unfinished.pop(workload_id))
         group = self._home.pop(workload_id, None)
         if group is None:
             return
@@ -182,7 +193,11 @@ class WaitingRoom:
         return self._times[0][0] if self._times else None
 
     def take(self, now: datetime) -> list[Workload]:
-        """What is new, changed, due, or could be placed after what changed since the last look."""
+        """What is new, changed, due, or could be placed after what changed since the last look.
+
+        Of a pool where work is about to come back nobody is handed out without it, which may be before them.
+        """
+        awaited = self._awaited
         self._out, self._by_timer = set(), set()
         self._note_new_owners()
         self._come_due(now)
@@ -190,16 +205,21 @@ class WaitingRoom:
         fresh, self._fresh = self._fresh, {}
         taken: list[Workload] = []
         for workload in fresh.values():
-            if _is_due(workload, now):
+            if workload.pool in awaited:
+                self._fresh[workload.id] = workload
+            elif _is_due(workload, now):
                 taken.append(workload)
             else:
                 self._remember_time(workload, now)
         for entry, room in self._lookout.cured():
+            if entry.shape.pool in awaited:
+                self._lookout.unsure[entry.number] = entry
+                continue
             portion = self._portion(self._home[entry.workload.id], room)
             self._out.update(workload.id for workload in portion)
             taken += portion
-        touched = self._stirred | {workload.pool for workload in taken}
-        self._stirred = set()
+        touched = (self._stirred | {workload.pool for workload in taken}) - awaited
+        self._stirred &= awaited
         in_line = touched & (self.in_line | {pool for pool in self.depths if self._blocked.get(pool)})
         known = {workload.id for workload in taken}
         return taken + self._in_line(in_line, known) + self._heads((touched & self.depths.keys()) - in_line, known)
@@ -237,7 +257,10 @@ class WaitingRoom:
         return line
 
     def take_all(self, now: datetime) -> list[Workload]:
-        """Everything, for the timer; what is placed of it though no change had woken it is counted."""
+        """Everything, for the timer; what is placed of it though no change had woken it is counted.
+
+        A pool where work is about to come back is left out, as in `take`.
+        """
         # Priorities age and shares move: who is first is looked at anew.
         for line in self._lines.values():
             line.forget()
@@ -245,6 +268,9 @@ class WaitingRoom:
         others = [w for group in self._groups.values() for w in group.members.values() if w.id not in self._out]
         others += [w for blocked in self._blocked.values() for w in blocked.values()]
         others += [workload for workload, _ in self._refused.values()]
+        awaited = self._awaited
+        if awaited:
+            others = [workload for workload in others if workload.pool not in awaited]
         self._out |= {workload.id for workload in others}
         # Who was refused without a word about what to wait for is found by the timer alone.
         untold = {workload.id for workload, awaits in self._refused.values() if awaits == NOTHING}
@@ -274,9 +300,11 @@ class WaitingRoom:
         refused = {rejection.workload.id: rejection.awaits for rejection in result.refused}
         parked: set[int] = set()
         for position, decision in enumerate(result.decisions):
-            if decision.outcome is not Outcome.WAITING:
-                continue
             workload, shortage = decision.workload, shortages.get(position)
+            if decision.outcome is not Outcome.WAITING:
+                if shortage is not None and decision.placements:
+                    self._unfinished[workload.id] = workload.pool
+                continue
             if shortage is not None and profile is not None:
                 self._park(workload, shortage, profile, eager)
                 parked.add(position)

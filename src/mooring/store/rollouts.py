@@ -1,18 +1,17 @@
 """Deployments over time: from one template to the next task by task, more of them, fewer, and the stop of what retires.
 
-Tasks that wait are always of the newest revision: whatever makes a task of a deployment makes it from the present
-template. Placement may so go on seeing all waiting tasks of a workload as alike.
+What fails on the way comes again as it was: only a step of the rollout takes a task to another revision, so that a bad
+one spreads no further than its bounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import msgspec
 from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -20,7 +19,7 @@ from mooring.model.lifecycle import OCCUPYING, TaskStatus, is_end
 from mooring.model.reasons import Reason
 from mooring.model.rollouts import Member, Phase, Rollout, Step, progress, to_scale
 from mooring.model.slots import Amounts
-from mooring.store import events, sets, transitions
+from mooring.store import events, rollout_states, sets, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.history import Journal
 from mooring.store.ids import new_id
@@ -64,15 +63,6 @@ class Retirement(NamedTuple):
     next_at: datetime | None
 
 
-def encode(rollout: Rollout) -> dict[str, Any]:
-    encoded: dict[str, Any] = msgspec.to_builtins(asdict(rollout))
-    return encoded
-
-
-def decode(encoded: Mapping[str, Any] | None) -> Rollout:
-    return Rollout() if encoded is None else msgspec.convert(encoded, Rollout)
-
-
 async def lock(connection: AsyncConnection, workload_id: UUID) -> Deployment:
     workload = (await lock_workloads(connection, [workload_id]))[workload_id]
     row = (await connection.execute(select(workloads).where(workloads.c.id == workload_id))).one()
@@ -82,7 +72,7 @@ async def lock(connection: AsyncConnection, workload_id: UUID) -> Deployment:
         row.revision,
         row.requested_slots,
         row.next_index,
-        decode(row.rollout),
+        rollout_states.decode(row.rollout),
         (row.reason or {}).get("message"),
     )
 
@@ -111,7 +101,7 @@ async def due(connection: AsyncConnection, now: datetime) -> Due:
         .where(own.rolling, own.ended_at.is_(None), own.stopping.is_(False))
         .order_by(own.id)
     )
-    rolling = {row.id: (row, decode(row.rollout)) for row in rows}
+    rolling = {row.id: (row, rollout_states.decode(row.rollout)) for row in rows}
     found = await members(connection, rolling.keys()) if rolling else {}
     ids = [
         id
@@ -167,7 +157,7 @@ async def set_bounds(
 
 def columns(rollout: Rollout) -> dict[str, Any]:
     """Of `workloads`."""
-    return {"rollout": encode(rollout), "rolling": rollout.unfinished}
+    return {"rollout": rollout_states.encode(rollout), "rolling": rollout.unfinished}
 
 
 async def take(

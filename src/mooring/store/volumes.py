@@ -185,14 +185,19 @@ async def named(connection: AsyncConnection, project_ids: Collection[UUID], name
 
 
 async def every(
-    connection: AsyncConnection, *, project_ids: Collection[UUID] | None = None, domain_id: UUID | None = None
+    connection: AsyncConnection,
+    *,
+    project_ids: Collection[UUID] | None = None,
+    domain_id: UUID | None = None,
+    node: str | None = None,
 ) -> list[Volume]:
-    """All of them; or those of some projects, and of a domain."""
+    """All of them; or those of some projects, and of a domain; or of these those that are on a node."""
     seen: ColumnElement[bool] = true()
     if project_ids is not None:
         of_domain = () if domain_id is None else (projects.c.domain_id == domain_id,)
         seen = or_(_own.project_id.in_(project_ids), *of_domain)
-    query = _volumes().where(seen).order_by(domains.c.name, projects.c.name, _own.name, _own.created_at)
+    here = true() if node is None else _own.node_name == node
+    query = _volumes().where(seen, here).order_by(domains.c.name, projects.c.name, _own.name, _own.created_at)
     return [Volume(**row._mapping) for row in await connection.execute(query)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -18,18 +18,20 @@ from mooring.model.containers import TaskTemplate
 from mooring.model.dependencies import Dependency
 from mooring.model.lifecycle import OCCUPYING, ON_THE_WAY_OUT, TaskStatus, WorkloadStatus, is_end
 from mooring.model.reasons import Reason
+from mooring.model.rollouts import Rollout
 from mooring.model.slots import slot_type
 from mooring.model.tenants import Principal
 from mooring.model.terms import NO_TERMS, Terms
 from mooring.model.timeslots import Timeslot
 from mooring.model.workloads import Kind, OnInsufficient, Task, Workload
-from mooring.store import dependencies, events, mounts, sets, templates, transitions
+from mooring.store import dependencies, events, mounts, older_revisions, rollout_states, sets, templates, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks
 from mooring.store.constraints import decode_constraints, encode_constraints
 from mooring.store.history import Journal
 from mooring.store.loading import lock_workloads
 from mooring.store.mounts import Mounted, followed
+from mooring.store.older_revisions import Turn
 from mooring.store.tables import dependencies as dependency_rows
 from mooring.store.tables import pools, resource_allocations, tasks, workload_volumes, workloads
 from mooring.store.types import AnyRow
@@ -74,10 +76,19 @@ SEEN_BY_PLACEMENT = [
         "planned_start_at",
         "singleton",
         "timeslot_id",
+        "revision",
     )
 ] + [workloads.c.template["stop_grace_seconds"].as_integer().label("stop_grace_seconds")]
 _PENDING = (
-    select(tasks.c.workload_id, tasks.c.id, tasks.c.task_index, tasks.c.attempt, tasks.c.version, tasks.c.not_before)
+    select(
+        tasks.c.workload_id,
+        tasks.c.revision,
+        tasks.c.id,
+        tasks.c.task_index,
+        tasks.c.attempt,
+        tasks.c.version,
+        tasks.c.not_before,
+    )
     .where(tasks.c.status == TaskStatus.PENDING, tasks.c.current)
     .order_by(tasks.c.workload_id, tasks.c.task_index)
 )
@@ -95,6 +106,9 @@ _WAITING = (
         workloads.c.stopping.is_(False),
         workloads.c.status.not_in(list(ON_THE_WAY_OUT)),
     )
+)
+_TOLD = select(workloads.c.id, workloads.c.reason["message"].as_string(), workloads.c.planned_start_at).where(
+    sets.among(workloads.c.id)
 )
 _CONSTRAINTS = select(workloads.c.id, workloads.c.constraints).where(sets.among(workloads.c.id))
 
@@ -151,6 +165,8 @@ class NewWorkload:
     """Written with it, since it is its alone."""
     mounts: tuple[Mounted, ...] = ()
     """The volumes of its project that its tasks mount."""
+    rollout: Rollout | None = None
+    """Of a deployment: how its tasks are replaced; None: as is usual."""
 
 
 class NewTask(NamedTuple):
@@ -269,6 +285,7 @@ def row_of(w: NewWorkload, now: datetime) -> dict[str, Any]:
         "labels": dict(w.labels),
         "constraints": encode_constraints(w.constraints),
         "next_index": w.replicas,
+        "rollout": None if w.rollout is None else rollout_states.encode(w.rollout),
         **_terms_row(w.terms),
         "created_at": now,
         "updated_at": now,
@@ -303,9 +320,9 @@ async def waiting_ids(connection: AsyncConnection) -> list[UUID]:
 async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Workload]:
     """Workloads with tasks that need a node, as placement sees them; all of them, or those of the given ids."""
     pending = connection.execute(_PENDING) if ids is None else connection.execute(_PENDING_OF, {"ids": ids})
-    waits: dict[UUID, list[Task]] = defaultdict(list)
-    for workload_id, *facts in await pending:
-        waits[workload_id].append(Task(*facts))
+    waits: dict[UUID, list[tuple[int, Task]]] = defaultdict(list)
+    for workload_id, revision, *facts in await pending:
+        waits[workload_id].append((revision, Task(*facts)))
     if not waits:
         return []
     occupied: dict[UUID, dict[UUID, int]] = defaultdict(lambda: defaultdict(int))
@@ -319,18 +336,25 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
     needed = await dependencies.of(connection, waits.keys())
     mounted = await mounts.of_workloads(connection, waits.keys())
     before = await dependencies.turns(connection, [(w.id, w.user_id, w.singleton) for w in rows if w.singleton])
+    turns = await older_revisions.next_to_be_placed(connection, {row.id: row.revision for row in rows}, waits)
     return [
         as_placement_sees(
             row,
-            waits[row.id],
+            [task for revision, task in waits[row.id] if row.id not in turns or revision in turns[row.id].revisions],
             occupied.get(row.id, {}),
             failed_on=frozenset(failed_on.get(row.id, ())),
             needs=needed.get(row.id, ()),
             behind=(before[row.id],) if row.id in before else (),
             mounted=mounted.get(row.id, ()),
+            turn=turns.get(row.id),
         )
         for row in rows
     ]
+
+
+async def told(connection: AsyncConnection, ids: Collection[UUID]) -> list[tuple[UUID, str | None, datetime | None]]:
+    """Why workloads wait, as they were told last, and when they were to start."""
+    return [(id, message, start) for id, message, start in await connection.execute(_TOLD, {"ids": ids})]
 
 
 def as_placement_sees(
@@ -342,8 +366,9 @@ def as_placement_sees(
     needs: tuple[Dependency, ...] = (),
     behind: tuple[UUID, ...] = (),
     mounted: Sequence[Mounted] = (),
+    turn: Turn | None = None,
 ) -> Workload:
-    """A workload's row, with `pool_name`, and the tasks that need a node."""
+    """A workload's row, with `pool_name`, and the tasks that need a node. `turn`: what these ask for instead of it."""
     constraints = decode_constraints(row.constraints)
     seen = Workload(
         id=row.id,
@@ -354,11 +379,11 @@ def as_placement_sees(
         project_id=row.project_id,
         domain_id=row.domain_id,
         runtime=row.runtime,
-        request=row.requested_slots,
+        request=row.requested_slots if turn is None else turn.request,
         tasks=tuple(waits),
         created_at=row.created_at,
         priority=row.priority,
-        architecture=row.architecture,
+        architecture=row.architecture if turn is None else turn.architecture,
         region=row.region,
         gang=row.gang,
         min_tasks=row.min_tasks,

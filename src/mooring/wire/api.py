@@ -10,7 +10,6 @@ from pydantic import Field, SkipValidation, StringConstraints
 
 from mooring.model.durations import LONGEST_SECONDS
 from mooring.model.events import Noun
-from mooring.wire.containers import TaskTemplateRequest
 from mooring.wire.fields import (
     INT32_MAX,
     MAX_BATCH,
@@ -32,16 +31,10 @@ from mooring.wire.fields import (
     SlotName,
     Text,
 )
-from mooring.wire.placement import (
-    GroupRequest,
-    LicenceName,
-    MachineImageName,
-    MachineVersion,
-    PlacementRequest,
-    TaintRequest,
-)
-from mooring.wire.rollouts import RolloutView
-from mooring.wire.sessions import TermsRequest, TermsView
+from mooring.wire.placement import LicenceName, MachineImageName, MachineVersion, TaintRequest
+from mooring.wire.rollouts import RolloutRequest, RolloutView
+from mooring.wire.sessions import TermsView
+from mooring.wire.workloads import WorkloadFields
 
 
 class ErrorBody(Answer):
@@ -115,46 +108,13 @@ class UserCreated(UserView):
 # --- workloads ----------------------------------------------------------------------------------------------------
 
 
-class WorkloadFields(TaskTemplateRequest, TermsRequest):
-    """What can be said of every workload, whatever its kind."""
-
-    pool: Name | None = None
-    """None: the pool that offers the runtime it needs."""
-    project: Name | None = None
-    """A project that one is a member of; None: one's default project, or that of the keypair."""
-    replicas: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1
-    region: Name | None = None
-    priority: Annotated[int, Field(ge=0, le=100)] = 10
-    labels: Annotated[dict[LabelName, ShortText], Field(max_length=MAX_LABELS)] = {}
-    gang: bool = False
-    """All waiting tasks start together or none."""
-    min_tasks: Annotated[int, Field(ge=1, le=MAX_TASKS)] | None = None
-    """So many tasks start together or none; the others as they find room."""
-    single_node: bool = False
-    """All tasks on one node."""
-    pack: Annotated[list[LabelName], Field(max_length=8)] = []
-    """Label keys of nested domains, the widest first: all tasks go into the smallest domain that holds them."""
-    group: GroupRequest | None = None
-    spread: bool = True
-    """Prefer nodes with the fewest of its own tasks; without effect on one node, or in a group that packs."""
-    max_per_node: Annotated[int, Field(ge=1, le=MAX_TASKS)] | None = None
-    on_insufficient: Literal["wait", "fail", "scale_up"] | None = None
-    """None: as its pool says."""
-    placement: PlacementRequest | None = None
-    """Where its tasks may and should run; task affinity sees the workload's labels on its tasks."""
-    preempts: bool = True
-    """It may take the place of work with a lower priority, where its pool allows that."""
-    preemptible: bool = True
-    """Work with a higher priority may take its place, where its pool allows that."""
-    min_available: Annotated[int, Field(ge=0, le=MAX_TASKS)] | None = None
-    """Preemption leaves so many of its tasks alone, if it can."""
-
-
 class WorkloadRequest(WorkloadFields):
     name: Name | None = None
     """None: one is made up."""
     kind: Literal["session", "deployment"] = "session"
     type: Name = "batch"
+    rollout: RolloutRequest | None = None
+    """Of a deployment: how its tasks are replaced when it changes."""
 
 
 class Difference(Answer):
@@ -286,6 +246,8 @@ class ContainerView(Answer):
     ports: list[int] = []
     mounts: dict[str, str] = {}
     """Volumes by the path where they are."""
+    terminal: bool = False
+    """It has one, and an input, which `attach` reaches."""
 
 
 class WorkloadDetail(WorkloadView, TermsView):

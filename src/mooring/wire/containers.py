@@ -8,6 +8,8 @@ from pydantic import Field, StringConstraints
 
 from mooring.model.containers import Capability
 from mooring.wire.fields import (
+    FILE_PATTERN,
+    FOLDER_PATTERN,
     MAX_COMMAND,
     MAX_CONTAINERS,
     MAX_ENVIRONMENT,
@@ -27,8 +29,8 @@ _PERSON = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 _LONGEST_WAIT_SECONDS = 3600
 
 Port = Annotated[int, Field(ge=1, le=65535)]
-FolderPath = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^/")]
-SecretFile = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,126}$")]
+FolderPath = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=FOLDER_PATTERN)]
+SecretFile = Annotated[str, StringConstraints(pattern=FILE_PATTERN)]
 ContainerUser = Annotated[str, StringConstraints(pattern=f"^{_PERSON}(:{_PERSON})?$")]
 UrlPath = Annotated[str, StringConstraints(max_length=1024, pattern=r"^/[!-~]*$")]
 Amounts = Annotated[dict[SlotName, Quantity], Field(max_length=32)]
@@ -70,8 +72,9 @@ class VolumeRequest(Request):
     """Of a host volume: the folder on the node."""
 
 
-class ContainerRequest(Request):
-    name: Name = "main"
+class ContainerFields(Request):
+    """All that can be said of a container, except for its name."""
+
     image: Image | None = None
     """None: a process on the node itself."""
     command: Annotated[list[Text], Field(max_length=MAX_COMMAND)] = []
@@ -106,16 +109,19 @@ class ContainerRequest(Request):
     """It has a terminal and an input, which `mooring attach` reaches."""
 
 
+class ContainerRequest(ContainerFields):
+    name: Name = "main"
+
+
 class InitContainerRequest(ContainerRequest):
     name: Name
     sidecar: bool = False
     """It keeps running beside those that follow; otherwise they wait for its end."""
 
 
-class TaskTemplateRequest(Request):
-    """What every task is made from."""
+class TemplateFields(Request):
+    """What every task is made from, beside its containers."""
 
-    containers: Annotated[list[ContainerRequest], Field(min_length=1, max_length=MAX_CONTAINERS)]
     init_containers: Annotated[list[InitContainerRequest], Field(max_length=MAX_CONTAINERS)] = []
     """They run one after the other, each to its end, before the containers start."""
     volumes: Annotated[list[VolumeRequest], Field(max_length=MAX_VOLUMES)] = []
@@ -125,6 +131,12 @@ class TaskTemplateRequest(Request):
     max_restarts: Annotated[int, Field(ge=0, le=1000)] = 5
     stop_grace_seconds: Annotated[int, Field(ge=0, le=3600)] = 10
     architecture: ShortText | None = None
+
+
+class TaskTemplateRequest(TemplateFields):
+    """What every task is made from."""
+
+    containers: Annotated[list[ContainerRequest], Field(min_length=1, max_length=MAX_CONTAINERS)]
 
     @property
     def all_containers(self) -> list[ContainerRequest]:

@@ -6,11 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from mooring.wire.api import WorkloadFields, WorkloadRequest
+from mooring.wire.api import WorkloadRequest
 from mooring.wire.containers import TaskTemplateRequest
-from mooring.wire.fields import Name
+from mooring.wire.fields import Name, said
 from mooring.wire.rollouts import RolloutRequest, UpdateRequest
 from mooring.wire.timeslots import LabRequest, PromiseRequest
+from mooring.wire.workloads import WorkloadFields
 
 
 class DeploymentManifest(WorkloadFields):
@@ -44,24 +45,18 @@ MANIFEST: TypeAdapter[DeploymentManifest | SessionManifest | LabManifest] = Type
 
 
 def workload_request(manifest: Manifest) -> WorkloadRequest:
-    """What is asked for of the workload itself; what was not said stays unsaid."""
-    names = manifest.model_fields_set & WorkloadFields.model_fields.keys()
-    return WorkloadRequest(
-        **{name: getattr(manifest, name) for name in names},
-        kind="deployment" if manifest.kind == "deployment" else "session",
-        name=manifest.name,
-        type=manifest.type,
-    )
+    """What is asked for of the workload itself."""
+    fields = said(manifest, WorkloadRequest)
+    fields["kind"] = "deployment" if manifest.kind == "deployment" else "session"
+    return WorkloadRequest(**fields | {"type": manifest.type})
 
 
 def update_request(manifest: DeploymentManifest, *, cause: str) -> UpdateRequest:
     """What makes a deployment that is there what the manifest says, as far as it can be changed."""
-    names = manifest.model_fields_set & TaskTemplateRequest.model_fields.keys()
-    template = TaskTemplateRequest(**{name: getattr(manifest, name) for name in names})
+    template = TaskTemplateRequest(**said(manifest, TaskTemplateRequest))
     replicas = manifest.replicas if "replicas" in manifest.model_fields_set else None
     return UpdateRequest(template=template, replicas=replicas, rollout=manifest.rollout, cause=cause)
 
 
 def lab_request(manifest: LabManifest) -> LabRequest:
-    window = {name: getattr(manifest, name) for name in manifest.model_fields_set & PromiseRequest.model_fields.keys()}
-    return LabRequest(workload=workload_request(manifest), **window)
+    return LabRequest(workload=workload_request(manifest), **said(manifest, PromiseRequest))

@@ -9,25 +9,9 @@ from uuid import UUID
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, StringConstraints
 
 from mooring.model.durations import LONGEST_SECONDS
-from mooring.wire.fields import (
-    MAX_COMMAND,
-    MAX_ENVIRONMENT,
-    MAX_LABELS,
-    MAX_TASKS,
-    Answer,
-    EnvironmentName,
-    Image,
-    LabelName,
-    Name,
-    Quantity,
-    Request,
-    ShortText,
-    SlotName,
-    Text,
-)
+from mooring.wire.fields import Answer, Name, Request
 
 _MOST_DEPENDENCIES = 100
-_MOST_NODES = 32
 
 
 def _no_number(value: object) -> object:
@@ -85,32 +69,6 @@ class TermsRequest(Request):
     """How often a task that failed is tried again; the loss of a node uses no retry."""
     retry_on: Annotated[list[Annotated[int, Field(ge=-64, le=255)]], Field(min_length=1, max_length=64)] | None = None
     """Exit codes after which it is tried again. None: after any."""
-
-
-class SessionRequest(TermsRequest):
-    """One container, or one process, on one node or on several that start together."""
-
-    name: Name | None = None
-    """None: one is made up."""
-    type: SessionType = "interactive"
-    pool: Name | None = None
-    image: Image | None = None
-    """None: a process on the node itself."""
-    command: Annotated[list[Text], Field(max_length=MAX_COMMAND)] = []
-    environment: Annotated[dict[EnvironmentName, Text], Field(max_length=MAX_ENVIRONMENT)] = {}
-    resources: Annotated[dict[SlotName, Quantity], Field(max_length=32)] = {}
-    """Of each of its tasks."""
-    cluster_size: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1
-    """So many tasks that start together: the first has the role `main`, the others `sub`."""
-    mode: Literal["single-node", "multi-node"] = "multi-node"
-    """`single-node`: all its tasks on one node."""
-    nodes: Annotated[list[Name], Field(max_length=_MOST_NODES)] = []
-    """Preferred before all others."""
-    nodes_strictly: bool = False
-    """Only those nodes; this needs a right."""
-    architecture: ShortText | None = None
-    priority: Annotated[int, Field(ge=0, le=100)] = 10
-    labels: Annotated[dict[LabelName, ShortText], Field(max_length=MAX_LABELS)] = {}
 
 
 class ExtendRequest(Request):

@@ -20,6 +20,13 @@ class NewVolumeRequest(Request):
     """All nodes of its pool have it, in a folder that the pool says."""
 
 
+class VolumeUse(Answer):
+    workload: str
+    user: str
+    id: UUID
+    """Of the workload."""
+
+
 class VolumeView(Answer):
     id: UUID
     name: str
@@ -34,5 +41,7 @@ class VolumeView(Answer):
     """Where its content is, or was."""
     mounted_by: int
     """Workloads that have not ended."""
+    uses: list[VolumeUse] = []
+    """Those of them that one may see."""
     created_by: str
     created_at: datetime

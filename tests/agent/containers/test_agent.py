@@ -14,7 +14,7 @@ import pytest
 
 from mooring.agent.containers.specification import name_of
 from mooring.wire.agent import DesiredTask, Hello
-from tests.agent.builders import eventually
+from tests.agent.builders import DEADLINE_SECONDS, eventually
 from tests.agent.conftest import keep_cgroup_tidy
 from tests.agent.containers.conftest import order
 from tests.agent.fake_server import FakeServer
@@ -41,7 +41,7 @@ def agent(server: FakeServer, folder: Path, engine: Engine, end: signal.Signals)
         yield
     finally:
         process.send_signal(end)
-        process.wait(20)
+        process.wait(DEADLINE_SECONDS)
 
 
 def runs(server: FakeServer, task: DesiredTask) -> bool:

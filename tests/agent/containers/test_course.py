@@ -144,3 +144,10 @@ def test_a_warning_is_given_once_at_its_time():
     assert next_steps(kept, {"main": running()}, NOW).steps == (Send("main", "USR1"),)
     kept.warned_at = NOW
     assert next_steps(kept, {"main": running()}, NOW) == Next()
+
+
+def test_a_restart_that_was_cut_short_between_its_two_steps_goes_on():
+    kept = record(order(restart="always", max_restarts=3), started=["main"], ran=True, restarts={"main": 1})
+    set_up = Seen("id", "created", started_at=NOW - 10)
+    assert next_steps(kept, {"main": set_up}, NOW).steps == (Start("main"),)
+    assert not decided(kept, {"main": set_up})

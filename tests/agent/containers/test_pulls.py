@@ -13,13 +13,14 @@ from aiodocker import Docker
 from aiohttp import web
 from msgspec.structs import replace
 
+from mooring.agent.containers import pulls
 from mooring.agent.containers.engine import EngineGone
 from mooring.agent.containers.private_images import PrivateImages
 from mooring.agent.containers.pulls import Images, Pulled, login_for
 from mooring.model.containers import Pull
 from mooring.model.errors import MooringError
 from mooring.wire.agent import RegistryLogin
-from tests.agent.builders import eventually
+from tests.agent.builders import DEADLINE_SECONDS, eventually
 from tests.agent.containers.conftest import Node, container, order
 from tests.engine import BUSYBOX, Engine, running_engine
 from tests.servers import RegistryServer, running_registry, stop
@@ -177,7 +178,8 @@ async def slow_engine(
         await runner.cleanup()
 
 
-async def test_many_tasks_share_one_pull_and_see_how_far_it_is(tmp_path: Path) -> None:
+async def test_many_tasks_share_one_pull_and_see_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulls, "_TELL_SECONDS", 3600)
     told: list[str | None] = []
     async with slow_engine(tmp_path, lambda: told.append(images.progress("nginx:1.27"))) as (engine, images):
         assert images.progress("nginx:1.27") is None
@@ -206,7 +208,7 @@ async def test_a_pull_goes_on_while_somebody_wants_it_and_no_longer(tmp_path: Pa
         await asyncio.wait([first])
         assert images.progress("nginx") is not None
         second.cancel()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             await engine.given_up.wait()
         assert images.progress("nginx") is None
         again = asyncio.create_task(images.ensure("nginx", Pull.ALWAYS, PROJECT))

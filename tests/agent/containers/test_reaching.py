@@ -7,12 +7,14 @@ import io
 import os
 import tarfile
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 
 from mooring.agent.runtime import Reached
 from mooring.model.errors import MooringError
-from mooring.wire.agent import Attach, DesiredTask, Dial, Exec, FetchFiles, Purpose, StoreFiles
+from mooring.wire.agent import Attach, DesiredTask, Dial, Exec, FetchFiles, ProbeSpec, Purpose, StoreFiles
 from tests.agent.builders import DEADLINE_SECONDS
 from tests.agent.containers.conftest import Node, container, order
 
@@ -23,11 +25,12 @@ ECHOING = "while read line; do echo heard $line; done"
 @pytest.fixture
 async def task(node: Node) -> AsyncIterator[DesiredTask]:
     """One that serves HTTP, and beside it one that answers on its terminal."""
-    main = container("sh", "-c", SERVING, environment={"GREETING": "ahoy"}, ports=[8080])
+    answers = ProbeSpec(port=8080, interval_seconds=1)
+    main = container("sh", "-c", SERVING, environment={"GREETING": "ahoy"}, ports=[8080], readiness=answers)
     task = order(containers=[main, container("sh", "-c", ECHOING, name="echo", terminal=True)])
     await node.runtime.start(task)
-    await node.until(task, "RUNNING")
-    async with asyncio.timeout(DEADLINE_SECONDS * 2):
+    await node.until_seen(task, lambda found: found.ready)
+    async with asyncio.timeout(DEADLINE_SECONDS):
         yield task
 
 
@@ -94,6 +97,11 @@ async def test_ports_are_reached_inside_the_container_s_own_network(node: Node, 
         assert (answer.endswith(b"ahoy\n"), code) == (True, None)
     with pytest.raises(MooringError, match="port-not-answering"):
         await node.runtime.reach(task.task_id, None, Dial(port=22))
+    # Its process has ended meanwhile, and another container has got the number.
+    keeper = node.runtime._keepers[task.task_id]
+    keeper.seen["main"] = replace(keeper.seen["main"], id=uuid4().hex)
+    with pytest.raises(MooringError, match="has ended"):
+        await node.runtime.reach(task.task_id, None, Dial(port=8080))
 
 
 async def test_files_come_out_as_they_went_in_and_paths_stay_inside(node: Node, task: DesiredTask) -> None:

@@ -54,6 +54,7 @@ async def test_a_task_gets_what_it_was_promised_and_no_more(node: Node):
                 *("sh", "-c", _LOOK_AROUND),
                 mounts=shares,
                 secrets={"key": "token"},
+                user="1000:1000",
                 read_only=True,
                 environment={"GREETING": "hello", "MOORING_TASK_ID": "forged"},
                 slots={"cpu": 500, "memory": 64 * MIB},
@@ -94,6 +95,8 @@ async def test_who_ignores_the_signal_is_killed_when_the_grace_is_over(node: Nod
     await eventually_said(node, deaf, "up")
     await node.runtime.warn(deaf.task_id, EndWarning(at=0.0, signal="TERM"))
     await eventually_said(node, deaf, "ignored")
+    await node.runtime.stop(deaf.task_id, None, "requested")
+    await eventually_said(node, deaf, "ignored\nignored")
     await node.runtime.stop(deaf.task_id, 1, "requested")
     found = await node.end(deaf)
     assert (found.status, found.code, found.exit_code) == ("CANCELLED", "stopped", 137)
@@ -163,7 +166,7 @@ async def test_a_container_without_a_task_is_removed_by_the_next_agent(node: Nod
 
 async def test_neither_a_flood_of_output_nor_of_processes_harms_the_node(engine: Engine, tmp_path: Path):
     flood = order("sh", "-c", "i=0; while [ $i -lt 30000 ]; do echo line $i; i=$((i+1)); done")
-    bomb = order("sh", "-c", "n=0; while [ $n -lt 60 ]; do sleep 5 & n=$((n+1)); done; echo survived")
+    bomb = order("sh", "-c", "n=0; while [ $n -lt 60 ]; do sleep 600 & n=$((n+1)); done; echo survived")
     async with Node(tmp_path, engine, log_bytes=20_000, max_processes=20) as node:
         await node.runtime.start(bomb)
         assert (await node.run(flood)).status == "SUCCEEDED"
@@ -181,7 +184,7 @@ async def test_probes_say_who_is_ready_and_who_is_killed(node: Node):
     asked = container(
         *("sh", "-c", serve),
         readiness=ProbeSpec(path="/well", port=8080, **quick),
-        liveness=ProbeSpec(port=8080, **quick, delay_seconds=1),
+        liveness=ProbeSpec(port=8080, **quick, delay_seconds=5),
     )
     beside = container("sleep", "1000", name="beside", readiness=ProbeSpec(command=["test", "-e", "/tmp/up"], **quick))
     task = order(containers=[asked, beside], grace_seconds=0)
@@ -215,9 +218,9 @@ async def test_a_workload_has_a_network_of_its_own(engine: Engine, tmp_path: Pat
         reader, writer = await asyncio.open_connection("127.0.0.1", server.ports[0])
         assert await reader.readline() == b"found\n"
         writer.close()
-        dropped = [int(count) for count in re.findall(rf"{_bridge(server)} -c (\d+) \d+ -j DROP", _rules())]
+        dropped = [int(count) for count in re.findall(rf"{_bridge(server)} -c (\d+) \d+ -j DROP", _rules("raw"))]
         assert sum(dropped) > 0
-    assert _bridge(server) not in _rules()
+    assert _bridge(server) not in _rules("raw") + _rules("filter")
     assert server.workload_id.hex not in engine.run("network", "ls")
 
 
@@ -225,8 +228,8 @@ def _bridge(task: DesiredTask) -> str:
     return f"moor{task.workload_id.hex[-11:]}"
 
 
-def _rules() -> str:
-    command = ["iptables", "--table", "raw", "--list-rules", "--verbose"]
+def _rules(table: str) -> str:
+    command = ["iptables", "--table", table, "--list-rules", "--verbose"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
@@ -272,7 +275,9 @@ async def test_what_is_in_a_volume_is_there_for_the_next_task_of_the_project_alo
 
 
 async def eventually_said(node: Node, task: DesiredTask, text: str) -> None:
+    said = b""
     async for data in node.runtime.logs(task.task_id, "main", None, True):
-        if text.encode() in data:
+        said += data
+        if text.encode() in said:
             return
     raise AssertionError(f"{text!r} was not said")

@@ -79,7 +79,7 @@ def test_the_projects_login_and_secret_reach_its_containers_and_neither_is_left(
 def _submit_deployment(client: Client, image: str) -> None:
     container = {
         "image": image,
-        "command": ["sh", "-c", "sha256sum /run/secrets/password; sleep 60"],
+        "command": ["sh", "-c", "sha256sum /run/secrets/password; sleep 600"],
         "secrets": {"password": "db"},
     }
     work = {"name": "web", "kind": "deployment", "pool": "boxes", "stop_grace_seconds": 0, "containers": [container]}

@@ -7,9 +7,11 @@ import signal
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from mooring.client import Client
 from mooring.wire.api import WorkloadRequest
+from tests.cli.terminal import run_on_terminal
 from tests.engine import BUSYBOX
 from tests.system.containers.conftest import Box
 from tests.system.servers import eventually
@@ -38,7 +40,9 @@ done
 SERVING = 'printf %s "$ANSWER" > /tmp/answer; chmod +x /tmp/answer; exec nc -ll -p 8888 -e /tmp/answer'
 
 
-def test_a_notebook_in_a_container_is_used_from_this_machine(box: Box, tmp_path: Path) -> None:
+def test_a_notebook_in_a_container_is_used_from_this_machine(
+    box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client, mooring = box.client, box.mooring
     _submit(client)
     eventually(lambda: client.workload("notebook").status == "RUNNING")
@@ -49,6 +53,9 @@ def test_a_notebook_in_a_container_is_used_from_this_machine(box: Box, tmp_path:
         forwarding.send_signal(signal.SIGINT)
     done = mooring("exec", "notebook", "-i", "--", "sh", "-c", "cat; echo $MOORING_WORKLOAD; exit 3", given="in ")
     assert (done.returncode, done.stdout) == (3, "in notebook\n")
+    for name, value in mooring.environment.items():
+        monkeypatch.setenv(name, value)
+    _be_at_its_terminal()
     (tmp_path / "notes").write_text("what was found")
     mooring.out("cp", str(tmp_path / "notes"), "notebook:/tmp")
     (tmp_path / "back").mkdir()
@@ -65,8 +72,26 @@ def _submit(client: Client) -> None:
         "resources": {"cpu": "100m"},
         "ports": [8888],
     }
-    request = {"name": "notebook", "type": "interactive", "containers": [container], "stop_grace_seconds": 0}
+    console = {"name": "console", "image": BUSYBOX, "pull": "never", "command": ["sh"], "terminal": True}
+    request = {"name": "notebook", "type": "interactive", "containers": [container, console], "stop_grace_seconds": 0}
     client.submit(WorkloadRequest.model_validate(request))
+
+
+def _be_at_its_terminal() -> None:
+    """Twice: what was begun goes on while nobody is there, and Ctrl-C is a key as any other."""
+    with run_on_terminal("attach", "notebook", "-c", "console") as terminal:
+        terminal.expect_hidden_input()
+        terminal.type("echo one $((40 + 2)); sleep 1000\n")
+        terminal.expect("one 42")
+        assert terminal.text.count("echo one") == 1
+        terminal.type("\x10\x11")
+        assert terminal.exit_code() == 0
+        terminal.expect("what runs there goes on")
+    with run_on_terminal("attach", "notebook", "-c", "console") as terminal:
+        terminal.expect_hidden_input()
+        terminal.interrupt()
+        terminal.type("echo slept $?\n")
+        terminal.expect("slept 130")
 
 
 async def _use(address: str) -> None:

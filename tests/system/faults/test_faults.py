@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.system.faults.run import run
 
 SEED, SECONDS = 1181, 16.0
 
 
-@pytest.mark.timeout(600)
 def test_nothing_that_was_accepted_is_lost_or_runs_twice_whatever_dies() -> None:
     told: list[str] = []
     report = run(SEED, SECONDS, told.append)

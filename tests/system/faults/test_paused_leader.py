@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import asyncpg
-import pytest
 
 from mooring.wire.api import WorkloadRequest
 from tests.servers import running_etcd
@@ -35,7 +34,6 @@ TERMS = """
 """
 
 
-@pytest.mark.timeout(300)
 def test_the_commit_of_a_leader_that_froze_in_it_fails_and_its_successors_work_stands(
     servers: Servers, postgres_url: str
 ) -> None:

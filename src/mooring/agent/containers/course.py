@@ -78,7 +78,7 @@ def passed(record: TaskRecord, seen: Mapping[str, Seen]) -> list[str]:
 
 def decided(record: TaskRecord, seen: Mapping[str, Seen]) -> bool:
     """Whether what becomes of the task is certain, so that an order to stop changes nothing about it."""
-    return bool(record.failed) or all(_final(record, each, seen) for each in record.task.containers)
+    return bool(record.failed) or all(is_final(record, each, seen) for each in record.task.containers)
 
 
 def next_steps(record: TaskRecord, seen: Mapping[str, Seen], now: float) -> Next:
@@ -87,7 +87,7 @@ def next_steps(record: TaskRecord, seen: Mapping[str, Seen], now: float) -> Next
     failed = _failed(record, seen)
     if failed:
         return Next(stopping=Stopping(kill_at=now + record.task.grace_seconds), failed=failed)
-    if all(_final(record, each, seen) for each in record.task.containers):
+    if all(is_final(record, each, seen) for each in record.task.containers):
         return Next(stopping=Stopping(kill_at=now + record.task.grace_seconds))
     waits: list[float] = []
     steps: list[Start | Send] = list(_warnings(record, seen, now, waits))
@@ -117,10 +117,10 @@ def _starts(record: TaskRecord, seen: Mapping[str, Seen], now: float, waits: lis
 def _start(
     record: TaskRecord, each: ContainerSpec, found: Seen | None, now: float, waits: list[float]
 ) -> Iterator[Start]:
-    if found is None or found.status == "created":
+    if found is None:
         if each.sidecar or each.name not in record.started:
             yield Start(each.name)
-    elif found.status == "ended" and each.name in record.rejoin:
+    elif found.status == "created" or (found.status == "ended" and each.name in record.rejoin):
         yield Start(each.name)
     elif found.status == "ended" and _again(record, each, found):
         due = found.ended_at + min(2.0 ** record.restarts.get(each.name, 0), _LONGEST_BACKOFF_SECONDS)
@@ -152,12 +152,12 @@ def _again(record: TaskRecord, each: ContainerSpec, found: Seen) -> bool:
     return wanted and record.restarts.get(each.name, 0) < record.task.max_restarts
 
 
-def _final(record: TaskRecord, each: ContainerSpec, seen: Mapping[str, Seen]) -> bool:
+def is_final(record: TaskRecord, each: ContainerSpec, seen: Mapping[str, Seen]) -> bool:
     """Whether it has ended and is not started again."""
     if each.name in record.errors:
         return True
     found = seen.get(each.name)
-    if found is None or found.status == "created":
+    if found is None:
         return each.name in record.started
     if found.status != "ended" or each.name in record.rejoin:
         return False
@@ -166,7 +166,7 @@ def _final(record: TaskRecord, each: ContainerSpec, seen: Mapping[str, Seen]) ->
     # Who shares the network of another cannot come back without it.
     first = record.task.containers[0]
     shares = each in record.task.containers and each is not first and network_holder(record) == first.name
-    return shares and _final(record, first, seen)
+    return shares and is_final(record, first, seen)
 
 
 def _failed(record: TaskRecord, seen: Mapping[str, Seen]) -> str:
@@ -177,7 +177,7 @@ def _failed(record: TaskRecord, seen: Mapping[str, Seen]) -> str:
             return each.name
         if each in record.task.init_containers and (record.ran or each.name in record.passed):
             continue
-        if _final(record, each, seen) and (found is None or found.exit_code != 0):
+        if is_final(record, each, seen) and (found is None or found.exit_code != 0):
             return each.name
     return ""
 

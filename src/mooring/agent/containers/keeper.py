@@ -15,7 +15,17 @@ import structlog
 from mooring.agent import hugepages, limits
 from mooring.agent.containers import reaching
 from mooring.agent.containers import record as records
-from mooring.agent.containers.course import Seen, Send, Start, decided, network_holder, next_steps, passed
+from mooring.agent.containers.course import (
+    Seen,
+    Send,
+    Start,
+    decided,
+    is_final,
+    network_holder,
+    next_steps,
+    passed,
+    sidecars,
+)
 from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused
 from mooring.agent.containers.memory import MemoryWatch
 from mooring.agent.containers.networks import Networks
@@ -142,6 +152,7 @@ class Keeper:
 
     def observed(self) -> Observed:
         record, stop = self.record, self.record.stop
+        lasting = (*sidecars(record), *record.task.containers)
         if record.outcome is not None:
             seen = outcome(record.outcome, gone=record.removed, acknowledged=record.acknowledged)
         else:
@@ -152,7 +163,7 @@ class Keeper:
                 ran=record.ran,
                 restarts=sum(record.restarts.values()),
                 stop_grace_seconds=stop.grace_seconds if stop is not None else None,
-                ready=record.ran and all(self._ready(each) for each in self.containers()),
+                ready=record.ran and all(self._ready(each) for each in lasting),
                 warning=record.warning,
             )
         name = record.task.workload_name
@@ -162,10 +173,12 @@ class Keeper:
         return (*self.record.task.init_containers, *self.record.task.containers)
 
     def _ready(self, container: ContainerSpec) -> bool:
-        """Whether its probe, if it has one, says so of its present run; not looked at yet, it is as it was."""
+        """Whether it runs and its probe, if it has one, says so of this run; not looked at yet, it is as it was."""
         since, found = self.record.ready.get(container.name, 0.0), self.seen.get(container.name)
-        present = found is None or (found.status == "running" and found.started_at == since)
-        return container.readiness is None or (since > 0 and present)
+        runs = found is None or found.status == "running"
+        if container.readiness is None:
+            return runs or is_final(self.record, container, self.seen)
+        return since > 0 and runs and (found is None or found.started_at == since)
 
     async def _told(self, name: str, kind: Kind, well: bool) -> None:
         """What a probe says."""
@@ -177,10 +190,11 @@ class Keeper:
             record.ready = {**record.ready, name: found.started_at if well else 0.0}
             self._save()
             self._shared.changed()
-        elif kind == "liveness" and not well and name not in record.unhealthy:
-            log.warning("container is not alive: killed", task=str(self.task_id), container=name)
-            record.unhealthy.append(name)
-            self._save()
+        elif kind == "liveness" and not well:
+            if name not in record.unhealthy:
+                log.warning("container is not alive: killed", task=str(self.task_id), container=name)
+                record.unhealthy.append(name)
+                self._save()
             await self._shared.reached().signal(name_of(self.task_id, name), "SIGKILL")
 
     def container(self, name: str) -> tuple[ContainerSpec, Role]:
@@ -248,18 +262,17 @@ class Keeper:
     # The course
 
     async def _keep(self) -> None:
-        while not self.record.removed:
+        while not self._cleared.is_set():
             self._wake.clear()
-            due: float | None = None
+            due: float | None = time.time() + _RETRY_SECONDS
             try:
                 due = await self._turn()
             except EngineGone as problem:
                 log.debug("a task waits for the engine", task=str(self.task_id), reason=problem.message)
             except Exception:  # one task must not end the agent, and nothing of it may be forgotten
                 log.exception("a task could not be looked after", task=str(self.task_id))
-                due = time.time() + _RETRY_SECONDS
             self._shared.changed()
-            if self.record.removed:
+            if self._cleared.is_set():
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if due is None else max(due - time.time(), 0)):
@@ -328,10 +341,10 @@ class Keeper:
             self.command_left(command, ended=True)
         before = msgspec.json.encode(record)
         for name, seen in found.items():
+            if seen.status == "running" and seen.pid:
+                self._shared.memory.follow(seen.id, seen.pid)
             if seen.started_at and name not in record.started:
                 record.started.append(name)
-            if seen.status == "running" and seen.id not in self._shared.memory:
-                self._shared.memory.begin(seen.id, seen.pid)
             if seen.status == "ended" and name not in record.starved and self._shared.memory.starved(seen.id):
                 record.starved.append(name)
         record.passed = passed(record, found)
@@ -451,9 +464,9 @@ class Keeper:
                     return time.time() + _RETRY_SECONDS
         await asyncio.to_thread(self._shared.places.remove_private, task.task_id)
         record.removed = True
-        await self._shared.networks.tidy(engine, self._shared.workloads)
         self._save()
         self._cleared.set()
+        await self._shared.networks.tidy(engine, self._shared.workloads)
         return None
 
     async def _keep_output(self, engine: Engine, container: ContainerSpec, full: str) -> None:

@@ -32,9 +32,6 @@ class MemoryWatch:
     def __init__(self) -> None:
         self._watches: dict[str, _Watch] = {}
 
-    def __contains__(self, container: str) -> bool:
-        return container in self._watches
-
     def begin(self, container: str, pid: int) -> None:
         """Listen for the group of this process, under the container's id."""
         self.end(container)
@@ -48,6 +45,11 @@ class MemoryWatch:
             return
         self._watches[container] = _Watch(tidings, group)
         asyncio.get_running_loop().add_reader(tidings, self._told, container)
+
+    def follow(self, container: str, pid: int) -> None:
+        """Listen, unless somebody does: an agent before this one may have started the container."""
+        if container not in self._watches:
+            self.begin(container, pid)
 
     def starved(self, container: str) -> bool:
         watch = self._watches.get(container)

@@ -10,24 +10,29 @@ import threading
 from pathlib import Path
 
 from mooring.agent.containers.course import Seen
+from mooring.agent.dialling import Connected
+from mooring.model.errors import Conflict
 
 _NEW_NETWORK = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-async def connect(container: Seen, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection with a port of the container on its loopback, or on its address where root is not had."""
-    if os.getuid() == 0:
+async def connect(container: Seen, port: int) -> Connected:
+    """With a port of the container on its loopback; at its address where its network may not be entered."""
+    try:
         made = _socket(container)
-        try:
-            await asyncio.get_running_loop().sock_connect(made, ("127.0.0.1", port))
-        except BaseException:
-            made.close()
-            raise
+    except PermissionError:
+        if container.address is None:
+            raise Conflict(
+                "the agent may not enter the task's network, and the task has no address", code="not-reachable"
+            ) from None
+        return await asyncio.open_connection(container.address, port)
+    try:
+        await asyncio.get_running_loop().sock_connect(made, ("127.0.0.1", port))
         return await asyncio.open_connection(sock=made)
-    if container.address is None:
-        raise OSError("an agent without root cannot reach a container that has no network")
-    return await asyncio.open_connection(container.address, port)
+    except BaseException:
+        made.close()
+        raise
 
 
 def _socket(container: Seen) -> socket.socket:
@@ -36,18 +41,16 @@ def _socket(container: Seen) -> socket.socket:
 
     def make() -> None:
         try:
-            namespace = os.open(f"/proc/{container.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-            try:
+            with Path(f"/proc/{container.pid}/ns/net").open("rb") as namespace:
                 # Looked at after opening: by now the number may be that of another process.
                 if container.id not in Path(f"/proc/{container.pid}/cgroup").read_text():
                     raise OSError("the container has ended")
-                if _libc.setns(namespace, _NEW_NETWORK) != 0:
-                    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-                made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-                made.setblocking(False)
-                found.append(made)
-            finally:
-                os.close(namespace)
+                if _libc.setns(namespace.fileno(), _NEW_NETWORK) != 0:
+                    number = ctypes.get_errno()
+                    raise OSError(number, os.strerror(number))
+            made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            made.setblocking(False)
+            found.append(made)
         except OSError as error:
             found.append(error)
 

@@ -31,9 +31,15 @@ class Networks:
         self._usable = wanted
         self._made = False
         """One has been: who gets none from now on is told why."""
+        self._changing = asyncio.Lock()
+        """Nobody joins a network that is being taken down, with what guards it."""
 
     async def join(self, engine: Engine, workload_id: UUID) -> str:
         """The name of the workload's network, made if need be; or that of none."""
+        async with self._changing:
+            return await self._join(engine, workload_id)
+
+    async def _join(self, engine: Engine, workload_id: UUID) -> str:
         name = f"{_NAME}{workload_id.hex}"
         if self._usable:
             self._usable = await asyncio.to_thread(_guard, _bridge(name))
@@ -55,12 +61,13 @@ class Networks:
     async def tidy(self, engine: Engine, workloads: Callable[[], Iterator[UUID]]) -> None:
         """Remove the networks of this node that none of these workloads has."""
         for name, labels in await engine.networks(f"{NODE}={self._node_id}"):
-            # Asked for each anew: a task of it may have come meanwhile.
-            wanted = any(name == f"{_NAME}{workload_id.hex}" for workload_id in workloads())
-            if not wanted and labels.get(NODE) == str(self._node_id):
-                with contextlib.suppress(EngineRefused):
-                    await engine.remove_network(name)
-                    await asyncio.to_thread(_unguard, _bridge(name))
+            async with self._changing:
+                # Asked for each anew: a task of it may have come meanwhile.
+                wanted = any(name == f"{_NAME}{workload_id.hex}" for workload_id in workloads())
+                if not wanted and labels.get(NODE) == str(self._node_id):
+                    with contextlib.suppress(EngineRefused):
+                        await engine.remove_network(name)
+                        await asyncio.to_thread(_unguard, _bridge(name))
 
 
 def _bridge(name: str) -> str:
@@ -74,7 +81,7 @@ def _guard(bridge: str) -> bool:
         log.debug("without root the services of a cloud cannot be kept from tasks")
         return True
     # Networks are of IPv4 alone unless the engine is told otherwise: the other kind is kept off where it can be.
-    kept = [_rule(program, "--insert", bridge) for program in _METADATA]
+    kept = [_change(program, "raw", "--insert", _guarding(program, bridge)) for program in _METADATA]
     if not kept[0]:
         log.warning("the services of a cloud cannot be kept from tasks without iptables: they have no network")
     return kept[0]
@@ -82,14 +89,29 @@ def _guard(bridge: str) -> bool:
 
 def _unguard(bridge: str) -> None:
     for program in _METADATA:
-        _rule(program, "--delete", bridge)
+        _change(program, "raw", "--delete", _guarding(program, bridge))
+    for rule in _forgotten(bridge):
+        _change("iptables", "filter", "--delete", rule)
 
 
-def _rule(program: str, change: str, bridge: str) -> bool:
+def _guarding(program: str, bridge: str) -> list[str]:
+    return ["PREROUTING", "--in-interface", bridge, "--destination", _METADATA[program], "--jump", "DROP"]
+
+
+def _forgotten(bridge: str) -> list[list[str]]:
+    """Podman's older networks are kept apart by rules of a plugin that leaves them when a network is gone."""
+    first, second = "CNI-ISOLATION-STAGE-1", "CNI-ISOLATION-STAGE-2"
+    comment = ["--match", "comment", "--comment", "CNI firewall plugin rules (ingressPolicy: same-bridge)"]
+    return [
+        [first, "--in-interface", bridge, "!", "--out-interface", bridge, *comment, "--jump", second],
+        [second, "--out-interface", bridge, *comment, "--jump", "DROP"],
+    ]
+
+
+def _change(program: str, table: str, change: str, rule: list[str]) -> bool:
     if os.getuid() != 0 or shutil.which(program) is None:
         return False
-    rule = ["PREROUTING", "--in-interface", bridge, "--destination", _METADATA[program], "--jump", "DROP"]
-    command = [program, "--wait", "5", "--table", "raw"]
+    command = [program, "--wait", "5", "--table", table]
     present = subprocess.run([*command, "--check", *rule], capture_output=True, check=False).returncode == 0
     if present is (change == "--insert"):
         return True

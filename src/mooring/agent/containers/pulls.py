@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
@@ -79,7 +80,7 @@ class Images:
         self._private = private
         self._changed = changed
         self._fetching: dict[str, _Fetching] = {}
-        self._told_at = 0.0
+        self._told_at = -math.inf
 
     async def ensure(self, image: str, pull: Pull, project: UUID, login: RegistryLogin | None = None) -> Pulled:
         """Have the image on the node; MooringError with a code and a sentence where that cannot be."""

@@ -17,6 +17,7 @@ from aiodocker.stream import Stream
 from mooring.agent.commands import DataOnly, NotBegun
 from mooring.agent.containers.course import Seen
 from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused, translated
+from mooring.agent.containers.namespaces import connect
 from mooring.agent.dialling import Dialled
 from mooring.agent.runtime import Reached
 from mooring.model.errors import Conflict, InvalidInput, NotFound
@@ -51,7 +52,7 @@ async def reach(
             port = purpose.port or (ports[0] if ports else 0)
             if not port:
                 raise InvalidInput("the task has no ports of which the first could be meant; name one")
-            return await Dialled.inside(seen.pid, seen.address, port)
+            return await Dialled.by(connect(seen, port), port)
         case FetchFiles():
             return await Fetched.of(engine, name, purpose.path)
         case StoreFiles():

@@ -249,6 +249,8 @@ class Supervisor:
         elif again:
             container.phase = WAITING
             container.restart_at = time.monotonic() + min(2.0**container.restarts, _LONGEST_BACKOFF_SECONDS)
+            self.record("running")
+            self.notify()
             return
         self.end(container)
 
@@ -365,6 +367,7 @@ class Supervisor:
             "pid": os.getpid(),
             "start_time": self.start_time,
             "restarts": sum(container.restarts for container in self.containers),
+            "ready": all(container.phase != WAITING for container in self.containers),
             "started_at": self.started_at,
             "processes": [{"pid": c.pid, "start_time": c.start_time} for c in self.containers if c.pid],
         }

@@ -6,50 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mooring.cli.options import (
-    WORK,
-    AfterAnyOption,
-    AfterFailOption,
-    AfterOkOption,
-    ArchitectureOption,
-    CapabilityOption,
-    CpuOption,
-    DryRunOption,
-    EnvironmentOption,
-    GpuMemoryOption,
-    GpuModelOption,
-    GpuOption,
-    GroupOption,
-    ImageOption,
-    KeepWaitingOption,
-    LabelOption,
-    LicenceOption,
-    MachineImageOption,
-    MemoryOption,
-    NoPreemptOption,
-    NotPreemptibleOption,
-    OnInsufficientOption,
-    OutputOption,
-    PoolOption,
-    PortOption,
-    PortsOption,
-    PriorityOption,
-    PrivateOption,
-    ProjectOption,
-    PullOption,
-    ReadOnlyOption,
-    ReadyHttpOption,
-    RegionOption,
-    SecretOption,
-    SelectOption,
-    ServerOption,
-    SlotOption,
-    StartAtOption,
-    StorageOption,
-    TolerateOption,
-    UserOption,
-    VolumeOption,
-)
+from mooring.cli.option_groups import ContainerOptions, PlaceOptions, RolloutOptions, StartOptions, with_groups
+from mooring.cli.options import WORK, DryRunOption, OutputOption, ServerOption
 from mooring.cli.output import Format
 from mooring.model.errors import InvalidInput, MooringError
 
@@ -60,41 +18,18 @@ app = typer.Typer()
 
 
 @app.command(rich_help_panel=WORK)
+@with_groups
 def deploy(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")],
     command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="What to run, after --.")] = None,
-    image: ImageOption = None,
+    *,
     replicas: Annotated[int, typer.Option("--replicas", "-n", min=1, help="How many to keep running.")] = 1,
-    cpu: CpuOption = None,
-    memory: MemoryOption = None,
-    gpu: GpuOption = None,
-    gpu_model: GpuModelOption = None,
-    gpu_memory: GpuMemoryOption = None,
-    storage: StorageOption = None,
-    slot: SlotOption = None,
-    region: RegionOption = None,
-    pool: PoolOption = None,
-    project: ProjectOption = None,
-    arch: ArchitectureOption = None,
-    env: EnvironmentOption = None,
-    label: LabelOption = None,
-    select: SelectOption = None,
-    tolerate: TolerateOption = None,
+    container: ContainerOptions,
+    place: PlaceOptions,
     spread_over: Annotated[
         list[str] | None,
         typer.Option("--spread-over", metavar="LABEL", help="As many here as there, by this label of nodes."),
     ] = None,
-    port: PortOption = None,
-    ports: PortsOption = 0,
-    volume: VolumeOption = None,
-    secret: SecretOption = None,
-    pull: PullOption = None,
-    user: UserOption = None,
-    read_only: ReadOnlyOption = False,
-    cap_add: CapabilityOption = None,
-    ready_http: ReadyHttpOption = None,
-    licence: LicenceOption = None,
-    machine_image: MachineImageOption = None,
     max_per_node: Annotated[int | None, typer.Option(min=1, help="At most so many on one node.")] = None,
     gang: Annotated[bool, typer.Option("--gang", help="Start all replicas together or none.")] = False,
     min_tasks: Annotated[
@@ -108,20 +43,11 @@ def deploy(
             help="All replicas in one domain by these labels of nodes, the widest first: zone,rack.",
         ),
     ] = None,
-    group: GroupOption = None,
-    on_insufficient: OnInsufficientOption = None,
-    priority: PriorityOption = None,
-    no_preempt: NoPreemptOption = False,
-    not_preemptible: NotPreemptibleOption = False,
     min_available: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Preemption leaves so many replicas alone.")
     ] = None,
-    private: PrivateOption = False,
-    start_at: StartAtOption = None,
-    after_ok: AfterOkOption = None,
-    after_any: AfterAnyOption = None,
-    after_fail: AfterFailOption = None,
-    keep_waiting: KeepWaitingOption = False,
+    rollout: RolloutOptions,
+    begin: StartOptions,
     dry_run: DryRunOption = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs.")] = True,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="How long to wait.")] = 300.0,
@@ -129,78 +55,37 @@ def deploy(
     server: ServerOption = None,
 ) -> None:
     """Deploy replicas of a container, or of a command on the nodes themselves, and keep them running."""
-    if image is None and not command:
+    if container.image is None and not command:
         raise InvalidInput("there is nothing to run: give --image IMAGE, or a command after --")
 
     from mooring.cli.connection import connect
-    from mooring.cli.containers import container_fields, volumes_and_mounts
     from mooring.cli.explaining import show_explanation
     from mooring.cli.output import show_json, show_line
     from mooring.cli.progress import Progress
-    from mooring.cli.requests import assignments, build, checked_name, environment, placement, resources, start
-    from mooring.cli.requests import group as group_request
+    from mooring.cli.requests import build, checked_name
     from mooring.cli.waiting import is_up, wait_until
     from mooring.cli.words import status_text
     from mooring.wire.api import WorkloadRequest
     from mooring.wire.containers import ContainerRequest
 
-    volumes, mounts = volumes_and_mounts(volume)
-    container = build(
-        ContainerRequest,
-        image=image,
-        command=command or None,
-        environment=environment(env) or None,
-        resources=resources(cpu=cpu, memory=memory, gpu=gpu, storage=storage, slots=slot) or None,
-        **container_fields(
-            ports=port,
-            secrets=secret,
-            pull=pull,
-            user=user,
-            read_only=read_only,
-            capabilities=cap_add,
-            ready_http=ready_http,
-            mounts=mounts,
-        ),
-    )
     request = build(
         WorkloadRequest,
         name=checked_name(name),
         kind="deployment",
         type="compute",
-        pool=checked_name(pool, what="pool"),
-        project=checked_name(project, what="project"),
         replicas=replicas,
-        containers=[container],
-        volumes=volumes or None,
-        architecture=arch,
-        region=region,
-        priority=priority,
-        labels=assignments(label, option="--label") or None,
+        containers=[build(ContainerRequest, **container.fields(command))],
+        volumes=container.volumes,
         gang=gang or None,
         min_tasks=min_tasks,
         single_node=single_node or None,
         pack=pack.split(",") if pack else None,
-        group=group_request(group),
         spread=True,
         max_per_node=max_per_node,
-        on_insufficient=on_insufficient,
-        placement=placement(
-            select=select,
-            tolerate=tolerate,
-            ports=ports,
-            spread_over=spread_over,
-            gpu_models=gpu_model,
-            gpu_memory=gpu_memory,
-            licence=licence,
-            machine_image=machine_image,
-        ),
-        preempts=False if no_preempt else None,
-        preemptible=False if not_preemptible else None,
         min_available=min_available,
-        private=private or None,
-        **start(
-            start_at=start_at, after_ok=after_ok, after_any=after_any, after_fail=after_fail, keep_waiting=keep_waiting
-        ),
+        rollout=rollout.request(),
+        **place.fields(spread_over=spread_over),
+        **begin.fields(),
     )
     with connect(server) as client:
         if dry_run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import suppress
 from typing import Annotated
 
@@ -37,7 +38,10 @@ def attach(
     index: IndexOption = None,
     server: ServerOption = None,
 ) -> None:
-    """Be connected with the input and output of a container itself; Ctrl-C leaves it alone."""
+    """Be connected with the input and output of a container itself.
+
+    Ctrl-C leaves it as it is. If it has a terminal, Ctrl-C goes to it as every key does, and Ctrl-P Ctrl-Q leaves.
+    """
     with suppress(KeyboardInterrupt):
         raise typer.Exit(asyncio.run(_attach(server, name, container, index)))
 
@@ -65,9 +69,11 @@ async def _run(
 
 async def _attach(server: str | None, name: str, container: str | None, index: int | None) -> int:
     from mooring.cli.connection import connect_async
-    from mooring.cli.conversing import converse, running_task
+    from mooring.cli.conversing import DetachKeys, converse, has_terminal, running_task
 
     async with connect_async(server) as client:
-        task = running_task(await client.workload(name), index)
+        detail = await client.workload(name)
+        task = running_task(detail, index)
+        terminal = sys.stdin.isatty() and has_terminal(detail, container)
         async with client.attach(str(task.id), container=container) as channel:
-            return await converse(channel, interactive=True, terminal=False)
+            return await converse(channel, interactive=True, terminal=terminal, left_by=DetachKeys())

@@ -8,33 +8,20 @@ import typer
 
 from mooring.cli.booking_words import tell_answer
 from mooring.cli.commands.bookings import decided
+from mooring.cli.option_groups import ContainerOptions, PlaceOptions, with_groups
 from mooring.cli.options import (
     WORK,
-    ArchitectureOption,
-    CpuOption,
     EndOption,
-    EnvironmentOption,
     ForOption,
-    GpuOption,
     GraceOption,
-    ImageOption,
     LeadOption,
-    MemoryOption,
     OutputOption,
-    PoolOption,
-    PortsOption,
-    ProjectOption,
-    RegionOption,
-    SelectOption,
     ServerOption,
-    SlotOption,
     StartOption,
-    StorageOption,
     TimezoneOption,
-    TolerateOption,
 )
 from mooring.cli.output import Column, Format, show_fields, show_json, show_line, show_table
-from mooring.cli.words import amounts, instant, reason_text
+from mooring.cli.words import amounts, instant, reason_text, running_text
 
 if TYPE_CHECKING:
     from mooring.wire.timeslots import LabView
@@ -59,8 +46,10 @@ LabArgument = Annotated[str, typer.Argument(metavar="LAB", help="A lab's name, o
 
 
 @lab_app.command(context_settings={"allow_interspersed_args": False})
+@with_groups
 def create(
     command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="What to start.")] = None,
+    *,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="What to call it; else one is made up.")] = None,
     start: StartOption = None,
     end: EndOption = None,
@@ -68,20 +57,8 @@ def create(
     replicas: Annotated[
         int | None, typer.Option("--replicas", "-r", metavar="N", min=1, help="So many tasks that start together.")
     ] = None,
-    image: ImageOption = None,
-    cpu: CpuOption = None,
-    memory: MemoryOption = None,
-    gpu: GpuOption = None,
-    storage: StorageOption = None,
-    slot: SlotOption = None,
-    pool: PoolOption = None,
-    project: ProjectOption = None,
-    region: RegionOption = None,
-    arch: ArchitectureOption = None,
-    env: EnvironmentOption = None,
-    select: SelectOption = None,
-    tolerate: TolerateOption = None,
-    ports: PortsOption = 0,
+    container: ContainerOptions,
+    place: PlaceOptions,
     lead: LeadOption = None,
     grace: GraceOption = None,
     timezone: TimezoneOption = None,
@@ -89,31 +66,21 @@ def create(
 ) -> None:
     """Book a lab, and wait for the answer: its place, or what would fit instead."""
     from mooring.cli.connection import connect
-    from mooring.cli.requests import build, checked_name, environment, placement, resources
+    from mooring.cli.requests import build, checked_name
     from mooring.cli.windows import window
     from mooring.wire.api import WorkloadRequest
     from mooring.wire.containers import ContainerRequest
     from mooring.wire.timeslots import LabRequest
 
-    container = build(
-        ContainerRequest,
-        image=image,
-        command=command or None,
-        environment=environment(env) or None,
-        resources=resources(cpu=cpu, memory=memory, gpu=gpu, storage=storage, slots=slot) or None,
-    )
     workload = build(
         WorkloadRequest,
         name=checked_name(name),
         type="interactive",
-        pool=checked_name(pool, what="pool"),
-        project=checked_name(project, what="project"),
         replicas=replicas,
         gang=True if replicas and replicas > 1 else None,
-        containers=[container],
-        architecture=arch,
-        region=region,
-        placement=placement(select=select, tolerate=tolerate, ports=ports),
+        containers=[build(ContainerRequest, **container.fields(command))],
+        volumes=container.volumes,
+        **place.fields(),
     )
     request = build(LabRequest, workload=workload, lead=lead, grace=grace, **window(start, end, for_, timezone))
     with connect(server) as client:
@@ -174,7 +141,7 @@ def show(lab: LabArgument, output: OutputOption = Format.TABLE, server: ServerOp
             ("id", str(slot.id)),
             ("state", found.state),
             ("timeslot", f"{slot.status.lower()}, {instant(slot.start)} to {instant(slot.end)}"),
-            ("workload", f"{workload.status.lower()}, {workload.running} of {workload.replicas} running"),
+            ("workload", f"{workload.status.lower()}, {running_text(workload.running, workload.replicas)}"),
             ("pool", slot.pool),
             ("nodes", ", ".join(place.node for place in slot.places)),
             ("ports", _ports(found)),

@@ -130,11 +130,12 @@ def remove(
 
 @nodes_app.command()
 def show(name: NodeArgument, output: OutputOption = Format.TABLE, server: ServerOption = None) -> None:
-    """Show one node with what it offers and what is taken of it."""
+    """Show one node with what it offers, what is taken of it, and the volumes there that you may see."""
+    from mooring.cli.commands.volumes import mounted_by
     from mooring.cli.connection import connect
 
     with connect(server) as client:
-        node = client.node(name)
+        node, volumes = client.node(name), client.volumes(node=name)
     if output is Format.JSON:
         show_json(node)
         return
@@ -182,6 +183,10 @@ def show(name: NodeArgument, output: OutputOption = Format.TABLE, server: Server
     if devices:
         print()
         show_table([Column("DEVICE"), Column("INDEX", number=True), Column("MODEL"), *_DEVICE_COLUMNS], devices)
+    if volumes:
+        print()
+        columns = [Column("VOLUME"), Column("PROJECT"), Column("SIZE", number=True), Column("MOUNTED BY")]
+        show_table(columns, [[v.name, v.project, rounded("storage", v.size), mounted_by(v)] for v in volumes])
 
 
 _ADVICE = {"environment": "named in the environment of the task", "none": "counted in placement"}

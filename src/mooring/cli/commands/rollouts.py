@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mooring.cli.exits import TimedOut
-from mooring.cli.options import (
-    WORK,
-    CpuOption,
-    GpuOption,
-    MemoryOption,
-    OutputOption,
-    ServerOption,
-    SlotOption,
-    StorageOption,
-    WorkloadArgument,
-)
+from mooring.cli.option_groups import ResourceOptions, RolloutOptions, with_groups
+from mooring.cli.options import WORK, OutputOption, ServerOption, WorkloadArgument
 from mooring.cli.output import Column, Format, show_fields, show_json, show_line, show_table
 from mooring.cli.words import age, amounts, instant
 from mooring.model.errors import InvalidInput, MooringError
@@ -31,9 +23,6 @@ app = typer.Typer()
 rollout_app = typer.Typer(help="Deployments on their way to another revision, and back.", no_args_is_help=True)
 app.add_typer(rollout_app, name="rollout", rich_help_panel=WORK)
 
-WaitOption = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all replicas are replaced.")]
-TimeoutOption = Annotated[float | None, typer.Option(metavar="SECONDS", min=0, help="How long to wait at most.")]
-
 _REVISIONS = (
     Column("REVISION", number=True),
     Column("CAUSE"),
@@ -44,10 +33,22 @@ _REVISIONS = (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class EndingOptions:
+    """Whether to wait until a rollout is over, and how to say where it stands then."""
+
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all replicas are replaced.")] = False
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", min=0, help="How long to wait at most.")] = None
+    output: OutputOption = Format.TABLE
+    server: ServerOption = None
+
+
 @app.command(rich_help_panel=WORK)
+@with_groups
 def update(
     name: WorkloadArgument,
     command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="What to run, after --.")] = None,
+    *,
     image: Annotated[str | None, typer.Option("--image", "-i", metavar="IMAGE", help="Another image.")] = None,
     env: Annotated[
         list[str] | None,
@@ -56,76 +57,46 @@ def update(
     unset: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Take away from the environment; may be repeated.")
     ] = None,
-    cpu: CpuOption = None,
-    memory: MemoryOption = None,
-    gpu: GpuOption = None,
-    storage: StorageOption = None,
-    slot: SlotOption = None,
+    resources: ResourceOptions,
     container: Annotated[
         str | None, typer.Option(metavar="CONTAINER", help="Which of several is meant; else the first.")
     ] = None,
     replicas: Annotated[int | None, typer.Option("--replicas", "-n", min=1, help="How many to keep running.")] = None,
-    surge: Annotated[
-        str | None, typer.Option(metavar="N|N%", help="So many replicas more than wanted there may be meanwhile.")
-    ] = None,
-    unavailable: Annotated[
-        str | None, typer.Option(metavar="N|N%", help="So many fewer than wanted may be ready meanwhile.")
-    ] = None,
-    drain: Annotated[
-        int | None, typer.Option(metavar="SECONDS", min=0, help="Between leaving the endpoints and being stopped.")
-    ] = None,
-    deadline: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Stop when nothing got better for so long: 10m.")
-    ] = None,
+    rollout: RolloutOptions,
     cause: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the list of revisions.")] = None,
-    wait: WaitOption = False,
-    timeout: TimeoutOption = None,
-    output: OutputOption = Format.TABLE,
-    server: ServerOption = None,
+    ending: EndingOptions,
 ) -> None:
     """Change what the replicas of a deployment run; they are replaced step by step."""
     from mooring.cli.connection import connect
-    from mooring.cli.requests import build, checked_name, environment, resources
-    from mooring.model.durations import parse_duration
-    from mooring.wire.rollouts import RolloutRequest, UpdateRequest
+    from mooring.cli.requests import build, checked_name, environment
+    from mooring.wire.rollouts import UpdateRequest
 
-    bounds = {
-        "surge": surge,
-        "unavailable": unavailable,
-        "drain_seconds": drain,
-        "deadline_seconds": None if deadline is None else parse_duration(deadline),
-    }
     changes: dict[str, Any] = {
         "image": image,
         "command": command or None,
         "environment": {**environment(env), **dict.fromkeys(unset or ())} or None,
-        "resources": resources(cpu=cpu, memory=memory, gpu=gpu, storage=storage, slots=slot) or None,
+        "resources": resources.amounts,
         "replicas": replicas,
-        "rollout": build(RolloutRequest, **bounds) if any(value is not None for value in bounds.values()) else None,
+        "rollout": rollout.request(),
     }
     if all(value is None for value in changes.values()):
         raise InvalidInput("there is nothing to change: give --image IMAGE, --env NAME=VALUE, --cpu N or the like")
     request = build(UpdateRequest, container=checked_name(container, what="container"), cause=cause, **changes)
-    with connect(server) as client:
-        _finish(client, client.update(name, request), output, wait=wait, timeout=timeout)
+    with connect(ending.server) as client:
+        _finish(client, client.update(name, request), ending)
 
 
 @rollout_app.command()
-def status(
-    name: WorkloadArgument,
-    wait: WaitOption = False,
-    timeout: TimeoutOption = None,
-    output: OutputOption = Format.TABLE,
-    server: ServerOption = None,
-) -> None:
+@with_groups
+def status(name: WorkloadArgument, ending: EndingOptions) -> None:
     """Show how far a deployment is on its way to its newest revision."""
     from mooring.cli.connection import connect
 
-    with connect(server) as client:
+    with connect(ending.server) as client:
         detail = client.workload(name)
         rollout = _rollout(detail)
-        if wait or output is Format.JSON:
-            _finish(client, detail, output, wait=wait, timeout=timeout)
+        if ending.wait or ending.output is Format.JSON:
+            _finish(client, detail, ending)
             return
     show_fields(
         [
@@ -150,40 +121,34 @@ def pause(name: WorkloadArgument, output: OutputOption = Format.TABLE, server: S
     from mooring.cli.connection import connect
 
     with connect(server) as client:
-        _finish(client, client.pause_rollout(name), output)
+        _finish(client, client.pause_rollout(name), EndingOptions(output=output))
 
 
 @rollout_app.command()
-def resume(
-    name: WorkloadArgument,
-    wait: WaitOption = False,
-    timeout: TimeoutOption = None,
-    output: OutputOption = Format.TABLE,
-    server: ServerOption = None,
-) -> None:
+@with_groups
+def resume(name: WorkloadArgument, ending: EndingOptions) -> None:
     """Go on after a pause, or once more where it stalled."""
     from mooring.cli.connection import connect
 
-    with connect(server) as client:
-        _finish(client, client.resume_rollout(name), output, wait=wait, timeout=timeout)
+    with connect(ending.server) as client:
+        _finish(client, client.resume_rollout(name), ending)
 
 
 @rollout_app.command()
+@with_groups
 def undo(
     name: WorkloadArgument,
     to: Annotated[
         int | None, typer.Option(metavar="REVISION", min=1, help="Which one to go back to; else the one before.")
     ] = None,
-    wait: WaitOption = False,
-    timeout: TimeoutOption = None,
-    output: OutputOption = Format.TABLE,
-    server: ServerOption = None,
+    *,
+    ending: EndingOptions,
 ) -> None:
     """Go back to an earlier revision; what still runs it stays as it is."""
     from mooring.cli.connection import connect
 
-    with connect(server) as client:
-        _finish(client, client.roll_back(name, to), output, wait=wait, timeout=timeout)
+    with connect(ending.server) as client:
+        _finish(client, client.roll_back(name, to), ending)
 
 
 @rollout_app.command()
@@ -228,29 +193,27 @@ def endpoints(name: WorkloadArgument, output: OutputOption = Format.TABLE, serve
     show_table(columns, rows, output)
 
 
-def _finish(
-    client: Client, view: WorkloadView, output: Format, *, wait: bool = False, timeout: float | None = None
-) -> None:
+def _finish(client: Client, view: WorkloadView, ending: EndingOptions) -> None:
     """Wait if that is wanted, then say where it stands; a rollout that stalled is a failure."""
     from mooring.cli.progress import Progress
     from mooring.cli.waiting import describe, has_ended, wait_until
 
-    if wait:
+    if ending.wait:
         with Progress() as progress:
             waited = wait_until(
                 client,
                 str(view.id),
                 lambda detail: has_ended(detail) or _rollout(detail).phase != "rolling",
-                timeout_seconds=timeout,
+                timeout_seconds=ending.timeout,
                 progress=progress,
             )
         view = waited.detail
         if not waited.met:
-            raise TimedOut(f"after {timeout:g} seconds {describe(view)}")
+            raise TimedOut(f"after {ending.timeout:g} seconds {describe(view)}")
         rollout = _rollout(view)
         if rollout.phase == "stalled":
             raise MooringError(f"{view.name}: {rollout.reason}", code="rollout-stalled")
-    if output is Format.JSON:
+    if ending.output is Format.JSON:
         show_json(view)
     else:
         show_line(describe(view))

@@ -10,57 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from mooring.cli.exits import ExitCode, say
-from mooring.cli.options import (
-    WORK,
-    AfterAnyOption,
-    AfterFailOption,
-    AfterOkOption,
-    ArchitectureOption,
-    ArrayOption,
-    CapabilityOption,
-    CpuOption,
-    DryRunOption,
-    EnvironmentOption,
-    GpuMemoryOption,
-    GpuModelOption,
-    GpuOption,
-    GroupOption,
-    IdleTimeoutOption,
-    ImageOption,
-    InOption,
-    KeepWaitingOption,
-    LabelOption,
-    LicenceOption,
-    MachineImageOption,
-    MemoryOption,
-    NoPreemptOption,
-    NotPreemptibleOption,
-    OnInsufficientOption,
-    PoolOption,
-    PortOption,
-    PortsOption,
-    PriorityOption,
-    PrivateOption,
-    ProjectOption,
-    PullOption,
-    ReadOnlyOption,
-    ReadyHttpOption,
-    RegionOption,
-    RetriesOption,
-    RetryOnOption,
-    SecretOption,
-    SelectOption,
-    ServerOption,
-    SignalOption,
-    SingletonOption,
-    SlotOption,
-    StartAtOption,
-    StorageOption,
-    TimeOption,
-    TolerateOption,
-    UserOption,
-    VolumeOption,
-)
+from mooring.cli.option_groups import ContainerOptions, PlaceOptions, StartOptions, TermOptions, with_groups
+from mooring.cli.options import WORK, DryRunOption, InOption, ServerOption
 from mooring.cli.output import Format
 
 if TYPE_CHECKING:
@@ -79,145 +30,47 @@ class Restart(StrEnum):
 
 # Options end at the first word of the command, so that `mooring run ls -l` means what it says.
 @app.command(rich_help_panel=WORK, context_settings={"allow_interspersed_args": False})
+@with_groups
 def run(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What to run.")],
+    *,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="What to call it; else one is made up.")] = None,
-    image: ImageOption = None,
-    cpu: CpuOption = None,
-    memory: MemoryOption = None,
-    gpu: GpuOption = None,
-    gpu_model: GpuModelOption = None,
-    gpu_memory: GpuMemoryOption = None,
-    storage: StorageOption = None,
-    slot: SlotOption = None,
-    pool: PoolOption = None,
+    container: ContainerOptions,
+    place: PlaceOptions,
     in_: InOption = None,
-    project: ProjectOption = None,
-    region: RegionOption = None,
-    arch: ArchitectureOption = None,
-    env: EnvironmentOption = None,
-    label: LabelOption = None,
-    select: SelectOption = None,
-    tolerate: TolerateOption = None,
-    port: PortOption = None,
-    ports: PortsOption = 0,
-    volume: VolumeOption = None,
-    secret: SecretOption = None,
-    pull: PullOption = None,
-    user: UserOption = None,
-    read_only: ReadOnlyOption = False,
-    cap_add: CapabilityOption = None,
-    ready_http: ReadyHttpOption = None,
-    licence: LicenceOption = None,
-    machine_image: MachineImageOption = None,
-    group: GroupOption = None,
     workdir: Annotated[str | None, typer.Option(metavar="FOLDER", help="The folder on the node to run in.")] = None,
     restart: Annotated[Restart | None, typer.Option(help="When to start it again after it ended.")] = None,
-    on_insufficient: OnInsufficientOption = None,
-    priority: PriorityOption = None,
-    no_preempt: NoPreemptOption = False,
-    not_preemptible: NotPreemptibleOption = False,
-    private: PrivateOption = False,
-    time: TimeOption = None,
-    idle_timeout: IdleTimeoutOption = None,
-    signal_: SignalOption = None,
-    start_at: StartAtOption = None,
-    after_ok: AfterOkOption = None,
-    after_any: AfterAnyOption = None,
-    after_fail: AfterFailOption = None,
-    keep_waiting: KeepWaitingOption = False,
-    singleton: SingletonOption = None,
-    array: ArrayOption = None,
-    retries: RetriesOption = None,
-    retry_on: RetryOnOption = None,
+    begin: StartOptions,
+    terms: TermOptions,
     dry_run: DryRunOption = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Print its name and leave it running.")] = False,
     server: ServerOption = None,
 ) -> None:
     """Run a command on the cluster, show its output live, and exit with its exit code. An array is left running."""
     from mooring.cli.connection import connect
-    from mooring.cli.containers import container_fields, volumes_and_mounts
     from mooring.cli.explaining import show_explanation
     from mooring.cli.interrupts import Interrupts
-    from mooring.cli.requests import (
-        assignments,
-        build,
-        checked_name,
-        environment,
-        placement,
-        resources,
-        run_terms,
-        start,
-    )
-    from mooring.cli.requests import group as group_request
+    from mooring.cli.requests import build, checked_name
     from mooring.wire.api import WorkloadRequest
     from mooring.wire.containers import ContainerRequest
 
-    volumes, mounts = volumes_and_mounts(volume)
-    container = build(
-        ContainerRequest,
-        image=image,
-        command=command,
-        environment=environment(env) or None,
-        working_folder=workdir,
-        resources=resources(cpu=cpu, memory=memory, gpu=gpu, storage=storage, slots=slot) or None,
-        **container_fields(
-            ports=port,
-            secrets=secret,
-            pull=pull,
-            user=user,
-            read_only=read_only,
-            capabilities=cap_add,
-            ready_http=ready_http,
-            mounts=mounts,
-        ),
-    )
     request = build(
         WorkloadRequest,
         name=checked_name(name),
         kind="session",
-        pool=checked_name(pool, what="pool"),
         booking=in_,
-        project=checked_name(project, what="project"),
-        containers=[container],
-        volumes=volumes or None,
+        containers=[build(ContainerRequest, **container.fields(command), working_folder=workdir)],
+        volumes=container.volumes,
         restart=restart.value if restart else None,
-        architecture=arch,
-        region=region,
-        priority=priority,
-        labels=assignments(label, option="--label") or None,
-        group=group_request(group),
-        on_insufficient=on_insufficient,
-        placement=placement(
-            select=select,
-            tolerate=tolerate,
-            ports=ports,
-            gpu_models=gpu_model,
-            gpu_memory=gpu_memory,
-            licence=licence,
-            machine_image=machine_image,
-        ),
-        preempts=False if no_preempt else None,
-        preemptible=False if not_preemptible else None,
-        private=private or None,
-        **start(
-            start_at=start_at, after_ok=after_ok, after_any=after_any, after_fail=after_fail, keep_waiting=keep_waiting
-        ),
-        **run_terms(
-            time=time,
-            idle_timeout=idle_timeout,
-            signal=signal_,
-            singleton=singleton,
-            array=array,
-            retries=retries,
-            retry_on=retry_on,
-        ),
+        **place.fields(),
+        **begin.fields(),
+        **terms.fields(),
     )
     with connect(server) as client:
         if dry_run:
             show_explanation(client.dry_run(request), Format.TABLE)
             return
-        if detach or array is not None:
+        if detach or terms.array is not None:
             print(client.submit(request).name)
             return
         with Interrupts() as interrupts:

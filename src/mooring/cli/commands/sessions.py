@@ -7,37 +7,13 @@ from typing import Annotated
 
 import typer
 
+from mooring.cli.option_groups import ContainerOptions, PlaceOptions, StartOptions, TermOptions, with_groups
 from mooring.cli.options import (
     WORK,
-    AfterAnyOption,
-    AfterFailOption,
-    AfterOkOption,
-    ArchitectureOption,
-    ArrayOption,
-    CpuOption,
-    EnvironmentOption,
     ForceOption,
-    GpuOption,
-    IdleTimeoutOption,
-    ImageOption,
-    KeepWaitingOption,
-    LabelOption,
-    MemoryOption,
     OutputOption,
-    PoolOption,
-    PriorityOption,
-    PrivateOption,
-    ProjectOption,
-    RetriesOption,
-    RetryOnOption,
     ServerOption,
-    SignalOption,
-    SingletonOption,
-    SlotOption,
-    StartAtOption,
-    StorageOption,
     TasksOption,
-    TimeOption,
     WorkloadArgument,
     WorkloadsArgument,
 )
@@ -62,11 +38,12 @@ class Mode(StrEnum):
 
 # Options end at the first word of the command, so that its own are not taken for ours.
 @session_app.command(context_settings={"allow_interspersed_args": False})
+@with_groups
 def create(
     command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="What to start.")] = None,
+    *,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="What to call it; else one is made up.")] = None,
     type_: Annotated[Type, typer.Option("--type", help="What it is for.")] = Type.INTERACTIVE,
-    image: ImageOption = None,
     size: Annotated[
         int | None, typer.Option("--size", metavar="N", min=1, help="So many tasks that start together.")
     ] = None,
@@ -77,69 +54,32 @@ def create(
     only_nodes: Annotated[
         bool, typer.Option("--only-nodes", help="On no other nodes than those; this needs a right.")
     ] = False,
-    cpu: CpuOption = None,
-    memory: MemoryOption = None,
-    gpu: GpuOption = None,
-    storage: StorageOption = None,
-    slot: SlotOption = None,
-    pool: PoolOption = None,
-    arch: ArchitectureOption = None,
-    env: EnvironmentOption = None,
-    label: LabelOption = None,
-    priority: PriorityOption = None,
-    project: ProjectOption = None,
-    private: PrivateOption = False,
-    time: TimeOption = None,
-    idle_timeout: IdleTimeoutOption = None,
-    signal: SignalOption = None,
-    start_at: StartAtOption = None,
-    after_ok: AfterOkOption = None,
-    after_any: AfterAnyOption = None,
-    after_fail: AfterFailOption = None,
-    keep_waiting: KeepWaitingOption = False,
-    singleton: SingletonOption = None,
-    array: ArrayOption = None,
-    retries: RetriesOption = None,
-    retry_on: RetryOnOption = None,
+    container: ContainerOptions,
+    place: PlaceOptions,
+    begin: StartOptions,
+    terms: TermOptions,
     output: OutputOption = Format.TABLE,
     server: ServerOption = None,
 ) -> None:
     """Create a session and leave it to the scheduler; prints its name."""
     from mooring.cli.connection import connect
     from mooring.cli.output import show_json, show_line
-    from mooring.cli.requests import assignments, build, checked_name, environment, resources, run_terms, start
-    from mooring.wire.sessions import SessionRequest
+    from mooring.cli.requests import build, checked_name
+    from mooring.wire.workloads import SessionRequest
 
     request = build(
         SessionRequest,
         name=checked_name(name),
         type=type_.value,
-        image=image,
-        command=command or None,
         cluster_size=size,
         mode=mode.value if mode else None,
         nodes=node,
         nodes_strictly=only_nodes or None,
-        resources=resources(cpu=cpu, memory=memory, gpu=gpu, storage=storage, slots=slot) or None,
-        pool=checked_name(pool, what="pool"),
-        architecture=arch,
-        environment=environment(env) or None,
-        labels=assignments(label, option="--label") or None,
-        priority=priority,
-        project=checked_name(project, what="project"),
-        private=private or None,
-        **start(
-            start_at=start_at, after_ok=after_ok, after_any=after_any, after_fail=after_fail, keep_waiting=keep_waiting
-        ),
-        **run_terms(
-            time=time,
-            idle_timeout=idle_timeout,
-            signal=signal,
-            singleton=singleton,
-            array=array,
-            retries=retries,
-            retry_on=retry_on,
-        ),
+        volumes=container.volumes,
+        **container.fields(command),
+        **place.fields(),
+        **begin.fields(),
+        **terms.fields(),
     )
     with connect(server) as client:
         accepted = client.create_session(request)

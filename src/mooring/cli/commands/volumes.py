@@ -55,14 +55,15 @@ def create(
 def list_volumes(
     project: Annotated[str | None, typer.Option(metavar="PROJECT", help="Only those of one project.")] = None,
     domain: DomainOption = None,
+    node: Annotated[str | None, typer.Option(metavar="NODE", help="Only those on this node.")] = None,
     output: OutputOption = Format.TABLE,
     server: ServerOption = None,
 ) -> None:
-    """List the volumes of the projects that you may see."""
+    """List the volumes of the projects that you may see: where each is, and who mounts it."""
     from mooring.cli.connection import connect
 
     with connect(server) as client:
-        found = client.volumes(project=project, domain=domain)
+        found = client.volumes(project=project, domain=domain, node=node)
     if output is Format.JSON:
         show_json(found)
         return
@@ -73,7 +74,7 @@ def list_volumes(
         Column("SIZE", number=True),
         Column("POOL"),
         Column("NODE"),
-        Column("MOUNTED BY", number=True),
+        Column("MOUNTED BY"),
         Column("SINCE", wide=True),
     )
     rows: list[list[Cell]] = [
@@ -84,7 +85,7 @@ def list_volumes(
             rounded("storage", volume.size),
             volume.pool,
             _place(volume),
-            str(volume.mounted_by),
+            mounted_by(volume),
             instant(volume.created_at),
         ]
         for volume in found
@@ -132,10 +133,17 @@ def _show(volume: VolumeView, output: Format) -> None:
             ("size", rounded("storage", volume.size)),
             ("pool", volume.pool),
             ("node", _place(volume)),
-            ("mounted by", f"{volume.mounted_by} workload{'' if volume.mounted_by == 1 else 's'}"),
+            ("mounted by", mounted_by(volume)),
             ("made", f"{instant(volume.created_at)} by {volume.created_by}"),
         ]
     )
+
+
+def mounted_by(volume: VolumeView) -> str:
+    """`web (ann), train (bob) and 2 that are not shown to you`."""
+    names = ", ".join(f"{use.workload} ({use.user})" for use in volume.uses)
+    hidden = volume.mounted_by - len(volume.uses)
+    return " and ".join(filter(None, (names, f"{hidden} that are not shown to you" if hidden > 0 else ""))) or NOTHING
 
 
 def _place(volume: VolumeView) -> str:
