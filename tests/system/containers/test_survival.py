@@ -16,13 +16,13 @@ import psutil
 from mooring.agent.containers.specification import name_of
 from mooring.client import Client
 from mooring.client.applying import Result
-from mooring.wire.api import JoinTokenRequest, TaskView
+from mooring.wire.api import TaskView
 from mooring.wire.pools import PoolRequest
 from mooring.wire.volumes import NewVolumeRequest
 from tests.engine import BUSYBOX, Engine
 from tests.system.conftest import Servers
 from tests.system.containers.conftest import person, write
-from tests.system.servers import Cli, NodeAgent, Server, eventually
+from tests.system.servers import Cli, eventually
 
 SERVING = """
 cat /shared/order /run/secrets/key
@@ -95,10 +95,12 @@ LATE = SESSION % ("late", "echo started; exec sleep 1000")
 def test_whatever_is_killed_and_restarted_every_container_is_started_once_and_goes_on(
     servers: Servers, engine: Engine, tmp_path: Path
 ) -> None:
-    server = servers.start("--no-agent")
+    # However long they are away.
+    server = servers.start("--no-agent", environment={"MOORING_NODE_TIMEOUT_SECONDS": "600"})
     mooring = person(servers, server)
     with server.client() as client, foreign(engine) as strangers:
-        agents = [joined(servers, server, client, engine, name) for name in ("one", "two")]
+        client.create_pool(PoolRequest(name="boxes", runtimes=["container"]))
+        agents = [servers.node(server, name, "--engine", engine.socket, pool="boxes") for name in ("one", "two")]
         client.put_secret("default", "token", b"sesame\n")
         client.create_volume(NewVolumeRequest(name="data", size="1Mi"))
         for text in (TRAIN, ONCE, DOOMED, SITE):
@@ -166,8 +168,8 @@ def test_whatever_is_killed_and_restarted_every_container_is_started_once_and_go
             assert not [file for memory in ("/run", "/dev/shm") for file in Path(memory).glob(f"mooring-{node.id}/*")]
         for agent in agents:
             assert not list(agent.data.glob("**/scratch"))
-        left = [each for each in ids if list(Path("/sys/fs/cgroup").glob(f"**/*{each}*"))]
-        assert len(left) == len(strangers)
+        groups = " ".join(folder.name for folder in Path("/sys/fs/cgroup").glob("**/libpod*"))
+        assert {each for each in ids if each in groups} == {each.split()[0] for each in strangers.values()}
         client.remove_volume("data")
         eventually(lambda: not client.volumes())
 
@@ -182,15 +184,6 @@ def foreign(engine: Engine) -> Iterator[dict[str, str]]:
         yield found
     finally:
         engine.run("rm", "--force", "--time", "0", *found)
-
-
-def joined(servers: Servers, server: Server, client: Client, engine: Engine, name: str) -> NodeAgent:
-    if name == "one":
-        client.create_pool(PoolRequest(name="boxes", runtimes=["container"]))
-    token = client.create_join_token(JoinTokenRequest(name=name, pool="boxes")).token
-    agent = servers.agent(server, name, token, "--engine", engine.socket)
-    eventually(lambda: any("container" in node.runtimes for node in client.nodes().nodes if node.name == name))
-    return agent
 
 
 def standing(engine: Engine) -> dict[str, str]:
