@@ -91,7 +91,14 @@ class ContainerRuntime:
 
     async def prepare(self, task: DesiredTask) -> None:
         check(task)
-        await self._shared.images().of_task(task)
+        while True:
+            try:
+                await self._shared.images().of_task(task)
+                return
+            except EngineGone:
+                if not self.available:
+                    raise
+            await asyncio.sleep(_SHORTEST_PAUSE_SECONDS)
 
     async def start(self, task: DesiredTask) -> None:
         if task.task_id in self._keepers or task.task_id in self._over:
@@ -269,7 +276,12 @@ class ContainerRuntime:
     async def _scan(self, engine: Engine) -> None:
         while True:
             await asyncio.sleep(self._options.scan_seconds)
-            running = {found.id for found in await engine.listed(self._label) if found.state == "running"}
+            try:
+                running = {found.id for found in await engine.listed(self._label) if found.state == "running"}
+            except EngineRefused as refusal:
+                # Podman does so where a container goes while it lists them.
+                log.info("the engine does not list its containers now", reason=refusal.message)
+                continue
             for keeper in self._keepers.values():
                 if keeper.running() != running & keeper.ids():
                     keeper.wake()
