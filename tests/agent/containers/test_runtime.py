@@ -13,6 +13,8 @@ from uuid import uuid4
 import msgspec
 import pytest
 
+from mooring.agent.containers.engine import Engine as ContainerEngine
+from mooring.agent.containers.engine import EngineRefused, Listed
 from mooring.agent.containers.specification import name_of
 from mooring.wire.agent import DesiredTask, EndWarning, MountSpec, Owner, ProbeSpec, Secret, VolumeSpec
 from tests.agent import builders
@@ -150,8 +152,28 @@ async def test_tasks_go_on_while_the_engine_is_away(node: Node):
     node.engine.stop(signal.SIGKILL)
     await node.runtime.stop(task.task_id, None, "requested")
     assert not (await node.runtime.observe(set()))[task.task_id].ended
+    preparing = asyncio.create_task(node.runtime.prepare(order("true")))
+    await asyncio.sleep(0.01)
     node.engine.start()
+    await preparing
     assert (await node.end(task)).exit_code == 7
+
+
+async def test_an_engine_that_refuses_to_list_its_containers_once_is_not_left(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[str] = []
+
+    async def refuse(_: object, label: str) -> list[Listed]:
+        asked.append(label)
+        raise EngineRefused("a container was removed while they were listed", 500)
+
+    async with Node(tmp_path, engine, scan_seconds=0.01) as node:
+        own = node.runtime._shared.engine
+        with monkeypatch.context() as patched:
+            patched.setattr(ContainerEngine, "listed", refuse)
+            await builders.eventually(lambda: len(asked) > 3)
+        assert node.runtime._shared.engine is own
 
 
 async def test_a_container_without_a_task_is_removed_by_the_next_agent(node: Node):
