@@ -123,7 +123,8 @@ async def test_want_of_memory_is_told_from_a_crash(node: Node):
 
 
 async def test_the_next_agent_takes_on_what_runs_and_starts_nothing_twice(node: Node):
-    foreign = node.engine.run("run", "--detach", "--label", "io.mooring.node=another", BUSYBOX, "sleep", "1000").strip()
+    another = ("--name", "foreign", "--label", "io.mooring.node=another")
+    node.engine.run("run", "--detach", *another, BUSYBOX, "sleep", "1000")
     task = order("sh", "-c", "echo started; while [ ! -e /tmp/go ]; do sleep 0.1; done; exit 5", grace_seconds=0)
     ended = order("sh", "-c", "exit 4")
     await node.runtime.start(task)
@@ -141,8 +142,8 @@ async def test_the_next_agent_takes_on_what_runs_and_starts_nothing_twice(node: 
     found = await node.end(task)
     assert (found.status, found.exit_code, found.restarts) == ("FAILED", 5, 0)
     assert await node.output(task) == "started\n"
-    node.engine.run("container", "exists", foreign)
-    node.engine.run("rm", "--force", "--time", "0", foreign)
+    assert "foreign" in node.engine.containers()
+    node.engine.remove("foreign")
 
 
 async def test_tasks_go_on_while_the_engine_is_away(node: Node):
