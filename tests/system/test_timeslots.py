@@ -53,7 +53,8 @@ def test_bookings_follow_each_other_on_a_node_from_lead_to_end(servers: Servers)
         clock.move_to(change)
         eventually(lambda: client.workload("heir").status == "RUNNING")
         eventually(lambda: client.workload("guest").status == "CANCELLED")
-        assert (client.workload("guest").reason or {})["code"] == "timeslot-over"
+        ended = client.workload("guest")
+        assert (ended.reason or {})["code"] == "timeslot-over"
         assert _status(client, "morning") == "ENDED"
         assert client.workload("heir").tasks[0].node == ended.tasks[0].node == "here"
 
