@@ -205,6 +205,9 @@ def running_registry() -> Iterator[RegistryServer]:
                 f"http: {{addr: '127.0.0.1:{port}'}}\n"
                 f"auth: {{htpasswd: {{realm: mooring, path: {folder}/passwords}}}}\n"
             )
+            # The server's user reads them, whatever the umask of the tests is.
+            for file in ("passwords", "config.yml"):
+                (folder / file).chmod(0o644)
             for name in ("passwords", "config.yml"):
                 (folder / name).chmod(0o644)  # Whatever the umask: another user reads them.
             return [binary, "serve", str(folder / "config.yml")]
