@@ -8,6 +8,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
+SPEED = "MOORING_CLOCK_SPEED"
+"""An environment variable for tests alone. `60@2027-03-01T09:00:00+00:00`: the date runs 60 times as fast, in every
+process that has it, and is the true one at that instant; what only counts seconds is as always."""
 AHEAD = "MOORING_CLOCK_AHEAD"
 """An environment variable for tests alone: a file with the seconds by which the date is ahead of the machine's, now
 and in every process that has it; what only counts seconds is as always."""
@@ -27,6 +30,17 @@ class _OfTheMachine:
         return time.monotonic()
 
 
+class Faster(_OfTheMachine):
+    """The machine's, with a date that hurries."""
+
+    def __init__(self, written: str) -> None:
+        speed, _, true_at = written.partition("@")
+        self._speed, self._true_at = float(speed), datetime.fromisoformat(true_at)
+
+    def now(self) -> datetime:
+        return self._true_at + (datetime.now(UTC) - self._true_at) * self._speed
+
+
 class Moved(_OfTheMachine):
     """The machine's, with a date that is moved while it is used."""
 
@@ -44,7 +58,13 @@ class Moved(_OfTheMachine):
         written.replace(self._file)
 
 
-source: Clock = Moved(Path(os.environ[AHEAD])) if AHEAD in os.environ else _OfTheMachine()
+def _chosen() -> Clock:
+    if AHEAD in os.environ:
+        return Moved(Path(os.environ[AHEAD]))
+    return Faster(os.environ[SPEED]) if SPEED in os.environ else _OfTheMachine()
+
+
+source: Clock = _chosen()
 
 
 def now() -> datetime:
