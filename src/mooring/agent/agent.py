@@ -280,7 +280,10 @@ class Agent:
         for stop in plan.stop:
             runtime = self._runtime_of.get(stop.task_id)
             if runtime is not None:
-                await runtime.stop(stop.task_id, stop.grace_seconds, stop.cause)
+                try:
+                    await runtime.stop(stop.task_id, stop.grace_seconds, stop.cause)
+                except Exception:  # it is asked again with the next look; the others are to end as well
+                    log.exception("task not stopped", task=str(stop.task_id))
         for task_id, warning in plan.warn:
             if (runtime := self._runtime_of.get(task_id)) is not None:
                 await runtime.warn(task_id, warning)
@@ -308,6 +311,9 @@ class Agent:
             self._refuse(task, refusal.code, refusal.message)
         except OSError as error:
             self._refuse(task, f"{step}-failed", f"cannot prepare the task: {error.strerror or error}")
+        except Exception:  # one that a runtime cannot cope with must not hold up the others
+            log.exception("a runtime failed", task=str(task.task_id), step=step)
+            self._refuse(task, f"{step}-failed", "the node failed at this; its agent's log says more")
         else:
             return True
         return False

@@ -104,6 +104,9 @@ async def test_an_image_behind_a_password_is_there_only_for_projects_that_fetche
         for name in (secret, by_digest):
             assert (await refusal(images.ensure(name, Pull.NEVER, STRANGER))).code == "image-not-present"
             assert (await refusal(images.ensure(name, Pull.IF_NOT_PRESENT, STRANGER))).code == "image-denied"
+        # What it is does not say where it comes from: no other repository has it because this one does.
+        elsewhere = f"{registry.address}/strangers/own@{by_digest.partition('@')[2]}"
+        assert (await refusal(images.ensure(elsewhere, Pull.NEVER, STRANGER))).code == "image-not-present"
         # What is there under another name for everybody stays so.
         assert (await images.ensure(BUSYBOX, Pull.NEVER, STRANGER)).id == pulled.id
         assert await images.ensure(secret, Pull.IF_NOT_PRESENT, STRANGER, login) == pulled

@@ -140,9 +140,8 @@ class Images:
         self._private.forget_all_but({str(image["Id"]) for image in listed})
         found: dict[str, int] = {}
         for image in listed:
-            for name in (*(image.get("RepoTags") or ()), *(image.get("RepoDigests") or ())):
-                if "<none>" not in name:
-                    found[name] = int(image.get("Size") or 0)
+            for name in _names(image):
+                found[name] = int(image.get("Size") or 0)
         return found
 
     async def close(self) -> None:
@@ -159,6 +158,9 @@ class Images:
             if refusal.status == 404:
                 return None
             raise
+        # Engines find what has a digest under the name of any repository, whichever it came from.
+        if name.digest is not None and not _is_of_repository(name, found):
+            return None
         return Pulled(found["Id"], _digest(name, found))
 
     async def _fetch(self, name: ImageName, login: RegistryLogin | None) -> None:
@@ -244,6 +246,16 @@ def _digest(name: ImageName, found: Mapping[str, Any]) -> str:
     whole = (str(parse_image(each)) for each in found.get("RepoDigests") or ())
     digests = {each.removeprefix(start) for each in whole if each.startswith(start)}
     return digests.pop() if len(digests) == 1 else str(found["Id"])
+
+
+def _is_of_repository(name: ImageName, found: Mapping[str, Any]) -> bool:
+    known = (parse_image(each) for each in _names(found))
+    return any((each.registry, each.repository) == (name.registry, name.repository) for each in known)
+
+
+def _names(image: Mapping[str, Any]) -> list[str]:
+    every = (*(image.get("RepoTags") or ()), *(image.get("RepoDigests") or ()))
+    return [name for name in every if "<none>" not in name]
 
 
 def _refusal(name: ImageName, login: RegistryLogin | None, refusal: EngineRefused) -> MooringError:
