@@ -149,6 +149,8 @@ async def test_every_option_is_kept_and_the_others_stay(harbour: Harbour):
         ({"host_paths": ["/data/"]}, "leave out the / at its end"),
         ({"host_paths": ["/"]}, "/proc of a node is for no container"),
         ({"host_paths": ["/run/podman"]}, "/run of a node is for no container"),
+        ({"host_paths": ["/data"], "shared_volumes": "/data/all"}, "would see the shared volumes of all projects"),
+        ({"host_paths": ["/data/all/x"], "shared_volumes": "/data/all"}, "would see the shared volumes of all"),
     ],
 )
 async def test_what_cannot_be_meant_is_refused_with_what_can_and_changes_nothing(

@@ -48,11 +48,18 @@ class Servers:
         self._started.append(agent)
         return agent
 
-    def node(self, server: Server, name: str, *flags: str) -> NodeAgent:
+    def node(
+        self,
+        server: Server,
+        name: str,
+        *flags: str,
+        pool: str = "default",
+        environment: Mapping[str, str] | None = None,
+    ) -> NodeAgent:
         """An agent whose node has joined and is ready."""
         with server.client() as client:
-            token = client.create_join_token(JoinTokenRequest(name=name)).token
-            agent = self.agent(server, name, token, *flags)
+            token = client.create_join_token(JoinTokenRequest(name=name, pool=pool)).token
+            agent = self.agent(server, name, token, *flags, environment=environment)
             eventually(lambda: any(node.name == name and node.status == "READY" for node in client.nodes().nodes))
         return agent
 

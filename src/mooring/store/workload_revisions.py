@@ -189,7 +189,7 @@ async def change(
         changes = [Change(id, TaskStatus.CANCELLED, reason) for id in outdated]
         applied.tasks += (await transitions.apply(connection, changes, actor=actor, now=now)).tasks
         again = [Successor(id, workload_id) for id in outdated]
-        await successors.succeed(connection, again, actor=actor, now=now, term=None)
+        await successors.succeed(connection, again, actor=actor, now=now, term=None, renewed=True)
     return applied
 
 

@@ -166,7 +166,7 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """`main`, `sub1`, `sub2`."""
     address: str | None = None
-    """Its own where both are in one network, else that of its node; None while neither is known."""
+    """Its own where both are in one network, else that of its node; None while there is none that leads there."""
     ports: list[int] = []
     """What is its own of that address, in the order of its ports."""
 

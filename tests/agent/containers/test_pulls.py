@@ -39,8 +39,7 @@ def registry() -> Iterator[RegistryServer]:
 def customer(registry: RegistryServer) -> Iterator[Engine]:
     """An engine that knows the registry, in which `team/tool:1` is."""
     with running_engine(registry.address) as engine:
-        login = f"{registry.username}:{registry.password}"
-        engine.run("push", "--creds", login, BUSYBOX, f"{registry.address}/team/tool:1")
+        engine.push_busybox(f"{registry.address}/team/tool:1", registry.username, registry.password)
         yield engine
 
 
@@ -94,7 +93,7 @@ async def test_an_image_behind_a_password_is_there_only_for_projects_that_fetche
     registry: RegistryServer, customer: Engine, tmp_path: Path
 ) -> None:
     secret = f"{registry.address}/team/secret:1"
-    customer.run("push", "--creds", f"{registry.username}:{registry.password}", BUSYBOX, secret)
+    customer.push_busybox(secret, registry.username, registry.password)
     login = RegistryLogin(registry=registry.address, username=registry.username, password=registry.password)
     async with opened(customer.socket, tmp_path) as (docker, images):
         pulled = await images.ensure(secret, Pull.IF_NOT_PRESENT, PROJECT, login)

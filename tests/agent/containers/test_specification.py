@@ -12,7 +12,7 @@ from mooring.agent.containers.engine import addresses
 from mooring.agent.containers.specification import Abilities, Place, check, configuration, enforces
 from mooring.agent.options import Options
 from mooring.model.errors import InvalidInput
-from mooring.wire.agent import DesiredTask, MountSpec, VolumeSpec
+from mooring.wire.agent import DesiredTask, MountSpec, Peer, VolumeSpec
 from tests.agent.containers.conftest import container, order
 
 GIB = 1024**3
@@ -64,6 +64,21 @@ def test_graphics_processors_are_handed_over_by_index_where_the_engine_can():
     assert enforces(Abilities(devices="cdi"))["gpu"] == "device"
 
 
+def test_a_container_sees_its_own_graphics_processors_and_no_others():
+    task = order(devices={"gpu": [(1, 1000), (3, 1000)]})
+    # Inside, those that were handed over are the first and the second.
+    requested = told(task, Abilities(devices="request"))["Env"]
+    assert {"CUDA_VISIBLE_DEVICES=0,1", "NVIDIA_VISIBLE_DEVICES=1,3"} <= set(requested)
+    assert {"CUDA_VISIBLE_DEVICES=0,1", "NVIDIA_VISIBLE_DEVICES=void"} <= set(
+        told(task, Abilities(devices="cdi"))["Env"]
+    )
+    # Many images ask for all of the machine's, and an engine may be set to give them.
+    greedy = order(containers=[container(environment={"NVIDIA_VISIBLE_DEVICES": "all"})])
+    for devices in ("request", "cdi", None):
+        env = told(greedy, Abilities(devices=devices))["Env"]
+        assert {"CUDA_VISIBLE_DEVICES=", "NVIDIA_VISIBLE_DEVICES=void"} <= set(env)
+
+
 def test_ports_of_the_node_lead_to_those_of_the_containers_in_order():
     task = order(containers=[container(ports=[80]), container(name="more", ports=[9000])], ports=[31000, 31001, 31002])
     config = told(task, network="mooring-net")
@@ -74,6 +89,16 @@ def test_ports_of_the_node_lead_to_those_of_the_containers_in_order():
     }
     assert "PortBindings" not in told(task)["HostConfig"]
     assert "PortBindings" not in told(task, network="container:1")["HostConfig"]
+
+
+def test_a_task_that_works_with_others_is_found_by_its_name_in_the_network_that_they_share():
+    peers = [Peer(index=0, name="main"), Peer(index=1, name="sub1", address="10.88.0.4")]
+    config = told(order(peers=peers), network="mooring-net")
+    assert config["NetworkingConfig"] == {"EndpointsConfig": {"mooring-net": {"Aliases": ["main"]}}}
+    assert config["HostConfig"]["ExtraHosts"] == ["sub1:10.88.0.4"]
+    for elsewhere in ("none", "container:1"):
+        assert "NetworkingConfig" not in told(order(peers=peers), network=elsewhere)
+    assert "NetworkingConfig" not in told(order(), network="mooring-net")
 
 
 def test_volumes_and_secrets_are_mounted_from_where_the_node_has_them():

@@ -16,7 +16,7 @@ import aiohttp
 from aiodocker import Docker
 from aiodocker.utils import compose_auth_header
 
-from mooring.agent.containers.engine import EngineGone, EngineRefused, translated
+from mooring.agent.containers.engine import EngineGone, EngineRefused, lines, translated
 from mooring.agent.containers.private_images import PrivateImages
 from mooring.model.containers import Pull
 from mooring.model.errors import MooringError
@@ -221,7 +221,7 @@ class Images:
         with translated():
             async with asked as response:
                 try:
-                    async for line in response.content:
+                    async for line in lines(response):
                         item = json.loads(line)
                         if problem := item.get("error"):
                             raise EngineRefused(str(problem), response.status)

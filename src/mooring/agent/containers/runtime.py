@@ -91,7 +91,14 @@ class ContainerRuntime:
 
     async def prepare(self, task: DesiredTask) -> None:
         check(task)
-        await self._shared.images().of_task(task)
+        while True:
+            try:
+                await self._shared.images().of_task(task)
+                return
+            except EngineGone:
+                if not self.available:
+                    raise
+            await asyncio.sleep(_SHORTEST_PAUSE_SECONDS)
 
     def progress(self, task: DesiredTask) -> Progress | None:
         fetcher = self._shared.fetcher
@@ -274,7 +281,12 @@ class ContainerRuntime:
     async def _scan(self, engine: Engine) -> None:
         while True:
             await asyncio.sleep(self._options.scan_seconds)
-            running = {found.id for found in await engine.listed(self._label) if found.state == "running"}
+            try:
+                running = {found.id for found in await engine.listed(self._label) if found.state == "running"}
+            except EngineRefused as refusal:
+                # Podman does so where a container goes while it lists them.
+                log.info("the engine does not list its containers now", reason=refusal.message)
+                continue
             for keeper in self._keepers.values():
                 if keeper.running() != running & keeper.ids():
                     keeper.wake()

@@ -113,7 +113,7 @@ def configuration(
     shared = place.network.startswith("container:")
     config: dict[str, Any] = {
         "Image": place.image or container.image,
-        "Env": [f"{name}={value}" for name, value in told(task, container).items()],
+        "Env": [f"{name}={value}" for name, value in _environment(task, container, abilities).items()],
         "Labels": {
             NODE: str(place.node_id),
             TASK: str(task.task_id),
@@ -134,12 +134,31 @@ def configuration(
         config["User"] = container.user
     if not shared:
         config["Hostname"] = f"{task.workload_name}-{task.index}"[:63]
+    own = [peer.name for peer in task.peers if peer.index == task.index]
+    if own and role != "init" and not shared and place.network != "none":
+        # By an engine that resolves names, those that were started before it find it, too.
+        config["NetworkingConfig"] = {"EndpointsConfig": {place.network: {"Aliases": own}}}
     if role != "init" and (published := _published(task, place)):
         config["ExposedPorts"] = {f"{inside}/tcp": {} for inside in published}
         config["HostConfig"]["PortBindings"] = {
             f"{inside}/tcp": [{"HostPort": str(outside)} for outside in ports] for inside, ports in published.items()
         }
     return config
+
+
+def _environment(task: DesiredTask, container: ContainerSpec, abilities: Abilities) -> dict[str, str]:
+    """Those handed over are counted from 0 inside. Who has none gets none, whatever its image asks the driver for."""
+    indexes = _processors(task)
+    by_driver = ",".join(indexes) if abilities.devices != "cdi" else ""
+    environment = told(task, container) | {"NVIDIA_VISIBLE_DEVICES": by_driver or "void"}
+    if abilities.devices is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(place) for place in range(len(indexes)))
+    return environment
+
+
+def _processors(task: DesiredTask) -> list[str]:
+    """The graphics processors of the task, by the numbers that the node knows them by."""
+    return [str(index) for index, _ in task.devices.get("gpu", ())]
 
 
 def _host(
@@ -196,7 +215,7 @@ def _limits(container: ContainerSpec, abilities: Abilities, options: Options) ->
 
 def _devices(task: DesiredTask, abilities: Abilities) -> dict[str, Any]:
     """The task's own graphics processors; other devices are named in its environment alone."""
-    indexes = [str(index) for index, _ in task.devices.get("gpu", ())]
+    indexes = _processors(task)
     if not indexes or abilities.devices is None:
         return {}
     if abilities.devices == "cdi":
