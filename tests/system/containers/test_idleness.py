@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from mooring.clock import SPEED
-from mooring.wire.api import WorkloadRequest
+from mooring.client import Client
+from mooring.clock import AHEAD, Moved
+from mooring.wire.api import EventView, WorkloadRequest
 from tests.engine import BUSYBOX, Engine
 from tests.system.conftest import Servers
 from tests.system.servers import eventually
@@ -14,9 +15,12 @@ RESOURCES = {"cpu": "500m"}
 
 
 def test_a_session_that_nobody_uses_is_warned_and_ends(servers: Servers, engine: Engine) -> None:
+    file = servers.folder / "ahead"
+    clock = Moved(file)
+    # In the past: tokens of the future are worth nothing.
+    clock.move_to(datetime.now(UTC) - timedelta(minutes=10))
     environment = {
-        # From the past on: tokens of the future are worth nothing.
-        SPEED: f"20@{(datetime.now(UTC) + timedelta(minutes=2)).isoformat()}",
+        AHEAD: str(file),
         "MOORING_ENGINE": engine.socket,
         "MOORING_HEARTBEAT_SECONDS": "0.2",
         "MOORING_NODE_TIMEOUT_SECONDS": "36000",
@@ -30,10 +34,17 @@ def test_a_session_that_nobody_uses_is_warned_and_ends(servers: Servers, engine:
             client.submit(WorkloadRequest.model_validate({**work, "idle_timeout": "1m"}))
         eventually(lambda: any((task.cpu_millicores or 0) > 20 for task in client.task_use(name="busy").tasks))
         assert 'mooring_measured{node="here",pool="default",slot="cpu"}' in server.metrics()
+        clock.move_to(clock.now() + timedelta(seconds=50))
+        eventually(lambda: "idle-warning" in [event.kind for event in events(client, "calm")])
+        assert client.workload("calm").status == "RUNNING"
+        clock.move_to(clock.now() + timedelta(seconds=20))
         eventually(lambda: client.workload("calm").ended_at)
-        assert client.workload("busy").status == "RUNNING"
-        kinds = [event.kind for event in client.event_page(workload="calm", limit=1000).events]
-        assert kinds.index("idle-warning") < kinds.index("TERMINATING")
         assert (client.workload("calm").reason or {})["code"] == "idle-timeout"
+        assert client.workload("busy").status == "RUNNING"
+        assert "idle-warning" not in [event.kind for event in events(client, "busy")]
         client.remove("busy")
         eventually(lambda: not engine.containers())
+
+
+def events(client: Client, workload: str) -> list[EventView]:
+    return client.event_page(workload=workload, limit=1000).events
