@@ -24,6 +24,7 @@ from mooring.model.errors import Conflict, InvalidInput, NotFound
 from mooring.wire.agent import Attach, ContainerSpec, Dial, Exec, FetchFiles, Purpose, StoreFiles
 
 _LOOK_SECONDS = 0.05
+_SILENT_SECONDS = 1.0
 _HANG_UP_SECONDS = 2.0
 _NOT_FOUND = 127
 _TERMINAL = {"TERM": "xterm-256color"}
@@ -121,6 +122,7 @@ class InContainer:
         self._streamed = streamed
         self._container_pid = container_pid
         self._terminal = terminal
+        self._reading: asyncio.Task[tuple[bytes, bool] | None] | None = None
 
     @classmethod
     async def run(cls, engine: Engine, name: str, container_pid: int, asked: Exec) -> InContainer:
@@ -130,17 +132,34 @@ class InContainer:
                 asked.command, stdin=True, tty=asked.terminal, environment=_TERMINAL if asked.terminal else None
             )
         stream = command.start()
+        reached = cls(command, _Streamed(stream), container_pid, asked.terminal)
         try:
             with translated():
                 await stream._init()
+            if engine.abilities.kind == "docker":
+                await reached._begin()
         except EngineRefused as refusal:
             raise NotBegun(_NOT_FOUND, f"cannot start {asked.command[0]!r}: {refusal.message}") from None
-        reached = cls(command, _Streamed(stream), container_pid, asked.terminal)
         await reached.resize(asked.rows, asked.columns)
         return reached
 
+    async def _begin(self) -> None:
+        """EngineRefused if it does not: Docker says why in what would be its output."""
+        while not (told := await self._told()).get("Pid"):
+            if told.get("ExitCode") is not None:
+                reason, _ = await self._streamed.read() or (b"", False)
+                await self._streamed.close()
+                raise EngineRefused(reason.decode("utf-8", "replace").strip(), 400)
+            await asyncio.sleep(_LOOK_SECONDS)
+
     async def read(self) -> tuple[bytes, bool] | None:
-        return await self._streamed.read()
+        """What it says next. Docker keeps the connection of one that has ended while input waits for it."""
+        reading = self._reading = self._reading or asyncio.create_task(self._streamed.read())
+        while not (await asyncio.wait({reading}, timeout=_SILENT_SECONDS))[0]:
+            if not (await self._told()).get("Running") and not reading.done():
+                return None
+        self._reading = None
+        return reading.result()
 
     async def write(self, data: bytes) -> None:
         if data or not self._terminal:
@@ -162,6 +181,8 @@ class InContainer:
         with contextlib.suppress(EngineRefused):
             if await self._ended_by(signal.SIGHUP):
                 await self._ended_by(signal.SIGKILL)
+        if self._reading is not None:
+            self._reading.cancel()
         await self._streamed.close()
 
     async def _told(self) -> dict[str, Any]:
