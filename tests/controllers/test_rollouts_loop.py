@@ -164,7 +164,7 @@ async def test_with_one_more_and_one_less_it_goes_step_by_step(yard: Yard):
     retiring = [t for t in await yard.harbour.tasks(yard.web, current=False) if t.retires_at is not None]
     assert [(t.status, t.revision) for t in retiring] == [("RUNNING", 1)]
     assert not await yard.rollouts.once()
-    assert yard.rollouts.wait_seconds(100) == 5
+    assert yard.rollouts.alarm.wait_seconds(100) == 5
     await yard.settle(seconds=5)
     assert (await yard.harbour.task(retiring[0].id)).status == "CANCELLED"
     # As soon as the second is ready the last old one retires; the third comes when there is room for it.
@@ -174,7 +174,7 @@ async def test_with_one_more_and_one_less_it_goes_step_by_step(yard: Yard):
     assert (await yard.rollout()).phase is Phase.DONE
 
 
-async def test_a_node_that_is_lost_in_the_middle_takes_its_tasks_to_the_newest_revision(yard: Yard):
+async def test_a_node_that_is_lost_in_the_middle_does_not_keep_it_from_its_end(yard: Yard):
     harbour = yard.harbour
     await yard.deploy(replicas=4)
     await yard.update()
@@ -212,7 +212,7 @@ async def test_a_revision_that_never_gets_ready_stalls_and_leaves_the_old_tasks_
     await yard.update(deadline_seconds=120)
     await yard.settle()
     assert await yard.revisions() == {1: 3, 2: 1}
-    assert yard.rollouts.wait_seconds(1000) == 120
+    assert yard.rollouts.alarm.wait_seconds(1000) == 120
     await yard.settle(seconds=119)
     assert (await yard.rollout()).phase is Phase.ROLLING
     await yard.settle(seconds=1)
@@ -229,6 +229,50 @@ async def test_a_revision_that_never_gets_ready_stalls_and_leaves_the_old_tasks_
     await yard.roll()
     assert await yard.revisions() == {3: 3}
     assert {task.id for task in await harbour.tasks(yard.web)} == old
+    await yard.sound()
+
+
+@pytest.mark.parametrize("cpu", [1, 2, 16])
+async def test_what_fails_while_a_rollout_rests_comes_again_as_it_was(yard: Yard, cpu: int):
+    """Whether the newest revision asks for as much, for more, or for so much that it waits for ever."""
+    harbour = yard.harbour
+    await yard.deploy(replicas=3)
+    yard.broken = {2}
+    await yard.update(cpu=cpu, deadline_seconds=120)
+    await yard.settle(seconds=120)
+    await yard.settle(seconds=120)
+    assert (await yard.rollout()).phase is Phase.STALLED
+    for phase in (Phase.STALLED, Phase.PAUSED):
+        failed = next(task for task in await harbour.tasks(yard.web) if task.revision == 1)
+        await harbour.apply(Change(failed.id, T.FAILED))
+        await yard.settle()
+        await yard.settle(seconds=60)
+        assert await yard.revisions() == {1: 3, 2: 1}
+        served = [(t.ready, t.requested_slots["cpu"]) for t in await harbour.tasks(yard.web) if t.revision == 1]
+        assert served == [(True, 1000)] * 3
+        assert (await yard.rollout()).phase is phase
+        await yard.set_phase(Phase.PAUSED)
+    if cpu < 16:
+        yard.broken = set()
+        (new,) = [task for task in await harbour.tasks(yard.web) if task.revision == 2]
+        await harbour.apply(Change(new.id, T.RUNNING, ready=True))
+        await yard.set_phase(Phase.ROLLING)
+        await yard.roll()
+        assert [t.requested_slots["cpu"] for t in await harbour.tasks(yard.web)] == [cpu * 1000] * 3
+    await yard.sound()
+
+
+async def test_what_fails_while_tasks_are_replaced_does_not_hold_up_the_newest_revision(yard: Yard):
+    harbour = yard.harbour
+    await yard.deploy(replicas=2, cpu=4)
+    await yard.update(cpu=2)
+    await yard.settle(seconds=6)
+    # The nodes are full. Where one of the old tasks was, there is room for a new one, or for that one again.
+    failed, _, new = await harbour.tasks(yard.web)
+    assert (new.revision, new.status) == (2, "PENDING")
+    await harbour.apply(Change(failed.id, T.FAILED))
+    await yard.roll()
+    assert await yard.revisions() == {2: 2}
     await yard.sound()
 
 

@@ -1,7 +1,7 @@
 """Deployments over time: from one template to the next task by task, more of them, fewer, and the stop of what retires.
 
-Tasks that wait are always of the newest revision: whatever makes a task of a deployment makes it from the present
-template. Placement may so go on seeing all waiting tasks of a workload as alike.
+What fails on the way comes again as it was: only a step of the rollout takes a task to another revision, so that a bad
+one spreads no further than its bounds.
 """
 
 from __future__ import annotations

@@ -119,9 +119,18 @@ def _failed(row: AnyRow) -> bool:
 
 
 async def succeed(
-    connection: AsyncConnection, successors: Iterable[Successor], *, actor: str, now: datetime, term: int | None
+    connection: AsyncConnection,
+    successors: Iterable[Successor],
+    *,
+    actor: str,
+    now: datetime,
+    term: int | None,
+    renewed: bool = False,
 ) -> int:
-    """Replace tasks by successors (attempt + 1) that wait for a node, made from the present template."""
+    """Replace tasks by successors (attempt + 1) that wait for a node.
+
+    They are made from the template that the tasks were made from; `renewed`: from the present one.
+    """
     wanted = {successor.task_id: successor for successor in successors}
     locked = await lock_workloads(connection, {successor.workload_id for successor in wanted.values()})
     replaced: list[AnyRow] = []
@@ -145,11 +154,11 @@ async def succeed(
             new_id(),
             row.workload_id,
             row.task_index,
-            row.request,
+            row.request if renewed else row.requested_slots,
             row.attempt + 1,
             wanted[row.id].not_before,
             row.failures + wanted[row.id].failed if locked[row.workload_id].array else together[row.workload_id],
-            row.newest,
+            row.newest if renewed else row.revision,
         )
         for row in replaced
     ]

@@ -18,19 +18,21 @@ from mooring.model.containers import TaskTemplate
 from mooring.model.dependencies import Dependency
 from mooring.model.lifecycle import OCCUPYING, ON_THE_WAY_OUT, TaskStatus, WorkloadStatus, is_end
 from mooring.model.reasons import Reason
+from mooring.model.resources import requests_of
 from mooring.model.rollouts import Rollout
 from mooring.model.slots import slot_type
 from mooring.model.tenants import Principal
 from mooring.model.terms import NO_TERMS, Terms
 from mooring.model.timeslots import Timeslot
 from mooring.model.workloads import Kind, OnInsufficient, Task, Workload
-from mooring.store import dependencies, events, mounts, rollout_states, sets, templates, transitions
+from mooring.store import dependencies, events, mounts, older_revisions, rollout_states, sets, templates, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks
 from mooring.store.constraints import decode_constraints, encode_constraints
 from mooring.store.history import Journal
 from mooring.store.loading import lock_workloads
 from mooring.store.mounts import Mounted, followed
+from mooring.store.older_revisions import Turn
 from mooring.store.tables import dependencies as dependency_rows
 from mooring.store.tables import pools, resource_allocations, tasks, workload_volumes, workloads
 from mooring.store.types import AnyRow
@@ -75,10 +77,19 @@ SEEN_BY_PLACEMENT = [
         "planned_start_at",
         "singleton",
         "timeslot_id",
+        "revision",
     )
 ] + [workloads.c.template["stop_grace_seconds"].as_integer().label("stop_grace_seconds")]
 _PENDING = (
-    select(tasks.c.workload_id, tasks.c.id, tasks.c.task_index, tasks.c.attempt, tasks.c.version, tasks.c.not_before)
+    select(
+        tasks.c.workload_id,
+        tasks.c.revision,
+        tasks.c.id,
+        tasks.c.task_index,
+        tasks.c.attempt,
+        tasks.c.version,
+        tasks.c.not_before,
+    )
     .where(tasks.c.status == TaskStatus.PENDING, tasks.c.current)
     .order_by(tasks.c.workload_id, tasks.c.task_index)
 )
@@ -200,7 +211,7 @@ async def submit(connection: AsyncConnection, new: Sequence[NewWorkload], now: d
     mounted = [{"workload_id": w.id, "volume_id": mount.volume_id} for w in new for mount in w.mounts]
     sets.insert(writes, workload_volumes, mounted)
     wanted = [
-        NewTask(task_id, w.id, index, w.template.request) for w in new for index, task_id in enumerate(w.task_ids)
+        NewTask(task_id, w.id, index, requests_of(w.template)) for w in new for index, task_id in enumerate(w.task_ids)
     ]
     insert_tasks(writes, wanted, now)
     journal = Journal("", now)
@@ -271,7 +282,7 @@ def row_of(w: NewWorkload, now: datetime) -> dict[str, Any]:
         "max_per_node": w.max_per_node,
         "on_insufficient": w.on_insufficient,
         "template": templates.encode(w.template),
-        "requested_slots": w.template.request,
+        "requested_slots": requests_of(w.template),
         "labels": dict(w.labels),
         "constraints": encode_constraints(w.constraints),
         "next_index": w.replicas,
@@ -310,9 +321,9 @@ async def waiting_ids(connection: AsyncConnection) -> list[UUID]:
 async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None) -> list[Workload]:
     """Workloads with tasks that need a node, as placement sees them; all of them, or those of the given ids."""
     pending = connection.execute(_PENDING) if ids is None else connection.execute(_PENDING_OF, {"ids": ids})
-    waits: dict[UUID, list[Task]] = defaultdict(list)
-    for workload_id, *facts in await pending:
-        waits[workload_id].append(Task(*facts))
+    waits: dict[UUID, list[tuple[int, Task]]] = defaultdict(list)
+    for workload_id, revision, *facts in await pending:
+        waits[workload_id].append((revision, Task(*facts)))
     if not waits:
         return []
     occupied: dict[UUID, dict[UUID, int]] = defaultdict(lambda: defaultdict(int))
@@ -326,15 +337,17 @@ async def waiting(connection: AsyncConnection, ids: Sequence[UUID] | None = None
     needed = await dependencies.of(connection, waits.keys())
     mounted = await mounts.of_workloads(connection, waits.keys())
     before = await dependencies.turns(connection, [(w.id, w.user_id, w.singleton) for w in rows if w.singleton])
+    turns = await older_revisions.next_to_be_placed(connection, {row.id: row.revision for row in rows}, waits)
     return [
         as_placement_sees(
             row,
-            waits[row.id],
+            [task for revision, task in waits[row.id] if row.id not in turns or revision in turns[row.id].revisions],
             occupied.get(row.id, {}),
             failed_on=frozenset(failed_on.get(row.id, ())),
             needs=needed.get(row.id, ()),
             behind=(before[row.id],) if row.id in before else (),
             mounted=mounted.get(row.id, ()),
+            turn=turns.get(row.id),
         )
         for row in rows
     ]
@@ -354,8 +367,9 @@ def as_placement_sees(
     needs: tuple[Dependency, ...] = (),
     behind: tuple[UUID, ...] = (),
     mounted: Sequence[Mounted] = (),
+    turn: Turn | None = None,
 ) -> Workload:
-    """A workload's row, with `pool_name`, and the tasks that need a node."""
+    """A workload's row, with `pool_name`, and the tasks that need a node. `turn`: what these ask for instead of it."""
     constraints = decode_constraints(row.constraints)
     seen = Workload(
         id=row.id,
@@ -366,11 +380,11 @@ def as_placement_sees(
         project_id=row.project_id,
         domain_id=row.domain_id,
         runtime=row.runtime,
-        request=row.requested_slots,
+        request=row.requested_slots if turn is None else turn.request,
         tasks=tuple(waits),
         created_at=row.created_at,
         priority=row.priority,
-        architecture=row.architecture,
+        architecture=row.architecture if turn is None else turn.architecture,
         region=row.region,
         gang=row.gang,
         min_tasks=row.min_tasks,

@@ -24,6 +24,7 @@ from mooring.model.errors import MooringError, Unavailable
 NONE = "none"
 """In place of an address: no engine is to be used, whatever answers."""
 
+_LET_GO = "Session is closed"  # what aiohttp says to those who still use a connection that is closed
 _UNREACHABLE = 900  # what aiodocker says where nobody answers
 _ANSWER_SECONDS = 300.0
 _GREETING_SECONDS = 10.0
@@ -193,7 +194,7 @@ class Engine:
         with translated():
             async with self.docker._query("events", params={"filters": filters}, timeout=endless) as response:
                 try:
-                    async for line in response.content:
+                    async for line in lines(response):
                         yield json.loads(line).get("Actor", {}).get("Attributes") or {}
                 finally:
                     response.close()
@@ -233,6 +234,17 @@ class Engine:
                 raise
 
 
+async def lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Of any length: what engines say has in it what the makers of images wrote."""
+    rest = b""
+    async for piece in response.content.iter_any():
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            yield line
+    if rest:
+        yield rest
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     """What goes wrong, in the agent's own words."""
@@ -244,6 +256,10 @@ def translated() -> Iterator[None]:
         raise EngineRefused(error.message.strip(), error.status) from None
     except (aiohttp.ClientError, OSError) as error:
         raise EngineGone(f"the connection to the engine broke: {error}") from None
+    except RuntimeError as error:
+        if str(error) != _LET_GO:
+            raise
+        raise EngineGone("the connection to the engine was let go") from None
 
 
 def _abilities(podman: str | None, info: Mapping[str, Any]) -> Abilities:

@@ -94,6 +94,8 @@ class Keeper:
         if record.removed:
             self._cleared.set()
         self._loop: asyncio.Task[None] | None = None
+        self._cut_off = list(record.commands)
+        """Commands in its containers that nobody is connected with any more, and that are to end."""
         self._probing = Probing(shared.reached, self._told)
 
     @property
@@ -123,9 +125,9 @@ class Keeper:
             record.stop = Stopping(kill_at=kill_at, cause="" if decided(record, self.seen) else cause)
         record.stop.kill_at = min(kill_at, record.stop.kill_at)
         record.stop.grace_seconds = grace
-        self._save()
         self._stop_asked.set()
         self.wake()
+        self._save()
 
     def warn(self, warning: EndWarning) -> None:
         if self.record.outcome is None:
@@ -244,7 +246,19 @@ class Keeper:
         seen = reaching.running(self.seen.get(container.name), container.name)
         ports = [port for each in task.containers for port in each.ports] or task.ports
         full = name_of(self.task_id, container.name)
-        return await reaching.reach(self._shared.reached(), full, seen, container, ports, purpose)
+        return await reaching.reach(self._shared.reached(), full, seen, container, ports, purpose, self)
+
+    def command_begun(self, command: str) -> None:
+        self.record.commands.append(command)
+        self._save()
+
+    def command_left(self, command: str, *, ended: bool) -> None:
+        if ended:
+            self.record.commands.remove(command)
+            self._save()
+        else:
+            self._cut_off.append(command)
+            self.wake()
 
     # The course
 
@@ -322,6 +336,10 @@ class Keeper:
             if seen is not None and seen.labels.get(NODE) == str(self._shared.node_id):
                 found[each.name] = seen
         self.seen = found
+        for command in list(self._cut_off):
+            await reaching.hang_up(engine, command, {seen.id: seen.pid for seen in found.values()})
+            self._cut_off.remove(command)
+            self.command_left(command, ended=True)
         before = msgspec.json.encode(record)
         for name, seen in found.items():
             if seen.status == "running" and seen.pid:
@@ -438,7 +456,10 @@ class Keeper:
             full = name_of(task.task_id, each.name)
             found = await engine.seen(full)
             if found is not None and found.labels.get(TASK) == str(task.task_id):
-                await self._keep_output(engine, each, full)
+                try:
+                    await self._keep_output(engine, each, full)
+                except OSError as error:  # a full disk is not to keep what fills it
+                    log.warning("what a container said is lost", container=full, reason=str(error))
                 self._shared.memory.end(found.id)
                 try:
                     await engine.remove(full)
