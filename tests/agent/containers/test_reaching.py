@@ -80,7 +80,7 @@ async def test_commands_have_the_container_s_environment_and_end_with_who_ran_th
     await sleeping.close()
     left = Exec(command=["test", "-d", f"/proc/{int(piece[0])}"])
     assert (await everything(await reach(left)))[2] == 1
-    with pytest.raises(MooringError, match="no container 'none'"):
+    with pytest.raises(MooringError, match="no container 'none'; there are: main, echo"):
         await reach(Exec(command=["id"]), "none")
 
 
