@@ -26,8 +26,8 @@ SERVING = r"""
 mkdir /tmp/www
 echo $REVISION > /tmp/www/index.html
 sleep 0.5
-httpd -p 127.0.0.1:8080 -h /tmp/www
 cut -d' ' -f1 /proc/uptime > /notes/$MOORING_TASK_ID.answers
+httpd -p 127.0.0.1:8080 -h /tmp/www
 trap "cut -d' ' -f1 /proc/uptime > /notes/$MOORING_TASK_ID.stops; exit 0" TERM
 sleep 1000 &
 wait
@@ -80,10 +80,6 @@ def test_nobody_notices_a_rolling_update_and_the_way_back(box: Box, tmp_path: Pa
         assert stopped - retired[task] >= DRAIN_SECONDS
         last = max(number for number, (_, tasks) in enumerate(looks) if task in tasks)
         assert looks[last + 1][0] < stopped
-    client.remove("site")
-    eventually(lambda: client.volume("notes").mounted_by == 0)
-    client.remove_volume("notes")
-    eventually(lambda: not client.volumes())
 
 
 def listed(client: Client) -> set[UUID]:
@@ -116,8 +112,14 @@ def moment(file: Path) -> float:
 def polling(server: Server) -> Iterator[list[tuple[float, set[UUID]]]]:
     """Who is listed, again and again while the block runs, and when that was known."""
     looks: list[tuple[float, set[UUID]]] = []
-    with server.client() as client, repeating(lambda: looks.append((uptime(), listed(client)))):
-        yield looks
+    with server.client() as client:
+
+        def look() -> None:
+            found = listed(client)
+            looks.append((uptime(), found))
+
+        with repeating(look):
+            yield looks
 
 
 @contextlib.contextmanager
