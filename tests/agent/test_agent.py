@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import stat
@@ -12,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
@@ -20,7 +21,7 @@ import pytest
 from mooring.agent.agent import Agent
 from mooring.agent.options import Options
 from mooring.agent.process_runtime import ProcessRuntime
-from mooring.agent.runtime import Observed
+from mooring.agent.runtime import Observed, Progress
 from mooring.agent.stream import AgentRefused
 from mooring.model.errors import Conflict
 from mooring.wire.agent import (
@@ -550,15 +551,55 @@ async def test_what_takes_long_to_prepare_holds_up_nothing_else(
             given_up.set()
             raise
 
+    heard = 0
+
+    def progress(_runtime: ProcessRuntime, _task: DesiredTask) -> Progress | None:
+        return Progress("fetching", heard) if heard else None
+
     monkeypatch.setattr(ProcessRuntime, "prepare", slowly)
+    monkeypatch.setattr(ProcessRuntime, "progress", progress, raising=False)
     slow, quick = order("true", action="prepare"), order("true")
     async with running(make(server, node_folder)):
         await server.want(slow, quick)
         await eventually(server.ended(quick))
         assert begun.is_set()
         assert server.statuses(slow) == []
+        for heard in (1, 2):
+            await server.want(slow)
+            await eventually(lambda: (told := server.last(slow)) is not None and told.heard == heard)  # noqa: B023
         await server.want()
         await eventually(given_up.is_set)
         fetched.set()
         await server.want(slow)
-        await eventually(lambda: server.statuses(slow) == ["PREPARED"])
+        await eventually(lambda: server.statuses(slow)[-1] == "PREPARED")
+
+
+async def test_a_runtime_that_fails_at_one_task_holds_up_no_other(
+    server: FakeServer, node_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    start, stop = ProcessRuntime.start, ProcessRuntime.stop
+    bad, good, other = (order("sleep", "1000") for _ in range(3))
+
+    async def failing_start(runtime: ProcessRuntime, task: DesiredTask) -> None:
+        if task.task_id == bad.task_id:
+            raise ValueError("a mistake in the runtime")
+        await start(runtime, task)
+
+    async def failing_stop(runtime: ProcessRuntime, task_id: UUID, *how: Any) -> None:
+        if task_id == good.task_id:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        await stop(runtime, task_id, *how)
+
+    monkeypatch.setattr(ProcessRuntime, "start", failing_start)
+    async with running(make(server, node_folder)):
+        await server.want(bad, good, other)
+        await eventually(server.ended(bad))
+        await eventually(lambda: all("RUNNING" in server.statuses(task) for task in (good, other)))
+        last = server.last(bad)
+        assert last is not None
+        assert last.code == "start-failed"
+        with monkeypatch.context() as patched:
+            patched.setattr(ProcessRuntime, "stop", failing_stop)
+            await server.want(stopping(good), stopping(other))
+            await eventually(server.ended(other))
+        await eventually(server.ended(good))

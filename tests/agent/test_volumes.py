@@ -53,6 +53,21 @@ def test_a_shared_volume_is_in_the_folder_of_its_pool_where_the_node_allows_that
     other.remove(removed(volume))
 
 
+def test_a_link_that_somebody_left_on_the_way_to_a_volume_is_not_followed(tmp_path: Path):
+    root, disk, secret = (tmp_path / name for name in ("agent", "disk", "secret"))
+    volume = VolumeSpec(name="all", kind="shared", volume_id=uuid4(), path=str(disk))
+    target = secret / str(volume.volume_id)
+    for folder in (root, disk / "volumes", target):
+        folder.mkdir(parents=True)
+    target.chmod(0o700)
+    (disk / "volumes" / str(PROJECT)).symlink_to(secret)
+    folders = VolumeFolders(root, (disk,))
+    for refused in (lambda: folders.make(PROJECT, volume), lambda: folders.remove(removed(volume))):
+        with pytest.raises(MooringError, match="volume-refused"):
+            refused()
+    assert stat.S_IMODE(target.stat().st_mode) == 0o700
+
+
 def test_a_folder_of_the_node_is_shown_only_if_it_really_is_where_the_owner_allows(tmp_path: Path):
     root, allowed, secret = tmp_path / "agent", tmp_path / "allowed", tmp_path / "secret"
     for folder in (root, allowed / "sub", secret):

@@ -46,6 +46,7 @@ EVERYTHING: dict[str, Any] = {
     "weights": {"resources": 2},
     "binding": "two_phase",
     "hold_seconds": 5,
+    "hold_max_seconds": 50,
     "fragmentation": True,
     "preemption": {"mode": "terminate", "scope": "reclaim", "min_runtime_seconds": 60, "hold_seconds": 9},
     "sequencer": "multi_factor",
@@ -119,6 +120,7 @@ async def test_every_option_is_kept_and_the_others_stay(harbour: Harbour):
         privileged=True,
         host_paths=("/data", "/srv/models"),
         shared_volumes="/mnt/shared",
+        hold_max_seconds=50,
         health=HealthProgram(("true",), 17, 16),
         bookings=BookingRules(20, 21, 22),
         backfill=Backfill(3, BackfillOrder.SHORTEST, 60, Expectation.HISTORY),
@@ -147,6 +149,8 @@ async def test_every_option_is_kept_and_the_others_stay(harbour: Harbour):
         ({"host_paths": ["/data/"]}, "leave out the / at its end"),
         ({"host_paths": ["/"]}, "/proc of a node is for no container"),
         ({"host_paths": ["/run/podman"]}, "/run of a node is for no container"),
+        ({"host_paths": ["/data"], "shared_volumes": "/data/all"}, "would see the shared volumes of all projects"),
+        ({"host_paths": ["/data/all/x"], "shared_volumes": "/data/all"}, "would see the shared volumes of all"),
     ],
 )
 async def test_what_cannot_be_meant_is_refused_with_what_can_and_changes_nothing(

@@ -28,7 +28,16 @@ from mooring.agent.options import Options
 from mooring.agent.outbox import Outbox
 from mooring.agent.process_runtime import ProcessRuntime
 from mooring.agent.reconcile import Finding, Plan, living, reconcile
-from mooring.agent.runtime import Conditional, Observed, Runtime, RuntimeContext, discover, runtime_of
+from mooring.agent.runtime import (
+    Conditional,
+    Fetching,
+    Observed,
+    Progress,
+    Runtime,
+    RuntimeContext,
+    discover,
+    runtime_of,
+)
 from mooring.agent.stream import AgentRefused, Connection, Server
 from mooring.agent.volumes import VolumeFolders, VolumeRemovals
 from mooring.model.errors import Conflict, MooringError, Unavailable
@@ -232,12 +241,26 @@ class Agent:
         if self._desired is None and not self._terminating:
             return
         plan = reconcile(
-            self._desired or (), observed, prepared=self._prepared, end=self._end, leaving=self._terminating
+            self._desired or (),
+            observed,
+            prepared=self._prepared,
+            progress=self._progress(),
+            end=self._end,
+            leaving=self._terminating,
         )
         await self._report(plan.findings)
         await self._tell_strays(plan.strays)
         await self._act(plan)
         self._look_for_the_end(observed)
+
+    def _progress(self) -> dict[UUID, Progress]:
+        """How far this node is with the tasks that it makes ready."""
+        found: dict[UUID, Progress] = {}
+        for task in self._desired or ():
+            runtime = self._runtimes.get(runtime_of(task)) if task.task_id in self._preparing else None
+            if isinstance(runtime, Fetching) and (progress := runtime.progress(task)) is not None:
+                found[task.task_id] = progress
+        return found
 
     async def _observe(self) -> dict[UUID, Observed]:
         listed = {task.task_id for task in self._desired or ()}
@@ -257,7 +280,10 @@ class Agent:
         for stop in plan.stop:
             runtime = self._runtime_of.get(stop.task_id)
             if runtime is not None:
-                await runtime.stop(stop.task_id, stop.grace_seconds, stop.cause)
+                try:
+                    await runtime.stop(stop.task_id, stop.grace_seconds, stop.cause)
+                except Exception:  # it is asked again with the next look; the others are to end as well
+                    log.exception("task not stopped", task=str(stop.task_id))
         for task_id, warning in plan.warn:
             if (runtime := self._runtime_of.get(task_id)) is not None:
                 await runtime.warn(task_id, warning)
@@ -285,6 +311,9 @@ class Agent:
             self._refuse(task, refusal.code, refusal.message)
         except OSError as error:
             self._refuse(task, f"{step}-failed", f"cannot prepare the task: {error.strerror or error}")
+        except Exception:  # one that a runtime cannot cope with must not hold up the others
+            log.exception("a runtime failed", task=str(task.task_id), step=step)
+            self._refuse(task, f"{step}-failed", "the node failed at this; its agent's log says more")
         else:
             return True
         return False

@@ -48,18 +48,19 @@ class LogStreams:
 
     async def _send(self, request: LogRequest, runtimes: list[Runtime], connection: Connection) -> None:
         error: str | None = None
-        with contextlib.suppress(Unavailable):
-            try:
-                if len(self._open) > _MOST_AT_ONCE:
-                    raise MooringError(f"{_MOST_AT_ONCE} outputs are being read on this node already")
-                async for data in _output(request, runtimes, self._coming):
+        try:
+            if len(self._open) > _MOST_AT_ONCE:
+                raise MooringError(f"{_MOST_AT_ONCE} outputs are being read on this node already")
+            async for data in _output(request, runtimes, self._coming):
+                try:
                     await connection.send(LogChunk(request_id=request.request_id, data=data))
-            except Unavailable:
-                raise
-            except MooringError as problem:
-                error = problem.message
-            except OSError as problem:
-                error = f"the output cannot be read: {problem.strerror}"
+                except Unavailable:
+                    return
+        except MooringError as problem:
+            error = problem.message
+        except OSError as problem:
+            error = f"the output cannot be read: {problem.strerror}"
+        with contextlib.suppress(Unavailable):
             await connection.send(LogChunk(request_id=request.request_id, end=True, error=error))
 
 

@@ -52,8 +52,11 @@ class VolumeFolders:
             raise Unavailable(f"{folder} could not be deleted")
 
     def _of_project(self, project_id: UUID, volume_id: UUID, shared: str | None) -> Path:
-        base = self.root if shared is None else self._of_node(shared)
-        return base / "volumes" / str(project_id) / str(volume_id)
+        base = self.root.resolve() if shared is None else self._of_node(shared)
+        folder = base / "volumes" / str(project_id) / str(volume_id)
+        if folder.resolve() != folder:
+            raise NotAllowed(f"a link is in the way to volume {volume_id} on this node", code="volume-refused")
+        return folder
 
     def _of_node(self, path: str | None) -> Path:
         """A folder of the node with all links followed: where it really is must be allowed."""

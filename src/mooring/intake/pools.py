@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -175,6 +176,7 @@ def check(policy: PoolPolicy) -> None:
         _check_folder(path, "host path")
     if policy.shared_volumes is not None:
         _check_folder(policy.shared_volumes, "folder for shared volumes")
+        _check_apart(policy.shared_volumes, policy.host_paths)
     health = policy.health
     if health is not None and not health.command[0]:
         raise InvalidInput("the health program needs a name", code="invalid-pool")
@@ -192,6 +194,15 @@ def _check_folder(path: str, what: str) -> None:
         raise InvalidInput(f"{what} {path!r}: leave out the / at its end", code="invalid-path")
     if kept := next((kept for kept in _NEVER_MOUNTED if is_within(path, kept) or is_within(kept, path)), None):
         raise InvalidInput(f"{what} {path!r}: {kept} of a node is for no container", code="invalid-path")
+
+
+def _check_apart(shared: str, host_paths: Iterable[str]) -> None:
+    for path in host_paths:
+        if is_within(shared, path) or is_within(path, shared):
+            raise InvalidInput(
+                f"host path {path!r}: who mounts it would see the shared volumes of all projects in {shared!r}",
+                code="invalid-path",
+            )
 
 
 def changed(policy: PoolPolicy, asked: PoolChange) -> PoolPolicy:

@@ -236,6 +236,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     code: str = ""
     """A stable word for the reason, such as `start-failed`, `out-of-memory`, `killed`."""
+    heard: int = 0
+    """Of one that is only to be made ready: how much was heard of what it fetches. It gets on while this grows."""
     ready: bool = True
     """Its readiness probes say yes, or it has none."""
     digests: dict[str, str] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
@@ -148,4 +149,27 @@ async def test_nobody_is_sent_to_a_task_of_which_something_does_not_run(tmp_path
     await engine.crash(name_of(task.task_id, "main"))
     await eventually(lambda: not keeper.observed().ready, "its not being ready")
     assert keeper.observed().status == "RUNNING"
+    await keeper.close()
+
+
+async def test_on_a_full_disk_a_task_can_be_stopped_and_its_containers_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(keepers, "_RETRY_SECONDS", 0.01)
+    engine = FlakyEngine()
+    keeper = kept_by(engine, tmp_path, order("work"))
+    keeper.begin()
+    await eventually(lambda: keeper.observed().ready, "its being ready")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(record, "write", full)
+        patched.setattr(keepers, "RotatedFile", full)
+        with pytest.raises(OSError, match="No space"):
+            keeper.stop(0, "requested")
+        await eventually(lambda: not engine.found, "the removal of its container")
+    await is_over(keeper)
+    assert keeper.observed().status == "CANCELLED"
     await keeper.close()

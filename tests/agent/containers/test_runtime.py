@@ -13,6 +13,8 @@ from uuid import uuid4
 import msgspec
 import pytest
 
+from mooring.agent.containers.engine import Engine as ContainerEngine
+from mooring.agent.containers.engine import EngineRefused, Listed
 from mooring.agent.containers.specification import name_of
 from mooring.wire.agent import DesiredTask, EndWarning, MountSpec, Owner, ProbeSpec, Secret, VolumeSpec
 from tests.agent import builders
@@ -121,7 +123,8 @@ async def test_want_of_memory_is_told_from_a_crash(node: Node):
 
 
 async def test_the_next_agent_takes_on_what_runs_and_starts_nothing_twice(node: Node):
-    foreign = node.engine.run("run", "--detach", "--label", "io.mooring.node=another", BUSYBOX, "sleep", "1000").strip()
+    another = ("--name", "foreign", "--label", "io.mooring.node=another")
+    node.engine.run("run", "--detach", *another, BUSYBOX, "sleep", "1000")
     task = order("sh", "-c", "echo started; while [ ! -e /tmp/go ]; do sleep 0.1; done; exit 5", grace_seconds=0)
     ended = order("sh", "-c", "exit 4")
     await node.runtime.start(task)
@@ -139,8 +142,8 @@ async def test_the_next_agent_takes_on_what_runs_and_starts_nothing_twice(node: 
     found = await node.end(task)
     assert (found.status, found.exit_code, found.restarts) == ("FAILED", 5, 0)
     assert await node.output(task) == "started\n"
-    node.engine.run("container", "exists", foreign)
-    node.engine.run("rm", "--force", "--time", "0", foreign)
+    assert "foreign" in node.engine.containers()
+    node.engine.remove("foreign")
 
 
 async def test_tasks_go_on_while_the_engine_is_away(node: Node):
@@ -150,8 +153,28 @@ async def test_tasks_go_on_while_the_engine_is_away(node: Node):
     node.engine.stop(signal.SIGKILL)
     await node.runtime.stop(task.task_id, None, "requested")
     assert not (await node.runtime.observe(set()))[task.task_id].ended
+    preparing = asyncio.create_task(node.runtime.prepare(order("true")))
+    await asyncio.sleep(0.01)
     node.engine.start()
+    await preparing
     assert (await node.end(task)).exit_code == 7
+
+
+async def test_an_engine_that_refuses_to_list_its_containers_once_is_not_left(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[str] = []
+
+    async def refuse(_: object, label: str) -> list[Listed]:
+        asked.append(label)
+        raise EngineRefused("a container was removed while they were listed", 500)
+
+    async with Node(tmp_path, engine, scan_seconds=0.01) as node:
+        own = node.runtime._shared.engine
+        with monkeypatch.context() as patched:
+            patched.setattr(ContainerEngine, "listed", refuse)
+            await builders.eventually(lambda: len(asked) > 3)
+        assert node.runtime._shared.engine is own
 
 
 async def test_a_container_without_a_task_is_removed_by_the_next_agent(node: Node):
@@ -204,7 +227,7 @@ async def test_probes_say_who_is_ready_and_who_is_killed(node: Node):
 
 async def test_a_workload_has_a_network_of_its_own(engine: Engine, tmp_path: Path):
     async with Node(tmp_path, engine, container_networks=True) as node:
-        serving = "while :; do echo found | nc -l -p 8080; done"
+        serving = "exec nc -ll -p 8080 -e echo found"
         server = order(containers=[container("sh", "-c", serving, ports=[8080])], ports=[free_port()], grace_seconds=0)
         await node.runtime.start(server)
         address = (await node.until(server, "RUNNING")).address

@@ -64,6 +64,21 @@ def test_graphics_processors_are_handed_over_by_index_where_the_engine_can():
     assert enforces(Abilities(devices="cdi"))["gpu"] == "device"
 
 
+def test_a_container_sees_its_own_graphics_processors_and_no_others():
+    task = order(devices={"gpu": [(1, 1000), (3, 1000)]})
+    # Inside, those that were handed over are the first and the second.
+    requested = told(task, Abilities(devices="request"))["Env"]
+    assert {"CUDA_VISIBLE_DEVICES=0,1", "NVIDIA_VISIBLE_DEVICES=1,3"} <= set(requested)
+    assert {"CUDA_VISIBLE_DEVICES=0,1", "NVIDIA_VISIBLE_DEVICES=void"} <= set(
+        told(task, Abilities(devices="cdi"))["Env"]
+    )
+    # Many images ask for all of the machine's, and an engine may be set to give them.
+    greedy = order(containers=[container(environment={"NVIDIA_VISIBLE_DEVICES": "all"})])
+    for devices in ("request", "cdi", None):
+        env = told(greedy, Abilities(devices=devices))["Env"]
+        assert {"CUDA_VISIBLE_DEVICES=", "NVIDIA_VISIBLE_DEVICES=void"} <= set(env)
+
+
 def test_ports_of_the_node_lead_to_those_of_the_containers_in_order():
     task = order(containers=[container(ports=[80]), container(name="more", ports=[9000])], ports=[31000, 31001, 31002])
     config = told(task, network="mooring-net")

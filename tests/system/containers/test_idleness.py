@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from mooring.client import Client
-from mooring.clock import AHEAD, Moved
 from mooring.wire.api import EventView, WorkloadRequest
 from tests.engine import BUSYBOX, Engine
 from tests.system.conftest import Servers
@@ -15,18 +14,8 @@ RESOURCES = {"cpu": "500m"}
 
 
 def test_a_session_that_nobody_uses_is_warned_and_ends(servers: Servers, engine: Engine) -> None:
-    file = servers.folder / "ahead"
-    clock = Moved(file)
-    # In the past: tokens of the future are worth nothing.
-    clock.move_to(datetime.now(UTC) - timedelta(minutes=10))
-    environment = {
-        AHEAD: str(file),
-        "MOORING_ENGINE": engine.socket,
-        "MOORING_HEARTBEAT_SECONDS": "0.2",
-        "MOORING_NODE_TIMEOUT_SECONDS": "36000",
-        "RECONCILE_INTERVAL": "0.2",
-    }
-    server = servers.start("--node-name", "here", environment=environment)
+    environment = {"MOORING_ENGINE": engine.socket, "MOORING_HEARTBEAT_SECONDS": "0.2"}
+    server, clock = servers.start_in_the_past(environment=environment)
     with server.client() as client:
         for name, script in (("calm", "exec sleep 1000"), ("busy", "while :; do :; done")):
             container = {"image": BUSYBOX, "pull": "never", "command": ["sh", "-c", script], "resources": RESOURCES}

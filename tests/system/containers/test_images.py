@@ -11,7 +11,7 @@ from mooring.client import Client
 from mooring.wire.api import WorkloadDetail, WorkloadRequest
 from mooring.wire.pools import PoolRequest
 from mooring.wire.secrets import RegistryLoginRequest
-from tests.engine import BUSYBOX, running_engine
+from tests.engine import running_engine
 from tests.servers import running_registry
 from tests.system.conftest import Servers
 from tests.system.servers import eventually
@@ -25,7 +25,7 @@ DEBUG = ("--log-level", "debug")
 def test_the_projects_login_and_secret_reach_its_containers_and_neither_is_left(servers: Servers) -> None:
     with running_registry() as registry, running_engine(registry.address) as engine:
         tool = f"{registry.address}/team/tool:1"
-        engine.run("push", "--creds", f"{registry.username}:{registry.password}", BUSYBOX, tool)
+        engine.push_busybox(tool, registry.username, registry.password)
         server = servers.start("--no-agent", *DEBUG)
         with server.client() as client:
             client.create_pool(PoolRequest(name="boxes", runtimes=["container"]))

@@ -21,7 +21,8 @@ from tests.system.containers.conftest import Box, write
 from tests.system.servers import Cli, Server, eventually
 
 DRAIN_SECONDS = 3
-# It says when it answers and when it is told to stop, by the machine's own clock. Only its own network leads to it.
+# It says when it begins to answer, before anybody can have an answer, and when it is told to stop, by the machine's
+# own clock. Only its own network leads to it.
 SERVING = r"""
 mkdir /tmp/www
 echo $REVISION > /tmp/www/index.html

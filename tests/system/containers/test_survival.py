@@ -12,7 +12,6 @@ from pathlib import Path
 from uuid import UUID
 
 import psutil
-import pytest
 
 from mooring.agent.containers.specification import name_of
 from mooring.client import Client
@@ -93,7 +92,6 @@ DOOMED = SESSION % ("doomed", "exec sleep 1000")
 LATE = SESSION % ("late", "echo started; exec sleep 1000")
 
 
-@pytest.mark.timeout(300)
 def test_whatever_is_killed_and_restarted_every_container_is_started_once_and_goes_on(
     servers: Servers, engine: Engine, tmp_path: Path
 ) -> None:
@@ -185,13 +183,15 @@ def foreign(engine: Engine) -> Iterator[dict[str, str]]:
     try:
         yield found
     finally:
-        engine.run("rm", "--force", "--time", "0", *found)
+        engine.remove(*found)
 
 
 def standing(engine: Engine) -> dict[str, str]:
     """Every container by its name: its id, its first process and when that was started."""
-    lines = engine.run("ps", "--all", "--no-trunc", "--format", "{{.Names}} {{.ID}} {{.Pid}} {{.StartedAt}}")
-    return dict(line.split(" ", 1) for line in lines.splitlines())
+    told = "{{.Name}} {{.Id}} {{.State.Pid}} {{.State.StartedAt}}"
+    names = engine.containers()
+    lines = engine.run("inspect", "--format", told, *names) if names else ""
+    return dict(line.removeprefix("/").split(" ", 1) for line in lines.splitlines())
 
 
 def containers(client: Client, workload: str) -> set[str]:

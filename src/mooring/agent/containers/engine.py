@@ -194,7 +194,7 @@ class Engine:
         with translated():
             async with self.docker._query("events", params={"filters": filters}, timeout=endless) as response:
                 try:
-                    async for line in response.content:
+                    async for line in lines(response):
                         yield json.loads(line).get("Actor", {}).get("Attributes") or {}
                 finally:
                     response.close()
@@ -232,6 +232,17 @@ class Engine:
         except EngineRefused as refusal:
             if refusal.status != 404:
                 raise
+
+
+async def lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Of any length: what engines say has in it what the makers of images wrote."""
+    rest = b""
+    async for piece in response.content.iter_any():
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            yield line
+    if rest:
+        yield rest
 
 
 @contextmanager

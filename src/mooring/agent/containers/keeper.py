@@ -125,9 +125,9 @@ class Keeper:
             record.stop = Stopping(kill_at=kill_at, cause="" if decided(record, self.seen) else cause)
         record.stop.kill_at = min(kill_at, record.stop.kill_at)
         record.stop.grace_seconds = grace
-        self._save()
         self._stop_asked.set()
         self.wake()
+        self._save()
 
     def warn(self, warning: EndWarning) -> None:
         if self.record.outcome is None:
@@ -455,7 +455,10 @@ class Keeper:
             full = name_of(task.task_id, each.name)
             found = await engine.seen(full)
             if found is not None and found.labels.get(TASK) == str(task.task_id):
-                await self._keep_output(engine, each, full)
+                try:
+                    await self._keep_output(engine, each, full)
+                except OSError as error:  # a full disk is not to keep what fills it
+                    log.warning("what a container said is lost", container=full, reason=str(error))
                 self._shared.memory.end(found.id)
                 try:
                     await engine.remove(full)

@@ -16,7 +16,7 @@ import aiohttp
 from aiodocker import Docker
 from aiodocker.utils import compose_auth_header
 
-from mooring.agent.containers.engine import EngineGone, EngineRefused, translated
+from mooring.agent.containers.engine import EngineGone, EngineRefused, lines, translated
 from mooring.agent.containers.private_images import PrivateImages
 from mooring.model.containers import Pull
 from mooring.model.errors import MooringError
@@ -58,10 +58,13 @@ class _Fetching:
     """How many wait for it."""
     layers: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By id: the bytes that have come, and all."""
+    heard: int = 0
+    """So often the engine has said something."""
     task: asyncio.Task[None] = field(init=False)
 
     def take(self, item: Mapping[str, Any]) -> None:
         """What the engine says of one layer."""
+        self.heard += 1
         layer, status, detail = item.get("id"), item.get("status"), item.get("progressDetail") or {}
         if not layer:
             return
@@ -114,6 +117,11 @@ class Images:
         images = (container.image for container in (*task.init_containers, *task.containers))
         return next((told for image in images if image is not None and (told := self.progress(image))), "")
 
+    def heard_of(self, task: DesiredTask) -> int:
+        """How much the engine has said of the images that are being fetched for it."""
+        images = {str(parse_image(each.image)) for each in (*task.init_containers, *task.containers) if each.image}
+        return sum(self._fetching[name].heard for name in images if name in self._fetching)
+
     def progress(self, image: str) -> str | None:
         """`pulling nginx:1.27: 34 of 80 MB`; None while nobody fetches it."""
         name = parse_image(image)
@@ -132,9 +140,8 @@ class Images:
         self._private.forget_all_but({str(image["Id"]) for image in listed})
         found: dict[str, int] = {}
         for image in listed:
-            for name in (*(image.get("RepoTags") or ()), *(image.get("RepoDigests") or ())):
-                if "<none>" not in name:
-                    found[name] = int(image.get("Size") or 0)
+            for name in _names(image):
+                found[name] = int(image.get("Size") or 0)
         return found
 
     async def close(self) -> None:
@@ -151,6 +158,9 @@ class Images:
             if refusal.status == 404:
                 return None
             raise
+        # Engines find what has a digest under the name of any repository, whichever it came from.
+        if name.digest is not None and not _is_of_repository(name, found):
+            return None
         return Pulled(found["Id"], _digest(name, found))
 
     async def _fetch(self, name: ImageName, login: RegistryLogin | None) -> None:
@@ -213,7 +223,7 @@ class Images:
         with translated():
             async with asked as response:
                 try:
-                    async for line in response.content:
+                    async for line in lines(response):
                         item = json.loads(line)
                         if problem := item.get("error"):
                             raise EngineRefused(str(problem), response.status)
@@ -236,6 +246,16 @@ def _digest(name: ImageName, found: Mapping[str, Any]) -> str:
     whole = (str(parse_image(each)) for each in found.get("RepoDigests") or ())
     digests = {each.removeprefix(start) for each in whole if each.startswith(start)}
     return digests.pop() if len(digests) == 1 else str(found["Id"])
+
+
+def _is_of_repository(name: ImageName, found: Mapping[str, Any]) -> bool:
+    known = (parse_image(each) for each in _names(found))
+    return any((each.registry, each.repository) == (name.registry, name.repository) for each in known)
+
+
+def _names(image: Mapping[str, Any]) -> list[str]:
+    every = (*(image.get("RepoTags") or ()), *(image.get("RepoDigests") or ()))
+    return [name for name in every if "<none>" not in name]
 
 
 def _refusal(name: ImageName, login: RegistryLogin | None, refusal: EngineRefused) -> MooringError:

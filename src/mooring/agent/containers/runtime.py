@@ -26,7 +26,7 @@ from mooring.agent.containers.record import TaskRecord
 from mooring.agent.containers.specification import NODE, TASK, check, enforces
 from mooring.agent.measuring import Meter
 from mooring.agent.records import ExitRecord
-from mooring.agent.runtime import Observed, Reached, RuntimeContext, StopCause
+from mooring.agent.runtime import Observed, Progress, Reached, RuntimeContext, StopCause
 from mooring.agent.supervisor.record import boot_id
 from mooring.agent.volumes import VolumeFolders
 from mooring.model.errors import MooringError, NotFound
@@ -91,7 +91,19 @@ class ContainerRuntime:
 
     async def prepare(self, task: DesiredTask) -> None:
         check(task)
-        await self._shared.images().of_task(task)
+        while True:
+            try:
+                await self._shared.images().of_task(task)
+                return
+            except EngineGone:
+                if not self.available:
+                    raise
+            await asyncio.sleep(_SHORTEST_PAUSE_SECONDS)
+
+    def progress(self, task: DesiredTask) -> Progress | None:
+        fetcher = self._shared.fetcher
+        heard = 0 if fetcher is None else fetcher.heard_of(task)
+        return Progress(fetcher.progress_of(task), heard) if fetcher is not None and heard else None
 
     async def start(self, task: DesiredTask) -> None:
         if task.task_id in self._keepers or task.task_id in self._over:
@@ -269,7 +281,12 @@ class ContainerRuntime:
     async def _scan(self, engine: Engine) -> None:
         while True:
             await asyncio.sleep(self._options.scan_seconds)
-            running = {found.id for found in await engine.listed(self._label) if found.state == "running"}
+            try:
+                running = {found.id for found in await engine.listed(self._label) if found.state == "running"}
+            except EngineRefused as refusal:
+                # Podman does so where a container goes while it lists them.
+                log.info("the engine does not list its containers now", reason=refusal.message)
+                continue
             for keeper in self._keepers.values():
                 if keeper.running() != running & keeper.ids():
                     keeper.wake()

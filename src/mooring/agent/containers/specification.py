@@ -113,7 +113,7 @@ def configuration(
     shared = place.network.startswith("container:")
     config: dict[str, Any] = {
         "Image": place.image or container.image,
-        "Env": [f"{name}={value}" for name, value in told(task, container).items()],
+        "Env": [f"{name}={value}" for name, value in _environment(task, container, abilities).items()],
         "Labels": {
             NODE: str(place.node_id),
             TASK: str(task.task_id),
@@ -144,6 +144,21 @@ def configuration(
             f"{inside}/tcp": [{"HostPort": str(outside)} for outside in ports] for inside, ports in published.items()
         }
     return config
+
+
+def _environment(task: DesiredTask, container: ContainerSpec, abilities: Abilities) -> dict[str, str]:
+    """Those handed over are counted from 0 inside. Who has none gets none, whatever its image asks the driver for."""
+    indexes = _processors(task)
+    by_driver = ",".join(indexes) if abilities.devices != "cdi" else ""
+    environment = told(task, container) | {"NVIDIA_VISIBLE_DEVICES": by_driver or "void"}
+    if abilities.devices is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(place) for place in range(len(indexes)))
+    return environment
+
+
+def _processors(task: DesiredTask) -> list[str]:
+    """The graphics processors of the task, by the numbers that the node knows them by."""
+    return [str(index) for index, _ in task.devices.get("gpu", ())]
 
 
 def _host(
@@ -200,7 +215,7 @@ def _limits(container: ContainerSpec, abilities: Abilities, options: Options) ->
 
 def _devices(task: DesiredTask, abilities: Abilities) -> dict[str, Any]:
     """The task's own graphics processors; other devices are named in its environment alone."""
-    indexes = [str(index) for index, _ in task.devices.get("gpu", ())]
+    indexes = _processors(task)
     if not indexes or abilities.devices is None:
         return {}
     if abilities.devices == "cdi":

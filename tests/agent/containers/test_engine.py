@@ -1,0 +1,41 @@
+"""What an engine says, taken as it comes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from mooring.agent.containers.engine import Engine
+
+EVENTS = [{"name": "first", "of an image": "x" * 1_000_000}, {"name": "second"}]
+
+
+@pytest.fixture
+async def talkative(tmp_path: Path) -> AsyncIterator[Engine]:
+    """An engine that has much to say about its containers."""
+
+    async def tell(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for labels in EVENTS:
+            await response.write(json.dumps({"Actor": {"Attributes": labels}}).encode() + b"\n")
+        return response
+
+    app = web.Application()
+    app.router.add_get("/{version}/events", tell)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.UnixSite(runner, str(tmp_path / "e.sock")).start()
+    engine = Engine(f"unix://{tmp_path}/e.sock")
+    engine.docker.api_version = "v1.41"
+    yield engine
+    await engine.close()
+    await runner.cleanup()
+
+
+async def test_an_image_with_long_labels_leaves_nobody_deaf(talkative: Engine):
+    assert [labels["name"] async for labels in talkative.events("label")] == ["first", "second"]
