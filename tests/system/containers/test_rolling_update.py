@@ -81,10 +81,6 @@ def test_nobody_notices_a_rolling_update_and_the_way_back(box: Box, tmp_path: Pa
         assert stopped - retired[task] >= DRAIN_SECONDS
         last = max(number for number, (_, tasks) in enumerate(looks) if task in tasks)
         assert looks[last + 1][0] < stopped
-    client.remove("site")
-    eventually(lambda: client.volume("notes").mounted_by == 0)
-    client.remove_volume("notes")
-    eventually(lambda: not client.volumes())
 
 
 def listed(client: Client) -> set[UUID]:
@@ -117,8 +113,14 @@ def moment(file: Path) -> float:
 def polling(server: Server) -> Iterator[list[tuple[float, set[UUID]]]]:
     """Who is listed, again and again while the block runs, and when that was known."""
     looks: list[tuple[float, set[UUID]]] = []
-    with server.client() as client, repeating(lambda: looks.append((uptime(), listed(client)))):
-        yield looks
+    with server.client() as client:
+
+        def look() -> None:
+            found = listed(client)
+            looks.append((uptime(), found))
+
+        with repeating(look):
+            yield looks
 
 
 @contextlib.contextmanager

@@ -337,7 +337,7 @@ class Keeper:
                 found[each.name] = seen
         self.seen = found
         for command in list(self._cut_off):
-            await reaching.hang_up(engine, command, {seen.id: seen.pid for seen in found.values()})
+            await reaching.end_cut_off(command, [seen.pid for seen in found.values()])
             self._cut_off.remove(command)
             self.command_left(command, ended=True)
         before = msgspec.json.encode(record)

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
+from uuid import uuid4
 
 import aiohttp
 from aiodocker.execs import Exec as EngineExec
@@ -28,11 +29,12 @@ _SILENT_SECONDS = 1.0
 _HANG_UP_SECONDS = 2.0
 _NOT_FOUND = 127
 _TERMINAL = {"TERM": "xterm-256color"}
+_MARK = "MOORING_COMMAND"
 _ENDLESS = aiohttp.ClientTimeout(sock_connect=10.0)
 
 
 class Book(Protocol):
-    """Where it is kept which commands run, by the engine's own names of them, so that none is forgotten."""
+    """Where it is kept which commands run, by the marks in their environment, so that none is forgotten."""
 
     def command_begun(self, command: str) -> None: ...
 
@@ -62,11 +64,35 @@ async def reach(
             return Stored(await InContainer.run(engine, name, seen.pid, command, book))
 
 
-async def hang_up(engine: Engine, command: str, pids: Mapping[str, int]) -> None:
-    """End a command if it still runs in one of these containers, given with their first processes."""
-    left = EngineExec(engine.docker, command)
-    with contextlib.suppress(EngineRefused), translated():
-        await _hang_up(left, pids.get((await left.inspect())["ContainerID"], 0))
+async def end_cut_off(command: str, container_pids: Sequence[int]) -> None:
+    """Kill a command that nobody is connected with any more, and what it has begun, in the containers of these first
+    processes. It is told by its mark: an engine that was killed may not know of it."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_HANG_UP_SECONDS):
+            while left := await asyncio.to_thread(_marked, command, container_pids):
+                for pid in left:
+                    with contextlib.suppress(OSError):
+                        os.kill(pid, signal.SIGKILL)
+                await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _marked(command: str, container_pids: Sequence[int]) -> list[int]:
+    inside = {_files_of(pid) for pid in container_pids if pid > 1} - {_files_of("self")}
+    mark = f"{_MARK}={command}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if _files_of(folder.name) in inside and mark in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
+
+
+def _files_of(pid: int | str) -> Path | None:
+    """The name of what a process sees of the file system, which is the container's own; None: it is over."""
+    try:
+        return Path(f"/proc/{pid}/ns/mnt").readlink()
+    except OSError:
+        return None
 
 
 class _Streamed:
@@ -134,25 +160,25 @@ class InContainer:
     """A command in a container. Closing it hangs up, as a terminal that is closed would."""
 
     def __init__(
-        self, command: EngineExec, streamed: _Streamed, container_pid: int, terminal: bool, book: Book
+        self, command: EngineExec, streamed: _Streamed, container_pid: int, terminal: bool, mark: str, book: Book
     ) -> None:
         self._command = command
         self._streamed = streamed
         self._container_pid = container_pid
         self._terminal = terminal
+        self._mark = mark
         self._book = book
         self._reading: asyncio.Task[tuple[bytes, bool] | None] | None = None
 
     @classmethod
     async def run(cls, engine: Engine, name: str, container_pid: int, asked: Exec, book: Book) -> InContainer:
-        found = engine.docker.containers.container(name)
+        found, mark = engine.docker.containers.container(name), uuid4().hex
+        environment = {_MARK: mark, **(_TERMINAL if asked.terminal else {})}
         with translated():
-            command = await found.exec(
-                asked.command, stdin=True, tty=asked.terminal, environment=_TERMINAL if asked.terminal else None
-            )
-        book.command_begun(command.id)
+            command = await found.exec(asked.command, stdin=True, tty=asked.terminal, environment=environment)
+        book.command_begun(mark)
         stream = command.start()
-        reached = cls(command, _Streamed(stream), container_pid, asked.terminal, book)
+        reached = cls(command, _Streamed(stream), container_pid, asked.terminal, mark, book)
         try:
             with translated():
                 await stream._init()
@@ -160,10 +186,10 @@ class InContainer:
                 await reached._begin()
             await reached.resize(asked.rows, asked.columns)
         except EngineRefused as refusal:
-            book.command_left(command.id, ended=True)
+            book.command_left(mark, ended=True)
             raise NotBegun(_NOT_FOUND, f"cannot start {asked.command[0]!r}: {refusal.message}") from None
         except BaseException:
-            book.command_left(command.id, ended=False)
+            book.command_left(mark, ended=False)
             raise
         return reached
 
@@ -205,7 +231,7 @@ class InContainer:
                 await _hang_up(self._command, self._container_pid)
                 ended = True
         finally:
-            self._book.command_left(self._command.id, ended=ended)
+            self._book.command_left(self._mark, ended=ended)
         if self._reading is not None:
             self._reading.cancel()
         await self._streamed.close()

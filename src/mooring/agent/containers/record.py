@@ -51,7 +51,7 @@ class TaskRecord(msgspec.Struct, kw_only=True):
     digests: dict[str, str] = {}
     address: str | None = None
     commands: list[str] = []
-    """What people run in its containers, as the engine calls it: whoever comes after a crash ends that."""
+    """The marks of what people run in its containers: whoever comes after a crash ends that."""
     failed: str = ""
     """The container that failed first for good."""
     stop: Stopping | None = None
