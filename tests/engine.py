@@ -1,11 +1,13 @@
-"""A real container engine for the tests: Debian's podman as a service with its own storage, gone afterwards.
+"""A real container engine for the tests: podman or Docker as a service with its own storage, gone afterwards.
 
 `engine` is shared by the session (use names and ids of your own); `running_engine()` starts one for a test that wants
-to stop or restart it. Where none can run a test is skipped, or fails if MOORING_REQUIRE names `podman`.
+to stop or restart it. MOORING_TEST_ENGINE says which kind. Where it cannot run a test is skipped, or fails if
+MOORING_REQUIRE names it.
 """
 
 import http.client
 import io
+import json
 import os
 import shutil
 import signal
@@ -14,7 +16,7 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +26,6 @@ import pytest
 from tests.servers import START_SECONDS, end_with_parent, stop, unavailable
 
 BUSYBOX = "localhost/busybox:1"
-_PROGRAMS = {"podman": "podman", "runc": "runc", "conmon": "conmon", "busybox": "busybox-static"}
 _REMOVAL_SECONDS = 20.0
 
 _CONTAINERS = """
@@ -51,6 +52,75 @@ graphroot = "{folder}/graph"
 """
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What differs between engines; their commands hardly do."""
+
+    packages: Mapping[str, str]
+    """By program: Debian's package of it."""
+    service: tuple[str, ...]
+    """The command that serves; what is in braces is of the engine at hand."""
+    environment: Mapping[str, str]
+    files: Callable[["Engine"], dict[str, str]]
+    remove: tuple[str, ...]
+    """What takes containers away without waiting for them."""
+    monitor: str
+    """The program that stays with a container."""
+
+
+def _podman_files(engine: "Engine") -> dict[str, str]:
+    insecure = [f'[[registry]]\nlocation = "{each}"\ninsecure = true\n' for each in engine.insecure_registries]
+    return {
+        "containers.conf": _CONTAINERS.format(folder=engine.folder),
+        "storage.conf": _STORAGE.format(folder=engine.folder),
+        "registries.conf": "".join(insecure),
+        "logins.json": "{}",
+    }
+
+
+def _docker_files(engine: "Engine") -> dict[str, str]:
+    settings = {
+        "hosts": [engine.socket],
+        **{name: f"{engine.folder}/{name}" for name in ("data-root", "exec-root", "pidfile")},
+        "storage-driver": "vfs",
+        "live-restore": True,
+        "insecure-registries": engine.insecure_registries,
+        # The machine's own firewall and networks stay as they are.
+        "bridge": "none",
+        "iptables": False,
+        "ip6tables": False,
+    }
+    return {"daemon.json": json.dumps(settings)}
+
+
+_KINDS = {
+    "podman": Kind(
+        packages={"podman": "podman", "runc": "runc", "conmon": "conmon", "busybox": "busybox-static"},
+        service=("podman", "system", "service", "--time", "0", "{socket}"),
+        environment={
+            "CONTAINERS_CONF": "{folder}/containers.conf",
+            "CONTAINERS_STORAGE_CONF": "{folder}/storage.conf",
+            "CONTAINERS_REGISTRIES_CONF": "{folder}/registries.conf",
+            "REGISTRY_AUTH_FILE": "{folder}/logins.json",
+        },
+        files=_podman_files,
+        remove=("rm", "--force", "--time", "0"),
+        monitor="conmon",
+    ),
+    "docker": Kind(
+        packages={"dockerd": "docker.io", "docker": "docker.io", "runc": "runc", "busybox": "busybox-static"},
+        service=("dockerd", "--config-file", "{folder}/daemon.json"),
+        environment={"DOCKER_HOST": "{socket}", "DOCKER_CONFIG": "{folder}"},
+        files=_docker_files,
+        remove=("rm", "--force"),
+        monitor="containerd-shim-runc-v2",
+    ),
+}
+CHOSEN = os.environ.get("MOORING_TEST_ENGINE", "podman")
+"""The name of the kind, which is that of its command."""
+_KIND = _KINDS[CHOSEN]
+
+
 @pytest.fixture(scope="session")
 def engine() -> Iterator["Engine"]:
     with running_engine() as engine:
@@ -59,7 +129,7 @@ def engine() -> Iterator["Engine"]:
 
 @dataclass
 class Engine:
-    """A podman service that belongs to the tests; its containers outlive a stop of it, as with any engine."""
+    """A service that belongs to the tests; its containers outlive a stop of it, as with any engine."""
 
     folder: Path
     insecure_registries: tuple[str, ...] = ()
@@ -73,7 +143,7 @@ class Engine:
     def start(self) -> None:
         with (self.folder / "log").open("ab") as output:
             self.process = subprocess.Popen(
-                ["podman", "system", "service", "--time", "0", self.socket],
+                [self._filled(word) for word in _KIND.service],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -85,14 +155,18 @@ class Engine:
         while not self._answers():
             if self.process.poll() is not None or time.monotonic() > limit:
                 raise RuntimeError(
-                    f"podman did not start:\n{(self.folder / 'log').read_text(errors='replace')[-4000:]}"
+                    f"{CHOSEN} did not start:\n{(self.folder / 'log').read_text(errors='replace')[-4000:]}"
                 )
             time.sleep(0.02)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        helpers = _processes_of(self.folder, "containerd")
         if self.process is not None:
             stop(self.process, how)
             self.process = None
+        # They end after Docker, and the next takes them for alive until then.
+        while any(Path(f"/proc/{pid}").exists() for pid in helpers):
+            time.sleep(0.02)
         self._path.unlink(missing_ok=True)
 
     def restart(self) -> None:
@@ -100,12 +174,12 @@ class Engine:
         self.start()
 
     def run(self, *arguments: str, check: bool = True, text: bytes | None = None) -> str:
-        """What podman's own command says about the same storage."""
+        """What the engine's own command says about the same storage."""
         done = subprocess.run(
-            ["podman", *arguments], input=text, capture_output=True, env=self.environment, check=False, timeout=60
+            [CHOSEN, *arguments], input=text, capture_output=True, env=self.environment, check=False, timeout=60
         )
         if check and done.returncode != 0:
-            raise RuntimeError(f"podman {' '.join(arguments)}: {done.stderr.decode(errors='replace')}")
+            raise RuntimeError(f"{CHOSEN} {' '.join(arguments)}: {done.stderr.decode(errors='replace')}")
         return done.stdout.decode()
 
     def import_busybox(self, name: str = BUSYBOX, *changes: str) -> str:
@@ -117,19 +191,33 @@ class Engine:
         """The names of all that there are, running or not."""
         return set(self.run("ps", "--all", "--format", "{{.Names}}").split())
 
+    def remove(self, *containers: str) -> None:
+        self.run(*_KIND.remove, *containers)
+
+    def push_busybox(self, name: str, username: str, password: str) -> None:
+        """Into a registry; the engine itself does not keep the login."""
+        registry = name.partition("/")[0]
+        self.run("login", "--username", username, "--password-stdin", registry, text=password.encode())
+        self.run("tag", BUSYBOX, name)
+        self.run("push", name)
+        self.run("rmi", name)
+        self.run("logout", registry)
+
     @property
     def environment(self) -> dict[str, str]:
-        files = {"CONTAINERS_CONF": "containers", "CONTAINERS_STORAGE_CONF": "storage"}
-        files |= {"CONTAINERS_REGISTRIES_CONF": "registries"}
-        own = {name: str(self.folder / f"{file}.conf") for name, file in files.items()}
-        return {"PATH": os.environ["PATH"], "HOME": str(self.folder), "TMPDIR": str(self.folder), **own}
+        own = {name: self._filled(value) for name, value in _KIND.environment.items()}
+        kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
+        return {**kept, "HOME": str(self.folder), "TMPDIR": str(self.folder), **own}
+
+    def _filled(self, text: str) -> str:
+        return text.format(folder=self.folder, socket=self.socket)
 
     @property
     def _path(self) -> Path:
-        return self.folder / "p.sock"
+        return self.folder / "e.sock"
 
     def _answers(self) -> bool:
-        connection = http.client.HTTPConnection("podman", timeout=5)
+        connection = http.client.HTTPConnection("engine", timeout=5)
         with suppress(OSError, http.client.HTTPException):
             connection.sock = socket.socket(socket.AF_UNIX)
             connection.sock.connect(str(self._path))
@@ -146,29 +234,26 @@ def running_engine(*insecure_registries: str) -> Iterator[Engine]:
     folder = Path(tempfile.mkdtemp(prefix="moor-", dir="/tmp"))
     engine = Engine(folder, insecure_registries)
     (folder / "tmp").mkdir()
-    (folder / "containers.conf").write_text(_CONTAINERS.format(folder=folder))
-    (folder / "storage.conf").write_text(_STORAGE.format(folder=folder))
-    registries = [f'[[registry]]\nlocation = "{each}"\ninsecure = true\n' for each in insecure_registries]
-    (folder / "registries.conf").write_text("".join(registries))
+    for file, content in _KIND.files(engine).items():
+        (folder / file).write_text(content)
     try:
         engine.start()
         engine.import_busybox()
         try:
             engine.run("run", "--rm", BUSYBOX, "true")
         except RuntimeError as problem:
-            unavailable("podman", f"container tests need an engine that runs containers here: {problem}")
+            unavailable(CHOSEN, f"container tests need an engine that runs containers here: {problem}")
         yield engine
     finally:
-        engine.stop()
         _remove(engine)
 
 
 def _needed_programs() -> None:
-    missing = [package for program, package in _PROGRAMS.items() if shutil.which(program) is None]
+    missing = [package for program, package in _KIND.packages.items() if shutil.which(program) is None]
     if missing:
-        unavailable("podman", f"container tests need {', '.join(missing)}: run `make test-deps` (root) or install them")
+        unavailable(CHOSEN, f"container tests need {', '.join(missing)}: run `make test-deps` (root) or install them")
     if os.getuid() != 0:
-        unavailable("podman", "container tests need root: the engine of the tests is root's")
+        unavailable(CHOSEN, "container tests need root: the engine of the tests is root's")
 
 
 def _busybox() -> bytes:
@@ -196,32 +281,35 @@ def _busybox() -> bytes:
 
 def _remove(engine: Engine) -> None:
     """Containers with their processes, mounts and cgroups, networks, then the folder."""
+    if engine.process is None:
+        engine.start()
     ids = engine.run("ps", "--all", "--quiet", "--no-trunc", check=False).split()
     limit = time.monotonic() + _REMOVAL_SECONDS
     # More than once: one whose network others use is not removed before them.
-    while engine.run("ps", "--all", "--quiet", check=False) and time.monotonic() < limit:
-        engine.run("rm", "--all", "--force", "--time", "0", check=False)
+    while (left := engine.run("ps", "--all", "--quiet", check=False).split()) and time.monotonic() < limit:
+        engine.run(*_KIND.remove, *left, check=False)
     engine.run("network", "prune", "--force", check=False)
-    while (processes := _processes_of(engine.folder)) and time.monotonic() < limit:
+    engine.stop()
+    while (processes := _processes_of(engine.folder, _KIND.monitor)) and time.monotonic() < limit:
         for pid in processes:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
     _unmount(engine.folder)
     for container in ids:
-        for group in Path("/sys/fs/cgroup").glob(f"**/libpod*{container}*"):
+        for group in Path("/sys/fs/cgroup").glob(f"**/*{container}*"):
             with suppress(OSError):
                 group.rmdir()
     shutil.rmtree(engine.folder, ignore_errors=True)
 
 
-def _processes_of(folder: Path) -> list[int]:
-    """The monitors of containers, which are told in their arguments where they belong."""
+def _processes_of(folder: Path, program: str) -> list[int]:
+    """Those of a program that are told in their arguments where they belong."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = path.read_bytes().split(b"\0")
-            if words[0].endswith(b"conmon") and any(word.startswith(bytes(folder)) for word in words):
+            if Path(words[0].decode()).name == program and any(word.startswith(bytes(folder)) for word in words):
                 found.append(int(path.parent.name))
     return found
 

@@ -205,6 +205,8 @@ def running_registry() -> Iterator[RegistryServer]:
                 f"http: {{addr: '127.0.0.1:{port}'}}\n"
                 f"auth: {{htpasswd: {{realm: mooring, path: {folder}/passwords}}}}\n"
             )
+            for name in ("passwords", "config.yml"):
+                (folder / name).chmod(0o644)  # Whatever the umask: another user reads them.
             return [binary, "serve", str(folder / "config.yml")]
 
         def ready(server: RegistryServer) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Protocol
 
-SPEED = "MOORING_CLOCK_SPEED"
-"""An environment variable for tests alone. `60@2027-03-01T09:00:00+00:00`: the date runs 60 times as fast, in every
-process that has it, and is the true one at that instant; what only counts seconds is as always."""
+AHEAD = "MOORING_CLOCK_AHEAD"
+"""An environment variable for tests alone: a file with the seconds by which the date is ahead of the machine's, now
+and in every process that has it; what only counts seconds is as always."""
 
 
 class Clock(Protocol):
@@ -26,18 +27,24 @@ class _OfTheMachine:
         return time.monotonic()
 
 
-class Faster(_OfTheMachine):
-    """The machine's, with a date that hurries."""
+class Moved(_OfTheMachine):
+    """The machine's, with a date that is moved while it is used."""
 
-    def __init__(self, written: str) -> None:
-        speed, _, true_at = written.partition("@")
-        self._speed, self._true_at = float(speed), datetime.fromisoformat(true_at)
+    def __init__(self, file: Path) -> None:
+        self._file = file
 
     def now(self) -> datetime:
-        return self._true_at + (datetime.now(UTC) - self._true_at) * self._speed
+        return datetime.now(UTC) + timedelta(seconds=float(self._file.read_text()))
+
+    def move_to(self, instant: datetime) -> None:
+        """For all who read the file, at once."""
+        ahead = (instant - datetime.now(UTC)).total_seconds()
+        written = self._file.with_suffix(".new")
+        written.write_text(str(ahead))
+        written.replace(self._file)
 
 
-source: Clock = Faster(os.environ[SPEED]) if SPEED in os.environ else _OfTheMachine()
+source: Clock = Moved(Path(os.environ[AHEAD])) if AHEAD in os.environ else _OfTheMachine()
 
 
 def now() -> datetime:

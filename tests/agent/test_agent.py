@@ -21,7 +21,7 @@ import pytest
 from mooring.agent.agent import Agent
 from mooring.agent.options import Options
 from mooring.agent.process_runtime import ProcessRuntime
-from mooring.agent.runtime import Observed
+from mooring.agent.runtime import Observed, Progress
 from mooring.agent.stream import AgentRefused
 from mooring.model.errors import Conflict
 from mooring.wire.agent import (
@@ -551,18 +551,27 @@ async def test_what_takes_long_to_prepare_holds_up_nothing_else(
             given_up.set()
             raise
 
+    heard = 0
+
+    def progress(_runtime: ProcessRuntime, _task: DesiredTask) -> Progress | None:
+        return Progress("fetching", heard) if heard else None
+
     monkeypatch.setattr(ProcessRuntime, "prepare", slowly)
+    monkeypatch.setattr(ProcessRuntime, "progress", progress, raising=False)
     slow, quick = order("true", action="prepare"), order("true")
     async with running(make(server, node_folder)):
         await server.want(slow, quick)
         await eventually(server.ended(quick))
         assert begun.is_set()
         assert server.statuses(slow) == []
+        for heard in (1, 2):
+            await server.want(slow)
+            await eventually(lambda: (told := server.last(slow)) is not None and told.heard == heard)  # noqa: B023
         await server.want()
         await eventually(given_up.is_set)
         fetched.set()
         await server.want(slow)
-        await eventually(lambda: server.statuses(slow) == ["PREPARED"])
+        await eventually(lambda: server.statuses(slow)[-1] == "PREPARED")
 
 
 async def test_a_runtime_that_fails_at_one_task_holds_up_no_other(

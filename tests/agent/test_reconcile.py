@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from mooring.agent.outbox import Outbox
-from mooring.agent.reconcile import Stop, reconcile
-from mooring.wire.agent import DesiredTask, LivingTask
+from mooring.agent.reconcile import Finding, Stop, reconcile
+from mooring.agent.runtime import Progress
+from mooring.wire.agent import DesiredTask, LivingTask, TaskReport
 from tests.agent.builders import one, order, seen
 
 
@@ -26,6 +27,9 @@ def test_a_task_to_prepare_is_made_ready_once_and_said_to_be_so():
     task = msgspec.structs.replace(order("true"), action="prepare")
     plan = reconcile([task], {})
     assert (plan.prepare, plan.start, plan.findings) == ((task,), (), ())
+    told = reconcile([task], {}, progress={task.task_id: Progress("pulling web: 1 of 9 MB", 7)})
+    report = TaskReport(task_id=task.task_id, status="PREPARING", reason="pulling web: 1 of 9 MB", heard=7)
+    assert (told.prepare, told.findings) == ((task,), (Finding(report),))
     ready = reconcile([task], {}, prepared={task.task_id})
     assert (ready.prepare, ready.start) == ((), ())
     assert [finding.report.status for finding in ready.findings] == ["PREPARED"]

@@ -4,6 +4,7 @@ it changes."""
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -16,17 +17,19 @@ from mooring.api.agent_session import AgentSession
 from mooring.api.hub import AgentHub
 from mooring.api.showing import task_view
 from mooring.api.unsealing import Unsealing
+from mooring.binding import preparing
 from mooring.clock import now
 from mooring.coordination.signals import Signal
 from mooring.mirror.mirror import Mirror
 from mooring.model.constraints import Constraints
 from mooring.model.heartbeats import Pace
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.pools import HealthProgram, PoolPolicy
+from mooring.model.pools import Binding, HealthProgram, PoolPolicy
 from mooring.model.workloads import Kind
-from mooring.store import nodes, pools, quarantine
+from mooring.store import holds, nodes, pools, quarantine
 from mooring.store.changes import Change
 from mooring.store.ids import new_id
+from mooring.store.tables import holds as hold_rows
 from mooring.store.tables import nodes as node_rows
 from mooring.store.tables import volumes as volume_rows
 from mooring.store.types import AnyRow
@@ -386,6 +389,31 @@ async def test_how_far_a_node_is_with_an_image_is_seen_until_the_task_runs(harbo
         async with harbour.database.read() as connection:
             (shown,) = [task_view(row) for row in await tasks_of(connection, workload)]
         assert (shown.digests, shown.address) == ({"main": "sha256:1"}, "10.0.0.7")
+
+
+async def test_a_place_is_kept_on_while_its_node_gets_on_with_the_image(harbour: Harbour):
+    async with connected(harbour) as agent:
+        workload = await harbour.submit("web", memory=0)
+        await harbour.commit(*await harbour.propose(), mode=Binding.TWO_PHASE)
+        (task,) = await harbour.tasks(workload)
+        soon = now() + timedelta(seconds=5)
+        await harbour.database.write(lambda c: c.execute(update(hold_rows).values(expires_at=soon)))
+
+        async def ends_after(heard: int) -> datetime:
+            report = TaskReport(task_id=task.id, status="PREPARING", reason="pulling nginx:1.27", heard=heard)
+            await agent.hub.report(agent.session, Report(number=1, tasks=[report]))
+            async with harbour.database.read() as connection:
+                [hold] = await holds.by_workload(connection, workload)
+            return hold.expires_at
+
+        assert await ends_after(0) == soon
+        assert await ends_after(1) > soon
+        held = await harbour.task(task.id)
+        assert (held.status, held.reason["message"]) == ("RESERVED", "pulling nginx:1.27")
+        await harbour.database.write(lambda c: holds.note_prepared(c, [task.id], now()))
+        await harbour.database.write(lambda c: preparing.settle(c, workload, term=harbour.office.term, now=now()))
+        admitted = await harbour.task(task.id)
+        assert (admitted.status, admitted.reason) == ("SCHEDULED", None)
 
 
 async def test_main_is_ordered_to_start_when_the_others_run_and_knows_where_they_are(harbour: Harbour):

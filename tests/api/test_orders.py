@@ -106,6 +106,14 @@ def test_a_task_is_told_who_it_works_with_until_it_has_started():
     assert ordered(template, together, status="RUNNING").peers == []
 
 
+@pytest.mark.parametrize("loopback", ["127.0.0.1", "::1", "localhost"])
+def test_a_container_is_not_told_the_loopback_of_a_node_which_would_be_its_own(loopback: str):
+    together = [other(0, node_address=loopback), other(1, "RUNNING", node_address=loopback, ports=[["tcp", 30001]])]
+    contained, process = Container(image="nginx"), Container(command=("work",))
+    assert [peer.address for peer in ordered(TaskTemplate((contained,)), together).peers] == [None, None]
+    assert [peer.address for peer in ordered(TaskTemplate((process,)), together).peers] == [loopback, loopback]
+
+
 def test_an_agent_is_told_all_that_was_said_of_the_containers():
     fetch = Container("fetch", image="busybox", mounts=(Mount("data", "/data"),))
     log = Container("log", image="log", sidecar=True)

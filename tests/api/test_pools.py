@@ -53,7 +53,7 @@ async def test_an_admin_gives_a_pool_a_health_program_and_takes_it_away(world: W
         ({"command": ["a"], "interval_seconds": 5}, "cannot take longer"),
         ({"command": [""]}, "needs a name"),
         ({"command": "check-gpus"}, "list"),
-        ({"command": ["a\u0000b"]}, "pattern"),
+        ({"command": ["a\u0000b"]}, "characters in it that cannot be here"),
     ):
         refused = await client.patch("/api/pools/default", json={"health": wrong}, headers=admin)
         assert (refused.status_code, why in refused.text) == (422, True), refused.text

@@ -133,7 +133,8 @@ def test_a_pool_is_not_changed_by_nothing(mooring: Mooring) -> None:
 def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Mooring) -> None:
     changed = mooring(
         "pool", "change", "default", "--profile", "pack", "--weight", "load=2", "--binding", "two_phase",
-        "--hold-seconds", "9", "--fragmentation", "--preemption", "requeue", "--scope", "reclaim", "--min-runtime", "5",
+        "--hold-seconds", "9", "--hold-max-seconds", "90",
+        "--fragmentation", "--preemption", "requeue", "--scope", "reclaim", "--min-runtime", "5",
         "--booking-lead", "600", "--booking-grace", "60", "--booking-notice", "120",
         "--sequencer", "multi_factor", "--factor", "age=3", "--half-life", "2", "--lookback", "9", "--slot-weight",
         "gpu=5", "--ageing", "60", "--head-of-line", "backfill", "--backfill-depth", "3",
@@ -156,6 +157,7 @@ def test_every_option_of_a_pool_has_its_word(server: FakeServer, mooring: Moorin
         "bookings": {"lead_seconds": 600, "grace_seconds": 60, "notice_seconds": 120},
         "binding": "two_phase",
         "hold_seconds": 9,
+        "hold_max_seconds": 90,
         "fragmentation": True,
         "preemption": {"mode": "requeue", "scope": "reclaim", "min_runtime_seconds": 5},
         "sequencer": "multi_factor",

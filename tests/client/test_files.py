@@ -74,8 +74,8 @@ containers:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        pytest.param(WEB + "replica: 3\n", 5, "replica: extra inputs are not permitted", id="an unknown field"),
-        pytest.param(WEB.replace("nginx", "nginx; reboot"), 4, "containers.0.image: string should", id="an image"),
+        pytest.param(WEB + "replica: 3\n", 5, "replica: there is no such field", id="an unknown field"),
+        pytest.param(WEB.replace("nginx", "nginx; reboot"), 4, "containers.0.image: write the", id="an image"),
         pytest.param(
             WEB + "    environment:\n      PORT: 80\n",
             6,
@@ -83,10 +83,10 @@ containers:
             id="a number in an environment",
         ),
         pytest.param(WEB + "    command: [echo, true]\n", 5, "write it in quotes: 'true'", id="a word in a command"),
-        pytest.param(WEB.replace("name: web\n", ""), 1, "name: field required", id="no name"),
+        pytest.param(WEB.replace("name: web\n", ""), 1, "name: this is needed", id="no name"),
         pytest.param(WEB.replace("kind: deployment\n", ""), 1, "kind: say one of deployment, session", id="no kind"),
-        pytest.param(WEB.replace("deployment", "job"), 1, "input tag 'job'", id="an unknown kind"),
-        pytest.param("- kind: deployment\n", 1, "the document: ", id="a list"),
+        pytest.param(WEB.replace("deployment", "job"), 1, "kind: say one of deployment, session", id="an unknown kind"),
+        pytest.param("- kind: deployment\n", 1, "the document: write fields and their values here", id="a list"),
         pytest.param("just words\n", 1, "the document: ", id="words"),
         pytest.param(WEB + "name: again\n", 5, "name is there twice", id="a field twice"),
         pytest.param(WEB + "labels: {[a]: b}\n", 5, "a field is named by a word", id="a field without a name"),
@@ -95,7 +95,7 @@ containers:
         pytest.param(WEB + "\treplicas: 1\n", 5, "found character", id="a tab"),
         pytest.param(WEB + "labels: *nothing\n", 5, "found undefined alias", id="an alias of nothing"),
         pytest.param(
-            WEB + "labels: !!python/object/apply:os.system [reboot]\n", 5, "labels: input should be", id="a program"
+            WEB + "labels: !!python/object/apply:os.system [reboot]\n", 5, "labels: write names and", id="a program"
         ),
         pytest.param(WEB + "region: !!binary aGk=\n", 5, "tag:yaml.org,2002:binary has no meaning", id="a tag"),
         pytest.param(WEB + "labels: &a [*a]\n", 5, "more than a file may hold", id="itself in itself"),

@@ -147,7 +147,7 @@ async def test_what_fails_for_now_is_tried_again_with_the_same_key(
         assert len(controller.seen) == attempt
         wait = (tried.next_attempt_at - time.at).total_seconds()
         assert attempt <= wait <= 2 * attempt
-        assert loop.wait_seconds(600) == pytest.approx(wait)
+        assert loop.alarm.wait_seconds(600) == pytest.approx(wait)
         time.at = tried.next_attempt_at
     await loop.once()
     [delivered] = await present(harbour)

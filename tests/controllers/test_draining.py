@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from mooring.clock import now as really_now
-from mooring.controllers import draining
+from mooring.controllers import draining, loops
 from mooring.controllers.draining import DrainingLoop
 from mooring.model.constraints import Constraints, Effect, Taint, Toleration
 from mooring.model.lifecycle import TaskStatus
@@ -36,7 +36,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(draining, "now", clock)
+    for module in (draining, loops):
+        monkeypatch.setattr(module, "now", clock)
     return clock
 
 
@@ -83,7 +84,7 @@ async def test_sessions_end_when_the_time_of_a_drain_is_over_and_go_on_elsewhere
     await loop.once()
     assert await harbour.statuses(batch) == ["RUNNING"]
     # It is awake in time, not by the timer.
-    assert 59 < loop.wait_seconds(600) <= 60
+    assert 59 < loop.alarm.wait_seconds(600) <= 60
     clock.at = clock.after(60)
     await loop.once()
     assert [await harbour.statuses(each) for each in (batch, desk)] == [["TERMINATING"], ["TERMINATING"]]
@@ -241,7 +242,7 @@ async def test_a_toleration_with_seconds_keeps_a_task_for_so_long(
     await harbour.taint(node, Taint("old"), SPOT, at=clock())
     await loop.once()
     assert await harbour.statuses(job) == ["RUNNING"]
-    assert loop.wait_seconds(600) <= 1
+    assert loop.alarm.wait_seconds(600) <= 1
     clock.at = clock.after(1)
     await loop.once()
     assert await harbour.statuses(job) == ["TERMINATING"]

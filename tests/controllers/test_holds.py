@@ -110,6 +110,28 @@ async def test_a_hold_whose_time_is_over_is_given_up_as_a_whole(leader: Leader):
     assert await harbour.findings() == []
 
 
+async def test_a_place_is_kept_on_while_an_agent_gets_on_but_not_for_ever(leader: Leader):
+    harbour = leader.harbour
+    await harbour.set_options(hold_max_seconds=90)
+    gang = await leader.hold()
+    one, _ = await harbour.tasks(gang)
+    async with harbour.database.read() as connection:
+        since = (await holds.by_workload(connection, gang))[0].created_at
+
+    async def ends(after_seconds: int) -> set[float]:
+        at = since + timedelta(seconds=after_seconds)
+        await harbour.database.write(lambda c: holds.prolong(c, [one.id], at))
+        async with harbour.database.read() as connection:
+            return {(each.expires_at - since).total_seconds() for each in await holds.by_workload(connection, gang)}
+
+    assert await ends(0) == {60}
+    assert await ends(20) == {80}
+    assert await ends(10) == {80}
+    assert await ends(50) == {90}
+    assert await ends(200) == {90}
+    assert await harbour.findings() == []
+
+
 async def test_one_agent_that_cannot_sends_the_whole_gang_back_and_later_each_time(leader: Leader):
     harbour = leader.harbour
     gang = await leader.hold()

@@ -13,6 +13,7 @@ from mooring.api.agent_session import AgentSession
 from mooring.api.hub import AgentHub
 from mooring.clock import now as really_now
 from mooring.controllers import limits as limits_loop
+from mooring.controllers import loops
 from mooring.controllers.limits import LimitsLoop
 from mooring.coordination.signals import Signal
 from mooring.mirror.mirror import Mirror
@@ -47,7 +48,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(limits_loop, "now", clock)
+    for module in (limits_loop, loops):
+        monkeypatch.setattr(module, "now", clock)
     return clock
 
 
@@ -94,7 +96,7 @@ async def test_a_task_past_its_deadline_is_ended_and_its_workload_fails(
     clock.at = task.deadline_at - timedelta(milliseconds=500)
     assert not await loop.once()
     # It sleeps until the deadline and not longer.
-    assert loop.wait_seconds(30) == pytest.approx(0.5)
+    assert loop.alarm.wait_seconds(30) == pytest.approx(0.5)
     assert await harbour.statuses(limited) == ["RUNNING"]
 
     clock.at = task.deadline_at
@@ -146,7 +148,7 @@ async def test_a_deadline_that_was_moved_counts_as_it_is_now(harbour: Harbour, l
     await move_deadline(harbour, task, HOUR)
     clock.at = task.deadline_at
     assert not await loop.once()
-    assert loop.wait_seconds(2 * HOUR) == HOUR
+    assert loop.alarm.wait_seconds(2 * HOUR) == HOUR
 
 
 @on_sqlite
@@ -227,7 +229,7 @@ async def test_what_never_had_a_place_expires(harbour: Harbour, loop: LimitsLoop
 
     clock.at = (await harbour.workload(waits)).created_at + timedelta(seconds=timeout - 0.25)
     assert not await loop.once()
-    assert loop.wait_seconds(30) == pytest.approx(0.25)
+    assert loop.alarm.wait_seconds(30) == pytest.approx(0.25)
     clock.pass_seconds(timeout)
     counted = _expired()
     assert await loop.once()

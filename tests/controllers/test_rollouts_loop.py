@@ -164,7 +164,7 @@ async def test_with_one_more_and_one_less_it_goes_step_by_step(yard: Yard):
     retiring = [t for t in await yard.harbour.tasks(yard.web, current=False) if t.retires_at is not None]
     assert [(t.status, t.revision) for t in retiring] == [("RUNNING", 1)]
     assert not await yard.rollouts.once()
-    assert yard.rollouts.wait_seconds(100) == 5
+    assert yard.rollouts.alarm.wait_seconds(100) == 5
     await yard.settle(seconds=5)
     assert (await yard.harbour.task(retiring[0].id)).status == "CANCELLED"
     # As soon as the second is ready the last old one retires; the third comes when there is room for it.
@@ -212,7 +212,7 @@ async def test_a_revision_that_never_gets_ready_stalls_and_leaves_the_old_tasks_
     await yard.update(deadline_seconds=120)
     await yard.settle()
     assert await yard.revisions() == {1: 3, 2: 1}
-    assert yard.rollouts.wait_seconds(1000) == 120
+    assert yard.rollouts.alarm.wait_seconds(1000) == 120
     await yard.settle(seconds=119)
     assert (await yard.rollout()).phase is Phase.ROLLING
     await yard.settle(seconds=1)

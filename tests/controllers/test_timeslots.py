@@ -101,7 +101,7 @@ async def test_its_work_waits_for_the_lead_and_then_has_the_room(port: Port):
     await port.turn(minutes=24, seconds=59)
     assert (await port.status(booked), await port.node_of(early)) == (S.CONFIRMED, [None])
     assert port.scheduling.wait_seconds(30) == pytest.approx(1)
-    assert port.timeslots.wait_seconds(30) == pytest.approx(1)
+    assert port.timeslots.alarm.wait_seconds(30) == pytest.approx(1)
     await port.turn(seconds=1)
     assert (await port.status(booked), await port.node_of(early)) == (S.ACTIVE, ["a"])
     others = await port.submit("others", cpu=5)

@@ -20,6 +20,7 @@ from mooring.model.containers import (
 )
 from mooring.model.errors import InvalidInput, NotAllowed
 from mooring.model.pools import PoolPolicy
+from mooring.model.resources import requests_of
 from mooring.model.tenants import Principal, Role
 from mooring.model.workloads import Kind
 from mooring.store.pools import Pool
@@ -93,7 +94,7 @@ def test_everything_that_can_be_said_of_a_container_is_translated():
 
 
 def test_what_is_only_limited_is_asked_for_as_well():
-    assert of({"limits": {"memory": "1Gi"}}).request == {"memory": 1 << 30}
+    assert requests_of(of({"limits": {"memory": "1Gi"}})) == {"memory": 1 << 30}
 
 
 def test_init_containers_count_at_their_largest_moment_and_sidecars_all_the_time():
@@ -105,7 +106,7 @@ def test_init_containers_count_at_their_largest_moment_and_sidecars_all_the_time
         ],
     )
     assert [(each.name, each.sidecar) for each in made.init_containers] == [("log", True), ("fetch", False)]
-    assert made.request == {"cpu": 4500}
+    assert requests_of(made) == {"cpu": 4500}
 
 
 @pytest.mark.parametrize(

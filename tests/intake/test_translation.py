@@ -14,6 +14,7 @@ from mooring.model.containers import Restart
 from mooring.model.devices import DeviceDemand
 from mooring.model.errors import InvalidInput
 from mooring.model.pools import PoolPolicy
+from mooring.model.resources import requests_of
 from mooring.model.rollouts import Rollout
 from mooring.model.slots import SlotType
 from mooring.model.tenants import Principal, Role
@@ -141,7 +142,7 @@ def test_an_amount_between_two_quanta_is_refused_and_the_quantum_named(monkeypat
         translated(**body)
     assert refused.value.code == "invalid-quantum"
     body["containers"][0]["resources"] = {"gpu": "0.25"}
-    assert translated(**body).template.request == {"gpu": 250}
+    assert requests_of(translated(**body).template) == {"gpu": 250}
 
 
 def test_a_runtime_that_no_pool_offers_is_refused_with_a_hint():
@@ -205,7 +206,7 @@ def test_what_is_asked_is_written():
         priority=7,
     )
     assert (new.name, new.kind, new.type, new.replicas) == ("web", Kind.DEPLOYMENT, "compute", 3)
-    assert new.template.request == {"cpu": 1500, "memory": 2**30}
+    assert requests_of(new.template) == {"cpu": 1500, "memory": 2**30}
     # Whoever does not want to wait wants all tasks or none.
     assert (new.on_insufficient, new.gang) == (OnInsufficient.FAIL, True)
     assert (new.max_per_node, new.region, new.priority) == (2, "eu-west", 7)

@@ -34,7 +34,7 @@ def test_what_a_template_asks_for_is_the_larger_of_start_and_run():
         overhead={"cpu": 5},
     )
     assert requests_of(template) == {"cpu": 455}
-    assert template.request == {"cpu": 455}
+    assert requests_of(template) == {"cpu": 455}
     check_resources(template)
     assert quality_of(template) is Quality.BURSTABLE
 

@@ -14,6 +14,7 @@ from mooring.model.labels import equal_to
 from mooring.model.lifecycle import NodeStatus, WorkloadStatus
 from mooring.model.pools import HeadOfLine
 from mooring.model.quotas import Scope, Tenant
+from mooring.model.reasons import Reason
 from mooring.scheduling import Cluster, Profile, Registry
 from mooring.scheduling.columns import Mask, Rows
 from mooring.scheduling.plugins import DependsOn, Rejection
@@ -534,16 +535,18 @@ def test_who_comes_later_does_not_pass_one_that_waits_for_room():
     assert world.turn().placed == ["urgent"]
 
 
-@pytest.fixture
-def half() -> World:
-    """A strict world whose pass has placed half of what is first in line; its other half is not back yet."""
-    world = World([node("n").cpu(4)], head_of_line=HeadOfLine.STRICT)
-    world.submit(workload("running").cpu(1).created(99))
+@pytest.fixture(params=[HeadOfLine.STRICT, HeadOfLine.BACKFILL])
+def half(request: pytest.FixtureRequest) -> World:
+    """A world whose pass has placed half of what is first in line; its other half is not back yet."""
+    world = World([node("a").cpu(4), node("b").cpu(4)], head_of_line=request.param)
+    world.submit(workload("running").cpu(1).limit(60).created(99))
     world.turn()
-    world.submit(workload("large").cpu(2).replicas(2).created(50), workload("small").cpu(1).created(40))
+    world.submit(workload("large").cpu(4).limit(60).replicas(2).created(50), workload("small").cpu(1).created(40))
     result = world.scheduler.place(world.room.take(world.now), world.now)
     assert [len(decision.placements) for decision in result.decisions] == [1, 0]
-    world.room.park(result, world.scheduler.profile, world.now, eager=True)
+    world.room.park(result, world.scheduler.profile, world.now, eager=world.strict)
+    for group in world.room.unexplained(9):
+        world.room.explained(group, Reason("insufficient-resources", "too little", "resources", "release"))
     return world
 
 
@@ -551,8 +554,8 @@ def test_nobody_passes_the_rest_of_work_that_is_about_to_come_back(half: World):
     assert half.turn().tried == []
     assert half.turn_of_timer().tried == []
     assert not half.room.restless
-    half.submit(workload("large").cpu(2).created(50))
-    assert half.turn().reasons["small"].code == "blocked"
+    half.submit(workload("large").cpu(4).limit(60).created(50))
+    assert half.turn().placed == []
     half.submit(workload("urgent").priority(99).cpu(1))
     assert half.turn().placed == ["urgent"]
 

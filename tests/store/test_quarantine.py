@@ -109,4 +109,4 @@ async def test_a_grace_that_is_over_is_as_good_as_a_word(harbour: Harbour):
     assert await loop.once()
     assert await to_end(harbour, node_id) == [over]
     assert not await loop.once()
-    assert 3000 < loop.wait_seconds(5000) <= 3600
+    assert 3000 < loop.alarm.wait_seconds(5000) <= 3600

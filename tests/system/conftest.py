@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from mooring.clock import AHEAD, Moved
 from mooring.wire.api import JoinTokenRequest
 from tests.system.servers import PASSWORD, Cli, NodeAgent, Program, Server, eventually, workspace
 
@@ -32,6 +34,15 @@ class Servers:
     def start(self, *flags: str, name: str = "data", environment: Mapping[str, str] | None = None) -> Server:
         return self.prepare(*flags, name=name, environment=environment).start()
 
+    def start_in_the_past(self, *, environment: Mapping[str, str] | None = None) -> tuple[Server, Moved]:
+        """A server with a node whose date is moved, and always in the past: tokens of the future are worth nothing."""
+        file = self.folder / "ahead"
+        clock = Moved(file)
+        clock.move_to(datetime.now(UTC) - timedelta(minutes=40))
+        # Nothing but the date moves: a heartbeat is late by it, and loops look more often than anything is due.
+        patient = {AHEAD: str(file), "MOORING_NODE_TIMEOUT_SECONDS": "36000", "RECONCILE_INTERVAL": "0.2"}
+        return self.start("--node-name", "here", environment=patient | dict(environment or {})), clock
+
     def agent(
         self,
         server: Server,
@@ -48,11 +59,18 @@ class Servers:
         self._started.append(agent)
         return agent
 
-    def node(self, server: Server, name: str, *flags: str) -> NodeAgent:
+    def node(
+        self,
+        server: Server,
+        name: str,
+        *flags: str,
+        pool: str = "default",
+        environment: Mapping[str, str] | None = None,
+    ) -> NodeAgent:
         """An agent whose node has joined and is ready."""
         with server.client() as client:
-            token = client.create_join_token(JoinTokenRequest(name=name)).token
-            agent = self.agent(server, name, token, *flags)
+            token = client.create_join_token(JoinTokenRequest(name=name, pool=pool)).token
+            agent = self.agent(server, name, token, *flags, environment=environment)
             eventually(lambda: any(node.name == name and node.status == "READY" for node in client.nodes().nodes))
         return agent
 

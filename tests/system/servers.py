@@ -251,6 +251,7 @@ class Cli:
             stderr=subprocess.DEVNULL,
             text=True,
             env=clean_environment(self.home) | dict(self.environment),
+            preexec_fn=_listen_to_interrupts,
         )
 
     def out(self, *words: str, given: str | None = None) -> str:
@@ -273,6 +274,11 @@ def running_server(
     finally:
         if server.alive:
             server.stop()
+
+
+def _listen_to_interrupts() -> None:
+    """Whoever runs the tests in the background has Ctrl-C ignored, and what is started would inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def clean_environment(home: Path) -> dict[str, str]:

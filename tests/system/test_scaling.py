@@ -78,8 +78,8 @@ def test_work_that_lacks_room_gets_nodes_and_idle_ones_are_drained(servers: Serv
         template = TemplateRequest(resources={"cpu": 64, "memory": "256Gi"}, licence="enterprise", boot_seconds=60)
         client.put_node_template("simulated", "large", template)
         container = ContainerRequest(image="lab", resources={"cpu": "32", "memory": "64Gi"})
-        for number in range(4):
-            client.submit(WorkloadRequest(name=f"lab-{number}", containers=[container]))
+        labs = [WorkloadRequest(name=f"lab-{number}", containers=[container]) for number in range(4)]
+        assert client.submit_batch(labs).refused == 0
         for number in range(4):
             assert client.wait(f"lab-{number}", "running", timeout_seconds=60).status == "RUNNING"
         # Two labs fit on a node: two nodes for all of them, asked for under one key although it was tried twice.

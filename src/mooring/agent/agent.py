@@ -28,7 +28,16 @@ from mooring.agent.options import Options
 from mooring.agent.outbox import Outbox
 from mooring.agent.process_runtime import ProcessRuntime
 from mooring.agent.reconcile import Finding, Plan, living, reconcile
-from mooring.agent.runtime import Conditional, Observed, Runtime, RuntimeContext, discover, runtime_of
+from mooring.agent.runtime import (
+    Conditional,
+    Fetching,
+    Observed,
+    Progress,
+    Runtime,
+    RuntimeContext,
+    discover,
+    runtime_of,
+)
 from mooring.agent.stream import AgentRefused, Connection, Server
 from mooring.agent.volumes import VolumeFolders, VolumeRemovals
 from mooring.model.errors import Conflict, MooringError, Unavailable
@@ -232,12 +241,26 @@ class Agent:
         if self._desired is None and not self._terminating:
             return
         plan = reconcile(
-            self._desired or (), observed, prepared=self._prepared, end=self._end, leaving=self._terminating
+            self._desired or (),
+            observed,
+            prepared=self._prepared,
+            progress=self._progress(),
+            end=self._end,
+            leaving=self._terminating,
         )
         await self._report(plan.findings)
         await self._tell_strays(plan.strays)
         await self._act(plan)
         self._look_for_the_end(observed)
+
+    def _progress(self) -> dict[UUID, Progress]:
+        """How far this node is with the tasks that it makes ready."""
+        found: dict[UUID, Progress] = {}
+        for task in self._desired or ():
+            runtime = self._runtimes.get(runtime_of(task)) if task.task_id in self._preparing else None
+            if isinstance(runtime, Fetching) and (progress := runtime.progress(task)) is not None:
+                found[task.task_id] = progress
+        return found
 
     async def _observe(self) -> dict[UUID, Observed]:
         listed = {task.task_id for task in self._desired or ()}

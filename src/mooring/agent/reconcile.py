@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from uuid import UUID
 
-from mooring.agent.runtime import Observed, StopCause
+from mooring.agent.runtime import Observed, Progress, StopCause
 from mooring.wire.agent import DesiredTask, EndWarning, LivingTask, TaskReport
 
 
@@ -42,12 +42,14 @@ def reconcile(
     observed: Mapping[UUID, Observed],
     *,
     prepared: Set[UUID] = frozenset(),
+    progress: Mapping[UUID, Progress] | None = None,
     end: Set[UUID] = frozenset(),
     leaving: bool = False,
 ) -> Plan:
     """Bring the node to what is desired. `leaving`: the agent ends with its tasks, so all stop and none starts.
 
-    `prepared`: the tasks that are ready to be started, and were not so far. `end`: the strays that may be ended; the
+    `prepared`: the tasks that are ready to be started, and were not so far; `progress`: of those that are made ready.
+    `end`: the strays that may be ended; the
     others go on, since a database that was restored may have forgotten them.
     """
     orders = {task.task_id: task for task in desired}
@@ -66,6 +68,8 @@ def reconcile(
                 findings.append(Finding(TaskReport(task_id=task_id, status="PREPARED")))
             elif not leaving:
                 prepare.append(order)
+                if (found := (progress or {}).get(task_id)) is not None:
+                    findings.append(Finding(_on_its_way(task_id, found)))
         elif order.started:
             findings.append(Finding(_not_here_any_more(task_id)))
         elif not leaving:
@@ -132,6 +136,10 @@ def _report(task_id: UUID, seen: Observed) -> TaskReport:
         digests=dict(seen.digests),
         address=seen.address,
     )
+
+
+def _on_its_way(task_id: UUID, progress: Progress) -> TaskReport:
+    return TaskReport(task_id=task_id, status="PREPARING", reason=progress.words, heard=progress.heard)
 
 
 def _not_to_be_stopped(task_id: UUID, seen: Observed) -> TaskReport:

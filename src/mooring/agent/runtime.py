@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 from uuid import UUID
 
 import structlog
@@ -157,6 +157,20 @@ class Measuring(Protocol):
 class ImageKeeping(Protocol):
     async def images(self) -> Mapping[str, int]:
         """Those that are present, by each of their names, with their bytes."""
+        ...
+
+
+class Progress(NamedTuple):
+    words: str
+    """For people."""
+    heard: int
+    """It grows while something happens, whether or not the words change."""
+
+
+@runtime_checkable
+class Fetching(Protocol):
+    def progress(self, task: DesiredTask) -> Progress | None:
+        """How far it is with what the task needs; None where nothing is being fetched."""
         ...
 
 

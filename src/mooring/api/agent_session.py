@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from mooring.api.unsealing import Confidences
+from mooring.api.confidences import Confidences
 from mooring.wire.agent import PROTOCOL, Desired, FromServer, Welcome
 
 Send = Callable[[FromServer], Coroutine[Any, Any, None]]

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from mooring import metrics
-from mooring.api import unsealing
+from mooring.api import confidences
 from mooring.api.agent_session import AgentSession
 from mooring.api.guidance import Guidance
 from mooring.api.measured import MeasuredUse
@@ -36,6 +36,7 @@ from mooring.store import (
     attempts,
     events,
     heartbeats,
+    holds,
     leadership,
     mounts,
     nodes,
@@ -263,16 +264,16 @@ class AgentHub:
                 desired_task(row, together.get(row.workload_id, ()), mounted.get(row.workload_id, ())) for row in rows
             ]
             removed = await volumes.to_delete(connection, session.node_id)
-            confidences = await unsealing.read(connection, tasks)
+            kept = await confidences.read(connection, tasks)
         going = [RemovedVolume(volume_id=row.id, project_id=row.project_id, path=row.folder) for row in removed]
         desired = Desired(term=term, tasks=tasks, end=end, removed_volumes=going)
-        if (desired, confidences) == (session.last_desired, session.last_confidences):
+        if (desired, kept) == (session.last_desired, session.last_confidences):
             return
-        whole, refused = self._unsealing.whole(session, tasks, confidences)
+        whole, refused = self._unsealing.whole(session, tasks, kept)
         if refused:
             await self._refuse(session, refused)
         await session.send(msgspec.structs.replace(desired, tasks=whole))
-        session.last_desired, session.last_confidences = desired, confidences
+        session.last_desired, session.last_confidences = desired, kept
 
     async def _refuse(self, session: AgentSession, refused: Mapping[UUID, Reason]) -> None:
         """Tasks that cannot be told what they need end before they start; their node says when nothing is left."""
@@ -350,6 +351,7 @@ class AgentHub:
             applied = await _settle(connection, prepared, refused, changes, actor=actor, at=at)
             progress = {task.task_id: _reason(task) for task in reports if task.status == "PREPARING" and task.reason}
             await agents.note_progress(connection, progress)
+            await holds.prolong(connection, [task.task_id for task in reports if task.heard], at)
             gone = [task.task_id for task in reports if task.gone]
             if gone:
                 await transitions.free_lost(connection, gone, at)
@@ -444,7 +446,7 @@ def _reason(report: TaskReport) -> Reason:
 
 
 def _change(report: TaskReport) -> Change | None:
-    if report.status == "PREPARED":
+    if report.status == "PREPARED" or report.heard:
         return None
     status = TaskStatus(report.status)
     if status not in lifecycle.AGENT_REPORTS or (lifecycle.is_end(status) and not report.gone):

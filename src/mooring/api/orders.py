@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from ipaddress import ip_address
 from typing import Any, Literal
 
 import msgspec
@@ -80,12 +81,22 @@ def _waits_for_others(row: Any, together: Sequence[Any]) -> bool:
 def _peer(other: Any, own: Any) -> Peer:
     ports = [port for _, port in other.ports or ()]
     address = other.node_address
+    if address is not None and _is_loopback(address) and own.template["containers"][0].get("image"):
+        # Inside a container that would be the container itself.
+        address = None
     if other.address is not None and other.node_id == own.node_id:
         # Within one network of the engine it is reached as itself, and its ports are those that it listens on.
         listens = [port for container in own.template["containers"] for port in container.get("ports", ())]
         address, ports = other.address, [*listens[: len(ports)], *ports[len(listens) :]] if ports else listens
     name = f"sub{other.task_index}" if other.task_index else "main"
     return Peer(index=other.task_index, name=name, address=address, ports=ports)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 def _volumes(template: Mapping[str, Any], mounted: Iterable[Mounted]) -> list[VolumeSpec]:

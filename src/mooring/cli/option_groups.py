@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import Field, asdict, dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -222,9 +222,21 @@ class StartOptions:
     keep_waiting: KeepWaitingOption = False
 
     def fields(self) -> dict[str, Any]:
-        from mooring.cli.requests import start
+        from mooring.cli.requests import build
+        from mooring.cli.windows import moment_in
+        from mooring.wire.sessions import DependencyRequest
 
-        return start(**asdict(self))
+        conditions = {"after-ok": self.after_ok, "after-any": self.after_any, "after-fail": self.after_fail}
+        dependencies = [
+            build(DependencyRequest, workload=name, condition=condition)
+            for condition, names in conditions.items()
+            for name in names or ()
+        ]
+        return {
+            "starts_at": None if self.start_at is None else moment_in(self.start_at, None),
+            "dependencies": dependencies or None,
+            "on_dependency_failure": "wait" if self.keep_waiting else None,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,9 +252,28 @@ class TermOptions:
     retry_on: RetryOnOption = None
 
     def fields(self) -> dict[str, Any]:
-        from mooring.cli.requests import run_terms
+        from mooring.cli.requests import checked_name, exit_codes
+        from mooring.model.arrays import parse_array
+        from mooring.model.durations import parse_duration
+        from mooring.model.terms import parse_notice
 
-        return run_terms(**asdict(self))
+        for parse, written in (
+            (parse_duration, self.time),
+            (parse_duration, self.idle_timeout),
+            (parse_notice, self.signal),
+            (parse_array, self.array),
+        ):
+            if written is not None:
+                parse(written)
+        return {
+            "time": self.time,
+            "idle_timeout": self.idle_timeout,
+            "signal": self.signal,
+            "singleton": checked_name(self.singleton, what="singleton"),
+            "array": self.array,
+            "retries": self.retries,
+            "retry_on": None if self.retry_on is None else exit_codes(self.retry_on),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -134,65 +134,6 @@ def group(written: str | None) -> GroupRequest | None:
     return build(GroupRequest, name=name, direction=next(iter(rest), None), enforcement=next(iter(rest[1:]), None))
 
 
-def start(
-    *,
-    start_at: str | None,
-    after_ok: Iterable[str] | None,
-    after_any: Iterable[str] | None,
-    after_fail: Iterable[str] | None,
-    keep_waiting: bool,
-) -> dict[str, Any]:
-    """The fields that say when a workload may start."""
-    from mooring.cli.windows import moment_in
-    from mooring.wire.sessions import DependencyRequest
-
-    conditions = {"after-ok": after_ok, "after-any": after_any, "after-fail": after_fail}
-    dependencies = [
-        build(DependencyRequest, workload=name, condition=condition)
-        for condition, names in conditions.items()
-        for name in names or ()
-    ]
-    return {
-        "starts_at": None if start_at is None else moment_in(start_at, None),
-        "dependencies": dependencies or None,
-        "on_dependency_failure": "wait" if keep_waiting else None,
-    }
-
-
-def run_terms(
-    *,
-    time: str | None,
-    idle_timeout: str | None,
-    signal: str | None,
-    singleton: str | None,
-    array: str | None,
-    retries: int | None,
-    retry_on: str | None,
-) -> dict[str, Any]:
-    """The fields that say how long the tasks of a workload may take, and how often they are tried."""
-    from mooring.model.arrays import parse_array
-    from mooring.model.durations import parse_duration
-    from mooring.model.terms import parse_notice
-
-    for parse, written in (
-        (parse_duration, time),
-        (parse_duration, idle_timeout),
-        (parse_notice, signal),
-        (parse_array, array),
-    ):
-        if written is not None:
-            parse(written)
-    return {
-        "time": time,
-        "idle_timeout": idle_timeout,
-        "signal": signal,
-        "singleton": checked_name(singleton, what="singleton"),
-        "array": array,
-        "retries": retries,
-        "retry_on": None if retry_on is None else exit_codes(retry_on),
-    }
-
-
 def exit_codes(written: str) -> list[int]:
     try:
         return [int(code) for code in written.split(",")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from typing import Any, TypeVar
 
@@ -25,6 +24,7 @@ from mooring.model.errors import (
 )
 from mooring.model.names import shown
 from mooring.wire.api import ErrorBody
+from mooring.wire.problems import place, sentence
 
 T = TypeVar("T")
 
@@ -124,8 +124,9 @@ def untrusted(server: str, problem: Exception) -> Unavailable:
 
 def invalid_request(problem: ValidationError) -> InvalidInput:
     """A request that its own schema refuses, said in one line per field."""
-    parts = [f"{_place(error['loc']) or 'request'}: {_sentence(error)}" for error in problem.errors(include_url=False)]
-    return InvalidInput("; ".join(parts), details={"fields": [_place(e["loc"]) for e in problem.errors()]})
+    found = problem.errors(include_url=False)
+    parts = [f"{place(error['loc']) or 'request'}: {sentence(error)}" for error in found]
+    return InvalidInput("; ".join(parts), details={"fields": [place(error["loc"]) for error in found]})
 
 
 def _decoded(answer: Any, content: bytes) -> Any:
@@ -143,19 +144,8 @@ def _adapter(answer: Any) -> TypeAdapter[Any]:
 
 def _first(problem: ValidationError) -> str:
     error = problem.errors(include_url=False)[0]
-    place = _place(error["loc"])
-    return f"{place}: {error['msg']}" if place else str(error["msg"])
-
-
-def _place(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in location)
-
-
-def _sentence(error: Any) -> str:
-    if error["type"] == "string_pattern_mismatch":
-        return f"{json.dumps(str(error['input'])[:60])} is not allowed here"
-    message = str(error["msg"])
-    return message[0].lower() + message[1:]
+    field = place(error["loc"])
+    return f"{field}: {error['msg']}" if field else str(error["msg"])
 
 
 def _words(problem: Exception) -> str:

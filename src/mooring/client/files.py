@@ -128,7 +128,7 @@ def _problem(error: Any, node: yaml.Node) -> tuple[int, str]:
     words = sentence(error)
     if error["type"] == "string_type" and isinstance(error["input"], bool | int):
         words += f"; write it in quotes: '{str(error['input']).lower()}'"
-    if error["type"] == "union_tag_not_found":
+    if error["type"] in ("union_tag_not_found", "union_tag_invalid"):
         return line, "kind: say one of deployment, session and lab"
     field = place(path if error["type"] in ("missing", "extra_forbidden") else path[:known])
     return line, f"{field or 'the document'}: {words}"

@@ -13,7 +13,7 @@ import structlog
 
 from mooring import metrics
 from mooring.clock import now
-from mooring.controllers.loops import seconds_until
+from mooring.controllers.loops import Alarm
 from mooring.coordination.leadership import Office
 from mooring.hooks import Hook
 from mooring.model.errors import MooringError, Unavailable
@@ -46,10 +46,7 @@ class DeliveryLoop:
         self._office = office
         self._controller = controller
         self._hooks = hooks
-        self._next_at: datetime | None = None
-
-    def wait_seconds(self, longest: float) -> float:
-        return seconds_until(self._next_at, now(), longest)
+        self.alarm = Alarm()
 
     async def once(self) -> bool:
         if self._controller is None and not self._hooks:
@@ -59,7 +56,7 @@ class DeliveryLoop:
             waiting = await scale_requests.to_deliver(connection)
             templates = await node_templates.by_pool(connection)
         due = [request for request in waiting if request.next_attempt_at is not None and request.next_attempt_at <= at]
-        self._next_at = min((r.next_attempt_at for r in waiting[len(due) :] if r.next_attempt_at), default=None)
+        self.alarm.set(*(request.next_attempt_at for request in waiting[len(due) :]))
         known = {(template.pool, template.name): template for own in templates.values() for template in own}
         now_due = due[:_AT_ONCE]
         await asyncio.gather(*(self._deliver(each, known.get((each.pool, each.template))) for each in now_due))

@@ -5,12 +5,11 @@ and all leave that a taint evicts. What can go on elsewhere does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 import structlog
 
 from mooring.clock import now
-from mooring.controllers.loops import seconds_until
+from mooring.controllers.loops import Alarm
 from mooring.coordination.leadership import Office
 from mooring.model.lifecycle import TaskStatus
 from mooring.store import drains, leadership, residents, successors, transitions, workloads
@@ -31,16 +30,13 @@ class DrainingLoop:
     def __init__(self, database: Database, office: Office) -> None:
         self._database = database
         self._office = office
-        self._next_at: datetime | None = None
-
-    def wait_seconds(self, longest: float) -> float:
-        return seconds_until(self._next_at, now(), longest)
+        self.alarm = Alarm()
 
     async def once(self) -> bool:
         async with self._database.read() as connection:
             look = await drains.look(connection, now())
             leavers = await _spared(connection, look.leavers)
-        self._next_at = look.next_at
+        self.alarm.set(look.next_at)
         if leavers:
             narrate(await self._database.write(self._send_away))
         if look.drained:

@@ -99,25 +99,25 @@ class Duties:
         longest = self._reconcile_interval
         wait = self.scheduling.wait_seconds
         self._start(group, "scheduling", self.scheduling.once, lambda: wait(longest))
-        until_held = self._holds.wait_seconds
+        until_held = self._holds.alarm.wait_seconds
         self._start(group, "holds", self._holds.once, lambda: until_held(longest), _BURST_SECONDS)
         self._start(group, "lifecycle", self._lifecycle.once, lambda: longest, _BURST_SECONDS)
-        until_retired = self._rollouts.wait_seconds
+        until_retired = self._rollouts.alarm.wait_seconds
         self._start(group, "rollouts", self._rollouts.once, lambda: until_retired(longest), _BURST_SECONDS)
-        until_due = self._limits.wait_seconds
+        until_due = self._limits.alarm.wait_seconds
         self._start(group, "limits", self._limits.once, lambda: until_due(longest), _UNHURRIED_SECONDS)
-        until_turn = self._timeslots.wait_seconds
+        until_turn = self._timeslots.alarm.wait_seconds
         self._start(group, "timeslots", self._timeslots.once, lambda: until_turn(longest), _UNHURRIED_SECONDS)
-        until_over = self._quarantine.wait_seconds
+        until_over = self._quarantine.alarm.wait_seconds
         self._start(group, "quarantine", self._quarantine.once, lambda: until_over(longest), _UNHURRIED_SECONDS)
         self._start(group, "simulation", self._simulation.once, lambda: longest, _BURST_SECONDS)
         nodes = NodesLoop(self._database, self._office, self._pace)
         self._start(group, "nodes", nodes.once, lambda: self._node_check_seconds, _BURST_SECONDS)
-        until_left = self._draining.wait_seconds
+        until_left = self._draining.alarm.wait_seconds
         self._start(group, "draining", self._draining.once, lambda: until_left(longest), _UNHURRIED_SECONDS)
         until_rested = self._scaling.wait_seconds
         self._start(group, "scaling", self._scaling.once, lambda: until_rested(longest), _BURST_SECONDS)
-        until_again = self._deliveries.wait_seconds
+        until_again = self._deliveries.alarm.wait_seconds
         self._start(group, "deliveries", self._deliveries.once, lambda: until_again(longest), _BURST_SECONDS)
         suspecting = min(longest, _SUSPICION_SECONDS)
         self._start(group, "suspicion", self._suspicion.once, lambda: suspecting, by_time=True)

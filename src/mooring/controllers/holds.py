@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from functools import partial
 from uuid import UUID
 
@@ -10,7 +9,7 @@ import structlog
 
 from mooring.binding import preparing
 from mooring.clock import now
-from mooring.controllers.loops import seconds_until
+from mooring.controllers.loops import Alarm
 from mooring.coordination.leadership import Office
 from mooring.store import holds, leadership
 from mooring.store.changes import Applied
@@ -26,10 +25,7 @@ class HoldsLoop:
     def __init__(self, database: Database, office: Office) -> None:
         self._database = database
         self._office = office
-        self._next_end: datetime | None = None
-
-    def wait_seconds(self, longest: float) -> float:
-        return seconds_until(self._next_end, now(), longest)
+        self.alarm = Alarm()
 
     async def once(self) -> bool:
         async with self._database.read() as connection:
@@ -37,7 +33,7 @@ class HoldsLoop:
         for held in waiting:
             if held.ready or now() >= held.expires_at:
                 await self._try_to_settle(held.workload_id)
-        self._next_end = min((held.expires_at for held in waiting if held.expires_at > now()), default=None)
+        self.alarm.set(*(held.expires_at for held in waiting if held.expires_at > now()))
         return False
 
     async def _try_to_settle(self, workload_id: UUID) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 
 from mooring.clock import now
-from mooring.controllers.loops import seconds_until
+from mooring.controllers.loops import Alarm
 from mooring.coordination.leadership import Office
 from mooring.store import leadership, limits, pools, transitions
 from mooring.store.changes import Applied
@@ -20,10 +19,7 @@ class LimitsLoop:
     def __init__(self, database: Database, office: Office) -> None:
         self._database = database
         self._office = office
-        self._next_at: datetime | None = None
-
-    def wait_seconds(self, longest: float) -> float:
-        return seconds_until(self._next_at, now(), longest)
+        self.alarm = Alarm()
 
     async def once(self) -> bool:
         at = now()
@@ -36,7 +32,7 @@ class LimitsLoop:
             }
             expired, next_expiry = await limits.expired(connection, timeouts, at)
             forlorn = await limits.forlorn(connection)
-        self._next_at = min((due for due in (overdue.next_at, next_expiry) if due is not None), default=None)
+        self.alarm.set(overdue.next_at, next_expiry)
         ended = False
         if overdue.changes:
             term = self._office.term

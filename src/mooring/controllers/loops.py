@@ -42,11 +42,21 @@ class Turn:
 Work = Callable[[], Awaitable[Turn | bool]]
 
 
-def seconds_until(due: datetime | None, at: datetime, longest: float) -> float:
-    """How long a loop may sleep: until the timer, or until the next thing that is due by time."""
-    if due is None:
-        return longest
-    return max(0.01, min(longest, (due - at).total_seconds()))
+class Alarm:
+    """When a loop has to look again at the latest, as it found at its last look."""
+
+    def __init__(self) -> None:
+        self.at: datetime | None = None
+
+    def set(self, *moments: datetime | None) -> None:
+        """To the first of these moments."""
+        self.at = min((moment for moment in moments if moment is not None), default=None)
+
+    def wait_seconds(self, longest: float) -> float:
+        """How long the loop may sleep: until the timer, or until the next thing that is due by time."""
+        if self.at is None:
+            return longest
+        return max(0.01, min(longest, (self.at - now()).total_seconds()))
 
 
 async def keep_running(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from uuid import UUID
 
 import structlog
 
 from mooring.clock import now
-from mooring.controllers.loops import seconds_until
+from mooring.controllers.loops import Alarm
 from mooring.coordination.leadership import Office
 from mooring.store import leadership, quarantine
 from mooring.store.engine import Connection, Database
@@ -22,16 +21,13 @@ class QuarantineLoop:
     def __init__(self, database: Database, office: Office) -> None:
         self._database = database
         self._office = office
-        self._next_at: datetime | None = None
-
-    def wait_seconds(self, longest: float) -> float:
-        return seconds_until(self._next_at, now(), longest)
+        self.alarm = Alarm()
 
     async def once(self) -> bool:
         at = now()
         async with self._database.read() as connection:
-            self._next_at = await quarantine.next_due(connection)
-        if self._next_at is None or self._next_at > at:
+            self.alarm.set(await quarantine.next_due(connection))
+        if self.alarm.at is None or self.alarm.at > at:
             return False
 
         async def work(connection: Connection) -> list[UUID]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from functools import partial
 
 from mooring.clock import now
-from mooring.controllers.loops import seconds_until
+from mooring.controllers.loops import Alarm
 from mooring.coordination.leadership import Office
 from mooring.store import leadership, rollouts, transitions
 from mooring.store.changes import Applied
@@ -21,17 +20,14 @@ class RolloutsLoop:
     def __init__(self, database: Database, office: Office) -> None:
         self._database = database
         self._office = office
-        self._next_at: datetime | None = None
-
-    def wait_seconds(self, longest: float) -> float:
-        return seconds_until(self._next_at, now(), longest)
+        self.alarm = Alarm()
 
     async def once(self) -> bool:
         at = now()
         async with self._database.read() as connection:
             retirement = await rollouts.retired(connection, at)
             due = await rollouts.due(connection, at)
-        self._next_at = min((time for time in (retirement.next_at, due.next_at) if time is not None), default=None)
+        self.alarm.set(retirement.next_at, due.next_at)
         moved = bool(retirement.changes) and await self._write(
             lambda c: transitions.apply(c, retirement.changes, actor="rollouts", now=at, term=self._office.term)
         )

@@ -12,7 +12,7 @@ import structlog
 
 from mooring import metrics
 from mooring.clock import monotonic, now
-from mooring.controllers.loops import seconds_until
+from mooring.controllers.loops import Alarm
 from mooring.controllers.scheduling import SchedulingLoop
 from mooring.controllers.shortfall import Question, Shortfall
 from mooring.coordination.leadership import Office
@@ -115,7 +115,7 @@ class ScalingLoop:
         self._rest_until = float("-inf")
         self._resting = False
         """A turn was due while it rested."""
-        self._next_at: datetime | None = None
+        self._alarm = Alarm()
         self._short_since: dict[str, datetime] = {}
 
     def wait_seconds(self, longest: float) -> float:
@@ -123,7 +123,7 @@ class ScalingLoop:
         rest = self._rest_until - monotonic()
         if self._resting:
             return max(0.01, rest)
-        return max(seconds_until(self._next_at, now(), longest), min(rest, longest))
+        return max(self._alarm.wait_seconds(longest), min(rest, longest))
 
     async def once(self) -> bool:
         self._resting = monotonic() < self._rest_until
@@ -134,7 +134,7 @@ class ScalingLoop:
 
     async def _look(self) -> None:
         at = now()
-        self._next_at = None
+        self._alarm.set()
         view = await self._read(at)
         if self._settled(view, at):
             await self._database.write(lambda connection: self._settle(connection, at))
@@ -198,7 +198,7 @@ class ScalingLoop:
         return at >= gathered_at
 
     def _note_time(self, at: datetime) -> None:
-        self._next_at = at if self._next_at is None else min(self._next_at, at)
+        self._alarm.set(self._alarm.at, at)
 
     async def _grow(
         self, view: _View, short: Shortfall, pool: str, at: datetime, changes: _Changes

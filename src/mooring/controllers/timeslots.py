@@ -12,7 +12,7 @@ from uuid import UUID
 import structlog
 
 from mooring.clock import now
-from mooring.controllers.loops import seconds_until
+from mooring.controllers.loops import Alarm
 from mooring.coordination.leadership import Office
 from mooring.model.durations import format_duration
 from mooring.model.lifecycle import WorkloadStatus
@@ -48,10 +48,7 @@ class TimeslotsLoop:
     def __init__(self, database: Database, office: Office) -> None:
         self._database = database
         self._office = office
-        self._next_at: datetime | None = None
-
-    def wait_seconds(self, longest: float) -> float:
-        return seconds_until(self._next_at, now(), longest)
+        self.alarm = Alarm()
 
     async def once(self) -> bool:
         at = now()
@@ -61,7 +58,7 @@ class TimeslotsLoop:
             known = await pools.all_pools(connection) if found else ()
             outlived = await agenda.outlived(connection)
         due = look(found, use, {pool.name: pool.policy.bookings.notice_seconds for pool in known}, at)
-        self._next_at = min((time for time in (due.next_at, next_lead) if time is not None), default=None)
+        self.alarm.set(due.next_at, next_lead)
         if due.moves or due.notices:
             await self._write(partial(self._carry_out, due, at))
         for work in outlived:

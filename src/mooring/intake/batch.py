@@ -110,7 +110,8 @@ def _error(error: MooringError) -> ErrorBody:
 
 def name_taken(new: NewWorkload) -> Conflict:
     return Conflict(
-        f"you have a workload {new.name!r} already; remove it or choose another name",
+        f"you have a workload {new.name!r} already; choose another name, or remove it and wait until it is gone "
+        f"(`mooring wait {new.name}`)",
         code="name-taken",
         details={"name": new.name},
     )

@@ -17,7 +17,7 @@ from mooring.model.containers import (
 from mooring.model.errors import InvalidInput
 from mooring.model.paths import check_path, is_within
 from mooring.model.quantity import INT64_MAX
-from mooring.model.resources import check_resources
+from mooring.model.resources import check_resources, requests_of
 from mooring.model.slots import parse_amounts, slot_type
 from mooring.model.workloads import Kind
 from mooring.wire.containers import (
@@ -66,7 +66,7 @@ def template_of(request: TaskTemplateRequest, kind: Kind, replicas: int) -> Task
     )
     _check_mounts(template)
     check_resources(template)
-    for slot, amount in template.request.items():
+    for slot, amount in requests_of(template).items():
         if amount * replicas > INT64_MAX:
             raise InvalidInput(f"{slot}: {replicas} tasks of this size are too much", code="quantity-too-large")
     return template

@@ -19,6 +19,7 @@ from mooring.intake.updates import cause_of, rollout_of, updated
 from mooring.mirror.validators import installed_validators
 from mooring.model.containers import TaskTemplate, VolumeKind
 from mooring.model.errors import Conflict, InvalidInput, NotFound
+from mooring.model.resources import requests_of
 from mooring.model.rollouts import Phase, Rollout, bounds
 from mooring.model.tenants import Principal
 from mooring.model.workloads import Kind
@@ -130,7 +131,7 @@ class DeploymentAdmin:
                 code="other-volumes",
             )
         constraints = replace(new.constraints, images=tuple(images_of(template)))
-        check_devices(constraints.devices, template.request)
+        check_devices(constraints.devices, requests_of(template))
         new = replace(new, template=template, constraints=constraints)
         circumstances = await self._surroundings.of_work(principal, new.principal.access_key)
         check(new, next(pool for pool in circumstances.pools if pool.id == new.pool_id), circumstances)

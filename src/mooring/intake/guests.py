@@ -5,6 +5,7 @@ from __future__ import annotations
 from mooring.intake.circumstances import Circumstances
 from mooring.model.access import not_there
 from mooring.model.errors import Conflict, InvalidInput
+from mooring.model.resources import requests_of
 from mooring.model.slots import slot_type
 from mooring.model.timeslots import OVER, Timeslot, TimeslotKind
 from mooring.store.workloads import NewWorkload
@@ -37,7 +38,7 @@ def booking_of(request: WorkloadRequest, circumstances: Circumstances) -> Timesl
 
 def check_fits(new: NewWorkload, slot: Timeslot) -> None:
     """InvalidInput for a task that is larger than all that the timeslot keeps together."""
-    for name, amount in new.template.request.items():
+    for name, amount in requests_of(new.template).items():
         kept = slot.request.get(name, 0) * slot.count
         if amount > kept:
             write = slot_type(name).format

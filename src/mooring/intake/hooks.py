@@ -16,6 +16,7 @@ import structlog
 from mooring.hooks import CALL_SECONDS, Hook, discovered, with_method
 from mooring.model.admission import AdmissionError
 from mooring.model.errors import MooringError, Unavailable
+from mooring.model.resources import requests_of
 from mooring.store.workloads import NewWorkload
 
 _log = structlog.get_logger(__name__)
@@ -85,7 +86,7 @@ def facts_of(new: NewWorkload) -> dict[str, Any]:
         "access_key": new.principal.access_key,
         "pool_id": str(new.pool_id),
         "tasks": new.replicas,
-        "request": dict(new.template.request),
+        "request": requests_of(new.template),
         "images": new.template.images,
         "priority": new.priority,
         "private": new.terms.private,

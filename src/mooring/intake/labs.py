@@ -8,6 +8,7 @@ from datetime import datetime
 from mooring.intake.mounting import check_settled
 from mooring.intake.windows import kept_seconds, window_of
 from mooring.model.errors import InvalidInput
+from mooring.model.resources import requests_of
 from mooring.model.timeslots import Timeslot, TimeslotKind, TimeslotStatus
 from mooring.store.ids import new_id
 from mooring.store.mounts import bound
@@ -23,7 +24,7 @@ def as_lab(request: LabRequest, new: NewWorkload, pool: Pool, at: datetime) -> N
             raise InvalidInput(
                 f"a lab has a timeslot of its own, which says when it starts: leave out {name}", code="invalid-lab"
             )
-    if not any(new.template.request.values()):
+    if not any(requests_of(new.template).values()):
         raise InvalidInput("a timeslot of nothing keeps nothing: say what its tasks need", code="nothing-to-book")
     check_settled(new.mounts)
     start, end = window_of(request, at)
@@ -37,7 +38,7 @@ def as_lab(request: LabRequest, new: NewWorkload, pool: Pool, at: datetime) -> N
         ends_at=end,
         lead_seconds=kept_seconds(request.lead, pool.policy.bookings.lead_seconds),
         grace_seconds=kept_seconds(request.grace, pool.policy.bookings.grace_seconds),
-        request=new.template.request,
+        request=requests_of(new.template),
         count=new.replicas,
         constraints=bound(new.constraints, new.mounts),
         architecture=new.template.architecture,

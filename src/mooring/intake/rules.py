@@ -10,6 +10,7 @@ from mooring.model.errors import InvalidInput, MooringError, NotAllowed
 from mooring.model.paths import is_within
 from mooring.model.policies import Policy, Right
 from mooring.model.pools import PoolPolicy
+from mooring.model.resources import requests_of
 from mooring.model.workloads import Kind
 from mooring.store.pools import Pool
 from mooring.store.workloads import NewWorkload
@@ -100,7 +101,7 @@ def served_slots(new: NewWorkload, pool: Pool, circumstances: Circumstances) -> 
     if served is None:
         # Without nodes nothing is known of what the pool will serve.
         return None
-    missing = sorted(slot for slot, amount in new.template.request.items() if amount and slot not in served)
+    missing = sorted(slot for slot, amount in requests_of(new.template).items() if amount and slot not in served)
     if not missing:
         return None
     return InvalidInput(

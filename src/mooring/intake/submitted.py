@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mooring.clock import now
 from mooring.model.dependencies import Dependency
+from mooring.model.resources import requests_of
 from mooring.model.workloads import Task, Workload
 from mooring.store.mounts import followed
 from mooring.store.pools import Pool
@@ -21,7 +22,7 @@ def as_workload(new: NewWorkload, pool: Pool, needs: tuple[Dependency, ...] = ()
         project_id=new.principal.project_id,
         domain_id=new.principal.domain_id,
         runtime=new.template.runtime,
-        request=new.template.request,
+        request=requests_of(new.template),
         tasks=tuple(Task(task_id, index) for index, task_id in enumerate(new.task_ids)),
         created_at=now(),
         priority=new.priority,

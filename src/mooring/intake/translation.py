@@ -21,6 +21,7 @@ from mooring.model.devices import DeviceDemand
 from mooring.model.errors import InvalidInput, NotAllowed
 from mooring.model.groups import Direction, grouped
 from mooring.model.images import parse_image
+from mooring.model.resources import requests_of
 from mooring.model.rollouts import Rollout
 from mooring.model.slots import Amounts
 from mooring.model.workloads import Kind, OnInsufficient
@@ -62,7 +63,7 @@ def translate(request: WorkloadRequest, circumstances: Circumstances) -> tuple[N
         images=images_of(template),
     )
     check_constraints(constraints)
-    check_devices(constraints.devices, template.request)
+    check_devices(constraints.devices, requests_of(template))
     check_together(request)
     group = group_of_request(request, constraints)
     if group is not None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from mooring.model.resources import requests_of
 from mooring.model.slots import Amounts
 
 Capability = Literal[
@@ -155,7 +154,3 @@ class TaskTemplate:
     @property
     def runtime(self) -> str:
         return "container" if any(c.image is not None for c in self.containers) else "process"
-
-    @property
-    def request(self) -> dict[str, int]:
-        return requests_of(self)

@@ -127,6 +127,8 @@ class PoolPolicy:
     health: HealthProgram | None = None
     shared_volumes: str | None = None
     """A folder that all nodes mount: volumes in it are on none of them alone."""
+    hold_max_seconds: int = 1800
+    """How long a chosen place is kept at most, while the agents say that they get on with making it ready."""
     paused: bool = False
     """Nothing of it is placed until it is resumed; what runs goes on."""
     paused_reason: str | None = None

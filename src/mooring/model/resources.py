@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
+from mooring.model.containers import Container, TaskTemplate
 from mooring.model.errors import InvalidInput
 from mooring.model.quantity import INT64_MAX
 from mooring.model.slots import Amounts, slot_type
-
-if TYPE_CHECKING:
-    from mooring.model.containers import Container, TaskTemplate
 
 UNASKED: Mapping[str, int] = {"cpu": 100, "memory": 200 << 20}
 """What scoring counts for a container that asks for no processor or no memory: 100m and 200 MiB."""

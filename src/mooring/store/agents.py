@@ -128,7 +128,7 @@ async def note_progress(connection: AsyncConnection, reasons: Mapping[UUID, Reas
 
 _PROGRESS = (
     update(tasks)
-    .where(tasks.c.id == bindparam("task"), tasks.c.status == TaskStatus.PREPARING)
+    .where(tasks.c.id == bindparam("task"), tasks.c.status.in_((TaskStatus.RESERVED, TaskStatus.PREPARING)))
     .values(reason=bindparam("told", type_=tasks.c.reason.type))
 )
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, func, literal, literal_column, or_, select, update
+from sqlalchemy import ColumnElement, and_, func, literal, literal_column, null, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.errors import Conflict
@@ -22,7 +22,7 @@ from mooring.store import events, revisions, transitions
 from mooring.store.changes import Applied, Change
 from mooring.store.chunks import chunks
 from mooring.store.loading import load, lock_nodes
-from mooring.store.pools import MOST_TASKS
+from mooring.store.pools import MOST_TASKS, policy_of
 from mooring.store.tables import (
     device_allocations,
     holds,
@@ -70,17 +70,39 @@ async def waiting(connection: AsyncConnection, workload_id: UUID | None = None) 
 
 
 async def note_prepared(connection: AsyncConnection, task_ids: Sequence[UUID], now: datetime) -> None:
-    """Agents are ready to start these tasks; what is not held, or is known already, stays as it is."""
+    """Agents are ready to start these tasks, and how far they were is no news any more.
+
+    What is not held, or is known already, stays as it is.
+    """
     news: list[events.NewEvent] = []
     for part in chunks(sorted(task_ids)):
         rows = await connection.execute(
             update(tasks)
             .where(tasks.c.id.in_(part), tasks.c.status == TaskStatus.RESERVED, tasks.c.prepared_at.is_(None))
-            .values(prepared_at=now)
+            .values(prepared_at=now, reason=null())
             .returning(tasks.c.id, tasks.c.version, tasks.c.workload_id)
         )
         news += [events.NewEvent("task", row.id, row.version, "prepared", None, row.workload_id) for row in rows]
     await events.append(connection, news, now)
+
+
+async def prolong(connection: AsyncConnection, task_ids: Sequence[UUID], now: datetime) -> None:
+    """Agents get on with making these ready: the places of their workloads are kept on, as long as their pools say."""
+    for part in chunks(sorted(task_ids)):
+        found = await connection.execute(
+            select(holds.c.workload_id, func.min(holds.c.created_at).label("since"), pools)
+            .join(tasks, tasks.c.id == holds.c.task_id)
+            .join(nodes, nodes.c.id == holds.c.node_id)
+            .join(pools, pools.c.id == nodes.c.pool_id)
+            .where(holds.c.task_id.in_(part), holds.c.purpose == Purpose.PREPARE)
+            .group_by(holds.c.workload_id, pools.c.id)
+        )
+        for row in found.all():
+            policy = policy_of(row)
+            longest = timedelta(seconds=max(policy.hold_seconds, policy.hold_max_seconds))
+            until = min(now + timedelta(seconds=policy.hold_seconds), row.since + longest)
+            own = and_(holds.c.workload_id == row.workload_id, holds.c.expires_at < until)
+            await connection.execute(update(holds).where(own).values(expires_at=until))
 
 
 async def held_tasks(connection: AsyncConnection, task_ids: Sequence[UUID]) -> dict[UUID, UUID]:

@@ -11,6 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.containers import TaskTemplate
+from mooring.model.resources import requests_of
 from mooring.model.rollouts import Phase
 from mooring.model.slots import Amounts
 from mooring.model.workloads import Task
@@ -60,4 +61,4 @@ async def next_to_be_placed(
 
 
 def _asked(template: TaskTemplate) -> tuple[Amounts, str | None]:
-    return template.request, template.architecture
+    return requests_of(template), template.architecture

@@ -205,33 +205,31 @@ signing_keys = Table(
 
 # --- pools and nodes ------------------------------------------------------------------------------------------------
 
-# What is sealed is so with the key of that id, which is not in the database.
-registry_logins = Table(
+
+def _sealed_table(name: str, key: Column[str], *told: Column[str]) -> Table:
+    """What a project keeps sealed, one row by key: with the key of that id, which is not in the database."""
+    return Table(
+        name,
+        metadata,
+        Column("id", Id, primary_key=True),
+        Column("project_id", Id, ForeignKey("projects.id"), nullable=False),
+        key,
+        *told,
+        Column("sealed", LargeBinary, nullable=False),
+        Column("key_id", String(63), nullable=False),
+        Column("created_at", UtcDateTime, nullable=False),
+        Column("updated_at", UtcDateTime, nullable=False),
+        UniqueConstraint("project_id", key.name),
+    )
+
+
+registry_logins = _sealed_table(
     "registry_logins",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("project_id", Id, ForeignKey("projects.id"), nullable=False),
     Column("registry", String(255), nullable=False),
     Column("username", String(255), nullable=False),
-    Column("sealed", LargeBinary, nullable=False),
-    Column("key_id", String(63), nullable=False),
-    Column("created_at", UtcDateTime, nullable=False),
-    Column("updated_at", UtcDateTime, nullable=False),
-    UniqueConstraint("project_id", "registry"),
 )
 
-secrets = Table(
-    "secrets",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("project_id", Id, ForeignKey("projects.id"), nullable=False),
-    Column("name", String(63), nullable=False),
-    Column("sealed", LargeBinary, nullable=False),
-    Column("key_id", String(63), nullable=False),
-    Column("created_at", UtcDateTime, nullable=False),
-    Column("updated_at", UtcDateTime, nullable=False),
-    UniqueConstraint("project_id", "name"),
-)
+secrets = _sealed_table("secrets", Column("name", String(63), nullable=False))
 
 volumes = Table(
     "volumes",

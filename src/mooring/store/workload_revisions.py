@@ -15,6 +15,7 @@ from mooring.model.constraints import Constraints
 from mooring.model.containers import TaskTemplate
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
+from mooring.model.resources import requests_of
 from mooring.model.rollouts import Phase, Rollout, Step
 from mooring.model.tenants import Principal, Role
 from mooring.model.terms import Terms
@@ -149,7 +150,7 @@ async def change(
     encoded = templates.encode(template)
     before = await _with_the_first(connection, workload_id)
     sets_of = {"workload_id": workload_id, "created_by": user_id, "created_at": now}
-    new = {"number": number, "template": encoded, "requested_slots": template.request, "cause": cause[:500]}
+    new = {"number": number, "template": encoded, "requested_slots": requests_of(template), "cause": cause[:500]}
     await connection.execute(workload_revisions.insert().values(**sets_of, **new))
     alike = [revision.number for revision in before if templates.decode(revision.template) == template]
     await connection.execute(
@@ -169,7 +170,7 @@ async def change(
         replicas=replicas,
         revision=number,
         template=encoded,
-        requested_slots=template.request,
+        requested_slots=requests_of(template),
         architecture=template.architecture,
         constraints=encode_constraints(constraints),
         **rollouts.columns(replace(rollout, phase=Phase.ROLLING, ready=0, progressed_at=now, reason=None)),

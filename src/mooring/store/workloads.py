@@ -18,6 +18,7 @@ from mooring.model.containers import TaskTemplate
 from mooring.model.dependencies import Dependency
 from mooring.model.lifecycle import OCCUPYING, ON_THE_WAY_OUT, TaskStatus, WorkloadStatus, is_end
 from mooring.model.reasons import Reason
+from mooring.model.resources import requests_of
 from mooring.model.rollouts import Rollout
 from mooring.model.slots import slot_type
 from mooring.model.tenants import Principal
@@ -210,7 +211,7 @@ async def submit(connection: AsyncConnection, new: Sequence[NewWorkload], now: d
     mounted = [{"workload_id": w.id, "volume_id": mount.volume_id} for w in new for mount in w.mounts]
     sets.insert(writes, workload_volumes, mounted)
     wanted = [
-        NewTask(task_id, w.id, index, w.template.request) for w in new for index, task_id in enumerate(w.task_ids)
+        NewTask(task_id, w.id, index, requests_of(w.template)) for w in new for index, task_id in enumerate(w.task_ids)
     ]
     insert_tasks(writes, wanted, now)
     journal = Journal("", now)
@@ -281,7 +282,7 @@ def row_of(w: NewWorkload, now: datetime) -> dict[str, Any]:
         "max_per_node": w.max_per_node,
         "on_insufficient": w.on_insufficient,
         "template": templates.encode(w.template),
-        "requested_slots": w.template.request,
+        "requested_slots": requests_of(w.template),
         "labels": dict(w.labels),
         "constraints": encode_constraints(w.constraints),
         "next_index": w.replicas,

@@ -166,7 +166,7 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """`main`, `sub1`, `sub2`."""
     address: str | None = None
-    """Its own where both are in one network, else that of its node; None while neither is known."""
+    """Its own where both are in one network, else that of its node; None while there is none that leads there."""
     ports: list[int] = []
     """What is its own of that address, in the order of its ports."""
 
@@ -236,6 +236,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     code: str = ""
     """A stable word for the reason, such as `start-failed`, `out-of-memory`, `killed`."""
+    heard: int = 0
+    """Of one that is only to be made ready: how much was heard of what it fetches. It gets on while this grows."""
     ready: bool = True
     """Its readiness probes say yes, or it has none."""
     digests: dict[str, str] = {}

@@ -8,6 +8,8 @@ from pydantic import Field, StringConstraints
 
 from mooring.model.containers import Capability
 from mooring.wire.fields import (
+    FILE_PATTERN,
+    FOLDER_PATTERN,
     MAX_COMMAND,
     MAX_CONTAINERS,
     MAX_ENVIRONMENT,
@@ -27,8 +29,8 @@ _PERSON = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 _LONGEST_WAIT_SECONDS = 3600
 
 Port = Annotated[int, Field(ge=1, le=65535)]
-FolderPath = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^/")]
-SecretFile = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,126}$")]
+FolderPath = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=FOLDER_PATTERN)]
+SecretFile = Annotated[str, StringConstraints(pattern=FILE_PATTERN)]
 ContainerUser = Annotated[str, StringConstraints(pattern=f"^{_PERSON}(:{_PERSON})?$")]
 UrlPath = Annotated[str, StringConstraints(max_length=1024, pattern=r"^/[!-~]*$")]
 Amounts = Annotated[dict[SlotName, Quantity], Field(max_length=32)]

@@ -81,6 +81,7 @@ class PoolChange(Request):
     weights: Weights | None = None
     binding: Literal["optimistic", "pessimistic", "two_phase"] | None = None
     hold_seconds: Annotated[int, Field(ge=1, le=3600)] | None = None
+    hold_max_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = None
     fragmentation: bool | None = None
     preemption: PreemptionChange | None = None
     bookings: BookingRulesChange | None = None
@@ -182,6 +183,7 @@ class PoolView(Answer):
     weights: dict[str, int] | None = None
     binding: str
     hold_seconds: int
+    hold_max_seconds: int = 1800
     fragmentation: bool
     preemption: PreemptionView | None = None
     bookings: BookingRulesView = BookingRulesView()

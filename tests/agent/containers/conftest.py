@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -89,6 +90,14 @@ class Node:
             await self.runtime.stop(task_id, 0, "requested")
             await self._until(task_id, lambda found: found.gone)
         await self.runtime.close()
+
+
+@pytest.fixture(autouse=True)
+def umask() -> Iterator[None]:
+    """Nothing that a container is to see may depend on it: servers and their agents have a strict one."""
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture

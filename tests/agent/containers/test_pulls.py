@@ -26,6 +26,7 @@ from tests.engine import BUSYBOX, Engine, running_engine
 from tests.servers import RegistryServer, running_registry, stop
 
 PROJECT, STRANGER = UUID(int=1), UUID(int=2)
+NGINX = order(containers=[container(image="nginx:1.27")])
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +39,7 @@ def registry() -> Iterator[RegistryServer]:
 def customer(registry: RegistryServer) -> Iterator[Engine]:
     """An engine that knows the registry, in which `team/tool:1` is."""
     with running_engine(registry.address) as engine:
-        login = f"{registry.username}:{registry.password}"
-        engine.run("push", "--creds", login, BUSYBOX, f"{registry.address}/team/tool:1")
+        engine.push_busybox(f"{registry.address}/team/tool:1", registry.username, registry.password)
         yield engine
 
 
@@ -93,7 +93,7 @@ async def test_an_image_behind_a_password_is_there_only_for_projects_that_fetche
     registry: RegistryServer, customer: Engine, tmp_path: Path
 ) -> None:
     secret = f"{registry.address}/team/secret:1"
-    customer.run("push", "--creds", f"{registry.username}:{registry.password}", BUSYBOX, secret)
+    customer.push_busybox(secret, registry.username, registry.password)
     login = RegistryLogin(registry=registry.address, username=registry.username, password=registry.password)
     async with opened(customer.socket, tmp_path) as (docker, images):
         pulled = await images.ensure(secret, Pull.IF_NOT_PRESENT, PROJECT, login)
@@ -193,14 +193,17 @@ async def test_many_tasks_share_one_pull_and_see_how_far_it_is(tmp_path: Path, m
         engine.says("Downloading", 4_000_000, 19_999_999, layer="b2")
         await eventually(lambda: images.progress("docker.io/library/nginx:1.27") == "pulling nginx:1.27: 34 of 80 MB")
         assert told[0] == "pulling nginx:1.27: 30 of 60 MB"
+        heard = images.heard_of(NGINX)
         engine.says("Download complete")
         engine.says("Extracting", 1, 60_000_000)
         await eventually(lambda: images.progress("nginx:1.27") == "pulling nginx:1.27: 64 of 80 MB")
+        assert heard < images.heard_of(NGINX)
         engine.said.put_nowait(None)
         assert {await each for each in waiting} == {Pulled("sha256:1", "sha256:" + "2" * 64)}
         assert len(engine.pulls) == 1
         assert len(told) == 1
         assert images.progress("nginx:1.27") is None
+        assert images.heard_of(NGINX) == 0
 
 
 async def test_a_pull_goes_on_while_somebody_wants_it_and_no_longer(tmp_path: Path) -> None:

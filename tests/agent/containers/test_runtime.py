@@ -18,7 +18,6 @@ from mooring.agent.containers.engine import EngineRefused, Listed
 from mooring.agent.containers.specification import name_of
 from mooring.wire.agent import DesiredTask, EndWarning, MountSpec, Owner, ProbeSpec, Secret, VolumeSpec
 from tests.agent import builders
-from tests.agent.builders import DEADLINE_SECONDS
 from tests.agent.containers.conftest import Node, container, order
 from tests.engine import BUSYBOX, Engine
 from tests.servers import free_port
@@ -57,6 +56,7 @@ async def test_a_task_gets_what_it_was_promised_and_no_more(node: Node):
                 *("sh", "-c", _LOOK_AROUND),
                 mounts=shares,
                 secrets={"key": "token"},
+                user="1000:1000",
                 read_only=True,
                 environment={"GREETING": "hello", "MOORING_TASK_ID": "forged"},
                 slots={"cpu": 500, "memory": 64 * MIB},
@@ -116,25 +116,25 @@ async def test_who_wants_to_be_told_of_the_end_by_another_signal_is(node: Node):
 
 
 async def test_want_of_memory_is_told_from_a_crash(node: Node):
-    eat = "until [ -e /tmp/go ]; do sleep 0.1; done; x=0123456789abcdef; while :; do x=$x$x; done"
-    hungry = order(containers=[container("sh", "-c", eat, slots={"memory": 16 * MIB})])
-    await node.runtime.start(hungry)
-    await node.until(hungry, "RUNNING")
-    # Also by an agent that has not seen its start.
-    await node.next_agent()
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while not await node.runtime.measures():
-            await node.changed.wait()
-    node.engine.run("exec", *names(hungry), "touch", "/tmp/go")
-    found = await node.end(hungry)
-    assert (found.status, found.code, found.exit_code) == ("FAILED", "out-of-memory", 137)
+    waiting = "until [ -e /tmp/go ]; do sleep 0.1; done; x=0123456789abcdef; while :; do x=$x$x; done"
+    tasks = [order(containers=[container("sh", "-c", waiting, slots={"memory": 16 * MIB})]) for _ in range(2)]
+    for task in tasks:
+        await node.runtime.start(task)
+        await node.until(task, "RUNNING")
+    for task in tasks:
+        node.engine.run("exec", *names(task), "touch", "/tmp/go")
+        found = await node.end(task)
+        assert (found.status, found.code, found.exit_code) == ("FAILED", "out-of-memory", 137)
+        # The other one is told by an agent that has not started it.
+        await node.next_agent()
     crashed = container("sh", "-c", "kill -9 $$; sleep 1; exit 137", slots={"memory": 16 * MIB})
     found = await node.run(order(containers=[crashed], restart="on-failure", max_restarts=1))
     assert (found.status, found.code, found.restarts) == ("FAILED", "killed", 1)
 
 
 async def test_the_next_agent_takes_on_what_runs_and_starts_nothing_twice(node: Node):
-    foreign = node.engine.run("run", "--detach", "--label", "io.mooring.node=another", BUSYBOX, "sleep", "1000").strip()
+    another = ("--name", "foreign", "--label", "io.mooring.node=another")
+    node.engine.run("run", "--detach", *another, BUSYBOX, "sleep", "1000")
     task = order("sh", "-c", "echo started; while [ ! -e /tmp/go ]; do sleep 0.1; done; exit 5", grace_seconds=0)
     ended = order("sh", "-c", "exit 4")
     await node.runtime.start(task)
@@ -152,8 +152,8 @@ async def test_the_next_agent_takes_on_what_runs_and_starts_nothing_twice(node: 
     found = await node.end(task)
     assert (found.status, found.exit_code, found.restarts) == ("FAILED", 5, 0)
     assert await node.output(task) == "started\n"
-    node.engine.run("container", "exists", foreign)
-    node.engine.run("rm", "--force", "--time", "0", foreign)
+    assert "foreign" in node.engine.containers()
+    node.engine.remove("foreign")
 
 
 async def test_tasks_go_on_while_the_engine_is_away(node: Node):
@@ -237,7 +237,7 @@ async def test_probes_say_who_is_ready_and_who_is_killed(node: Node):
 
 async def test_a_workload_has_a_network_of_its_own(engine: Engine, tmp_path: Path):
     async with Node(tmp_path, engine, container_networks=True) as node:
-        serving = "while :; do echo found | nc -l -p 8080; done"
+        serving = "exec nc -ll -p 8080 -e echo found"
         server = order(containers=[container("sh", "-c", serving, ports=[8080])], ports=[free_port()], grace_seconds=0)
         await node.runtime.start(server)
         address = (await node.until(server, "RUNNING")).address

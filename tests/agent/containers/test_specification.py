@@ -12,7 +12,7 @@ from mooring.agent.containers.engine import addresses
 from mooring.agent.containers.specification import Abilities, Place, check, configuration, enforces
 from mooring.agent.options import Options
 from mooring.model.errors import InvalidInput
-from mooring.wire.agent import DesiredTask, MountSpec, VolumeSpec
+from mooring.wire.agent import DesiredTask, MountSpec, Peer, VolumeSpec
 from tests.agent.containers.conftest import container, order
 
 GIB = 1024**3
@@ -89,6 +89,16 @@ def test_ports_of_the_node_lead_to_those_of_the_containers_in_order():
     }
     assert "PortBindings" not in told(task)["HostConfig"]
     assert "PortBindings" not in told(task, network="container:1")["HostConfig"]
+
+
+def test_a_task_that_works_with_others_is_found_by_its_name_in_the_network_that_they_share():
+    peers = [Peer(index=0, name="main"), Peer(index=1, name="sub1", address="10.88.0.4")]
+    config = told(order(peers=peers), network="mooring-net")
+    assert config["NetworkingConfig"] == {"EndpointsConfig": {"mooring-net": {"Aliases": ["main"]}}}
+    assert config["HostConfig"]["ExtraHosts"] == ["sub1:10.88.0.4"]
+    for elsewhere in ("none", "container:1"):
+        assert "NetworkingConfig" not in told(order(peers=peers), network=elsewhere)
+    assert "NetworkingConfig" not in told(order(), network="mooring-net")
 
 
 def test_volumes_and_secrets_are_mounted_from_where_the_node_has_them():

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 from mooring.client import Client
-from mooring.wire.api import JoinTokenRequest, WorkloadDetail, WorkloadRequest
+from mooring.wire.api import WorkloadDetail, WorkloadRequest
 from mooring.wire.pools import PoolRequest
 from mooring.wire.secrets import RegistryLoginRequest
-from tests.engine import BUSYBOX, running_engine
+from tests.engine import running_engine
 from tests.servers import running_registry
 from tests.system.conftest import Servers
-from tests.system.servers import NodeAgent, Server, eventually
+from tests.system.servers import eventually
 
 TELLING = 'echo "$MOORING_PEERS $MOORING_PEER_ADDRESSES"; exec sleep 600'
 MEMORY = (Path("/run"), Path("/dev/shm"))
@@ -26,13 +25,13 @@ DEBUG = ("--log-level", "debug")
 def test_the_projects_login_and_secret_reach_its_containers_and_neither_is_left(servers: Servers) -> None:
     with running_registry() as registry, running_engine(registry.address) as engine:
         tool = f"{registry.address}/team/tool:1"
-        engine.run("push", "--creds", f"{registry.username}:{registry.password}", BUSYBOX, tool)
+        engine.push_busybox(tool, registry.username, registry.password)
         server = servers.start("--no-agent", *DEBUG)
         with server.client() as client:
             client.create_pool(PoolRequest(name="boxes", runtimes=["container"]))
             agents = [
-                _node(servers, server, client, "one", "--engine", engine.socket),
-                _node(servers, server, client, "two", environment={"DOCKER_HOST": engine.socket}),
+                servers.node(server, "one", *DEBUG, "--engine", engine.socket, pool="boxes"),
+                servers.node(server, "two", *DEBUG, pool="boxes", environment={"DOCKER_HOST": engine.socket}),
             ]
             client.put_secret("default", "db", VALUE)
             _submit_deployment(client, tool)
@@ -75,20 +74,6 @@ def test_the_projects_login_and_secret_reach_its_containers_and_neither_is_left(
             assert not [file for file in files if secret in file.read_bytes()]
             for program in (server, *agents):
                 assert secret not in program.log.encode()
-
-
-def _node(
-    servers: Servers,
-    server: Server,
-    client: Client,
-    name: str,
-    *flags: str,
-    environment: Mapping[str, str] | None = None,
-) -> NodeAgent:
-    token = client.create_join_token(JoinTokenRequest(name=name, pool="boxes")).token
-    agent = servers.agent(server, name, token, *DEBUG, *flags, environment=environment)
-    eventually(lambda: any("container" in node.runtimes for node in client.nodes().nodes if node.name == name))
-    return agent
 
 
 def _submit_deployment(client: Client, image: str) -> None:

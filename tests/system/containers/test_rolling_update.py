@@ -21,13 +21,14 @@ from tests.system.containers.conftest import Box, write
 from tests.system.servers import Cli, Server, eventually
 
 DRAIN_SECONDS = 3
-# It says when it answers and when it is told to stop, by the machine's own clock. Only its own network leads to it.
+# It says when it begins to answer, before anybody can have an answer, and when it is told to stop, by the machine's
+# own clock. Only its own network leads to it.
 SERVING = r"""
 mkdir /tmp/www
 echo $REVISION > /tmp/www/index.html
 sleep 0.5
-httpd -p 127.0.0.1:8080 -h /tmp/www
 cut -d' ' -f1 /proc/uptime > /notes/$MOORING_TASK_ID.answers
+httpd -p 127.0.0.1:8080 -h /tmp/www
 trap "cut -d' ' -f1 /proc/uptime > /notes/$MOORING_TASK_ID.stops; exit 0" TERM
 sleep 1000 &
 wait

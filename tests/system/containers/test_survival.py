@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
-import pytest
+import psutil
 
 from mooring.agent.containers.specification import name_of
 from mooring.client import Client
 from mooring.client.applying import Result
-from mooring.wire.api import JoinTokenRequest, TaskView
+from mooring.wire.api import TaskView
 from mooring.wire.pools import PoolRequest
 from mooring.wire.volumes import NewVolumeRequest
 from tests.engine import BUSYBOX, Engine
 from tests.system.conftest import Servers
 from tests.system.containers.conftest import person, write
-from tests.system.servers import Cli, NodeAgent, Server, eventually
+from tests.system.servers import Cli, eventually
 
 SERVING = """
 cat /shared/order /run/secrets/key
@@ -86,18 +87,20 @@ ONCE = (
     SESSION % ("once", "echo started >> /data/starts; until [ -e /data/go ]; do sleep 0.1; done; exit 5")
     + "    mounts: [{volume: data, path: /data}]\nvolumes: [{name: data, kind: named}]\n"
 )
+COMMAND = ["sleep", f"{os.getpid()}000"]
 DOOMED = SESSION % ("doomed", "exec sleep 1000")
 LATE = SESSION % ("late", "echo started; exec sleep 1000")
 
 
-@pytest.mark.timeout(300)
 def test_whatever_is_killed_and_restarted_every_container_is_started_once_and_goes_on(
     servers: Servers, engine: Engine, tmp_path: Path
 ) -> None:
-    server = servers.start("--no-agent")
+    # However long they are away.
+    server = servers.start("--no-agent", environment={"MOORING_NODE_TIMEOUT_SECONDS": "600"})
     mooring = person(servers, server)
     with server.client() as client, foreign(engine) as strangers:
-        agents = [joined(servers, server, client, engine, name) for name in ("one", "two")]
+        client.create_pool(PoolRequest(name="boxes", runtimes=["container"]))
+        agents = [servers.node(server, name, "--engine", engine.socket, pool="boxes") for name in ("one", "two")]
         client.put_secret("default", "token", b"sesame\n")
         client.create_volume(NewVolumeRequest(name="data", size="1Mi"))
         for text in (TRAIN, ONCE, DOOMED, SITE):
@@ -130,6 +133,7 @@ def test_whatever_is_killed_and_restarted_every_container_is_started_once_and_go
             eventually(lambda: not gone.keys() & engine.containers())
             assert before.items() - gone.items() == standing(engine).items()
             assert page(address) == "1"
+            eventually(lambda: not commands_left())
 
             with inside(mooring):
                 engine.stop(signal.SIGKILL)
@@ -137,6 +141,7 @@ def test_whatever_is_killed_and_restarted_every_container_is_started_once_and_go
             engine.start()
             assert client.wait("late", "running", timeout_seconds=60).status == "RUNNING"
             late = standing(engine)
+            eventually(lambda: not commands_left())
             assert late.keys() - before.keys() == containers(client, "late")
             assert before.items() - gone.items() == {each for each in late.items() if each[0] in before}
             assert page(address) == "1"
@@ -163,8 +168,8 @@ def test_whatever_is_killed_and_restarted_every_container_is_started_once_and_go
             assert not [file for memory in ("/run", "/dev/shm") for file in Path(memory).glob(f"mooring-{node.id}/*")]
         for agent in agents:
             assert not list(agent.data.glob("**/scratch"))
-        left = [each for each in ids if list(Path("/sys/fs/cgroup").glob(f"**/*{each}*"))]
-        assert len(left) == len(strangers)
+        groups = " ".join(folder.name for folder in Path("/sys/fs/cgroup").glob("**/libpod*"))
+        assert {each for each in ids if each in groups} == {each.split()[0] for each in strangers.values()}
         client.remove_volume("data")
         eventually(lambda: not client.volumes())
 
@@ -178,22 +183,15 @@ def foreign(engine: Engine) -> Iterator[dict[str, str]]:
     try:
         yield found
     finally:
-        engine.run("rm", "--force", "--time", "0", *found)
-
-
-def joined(servers: Servers, server: Server, client: Client, engine: Engine, name: str) -> NodeAgent:
-    if name == "one":
-        client.create_pool(PoolRequest(name="boxes", runtimes=["container"]))
-    token = client.create_join_token(JoinTokenRequest(name=name, pool="boxes")).token
-    agent = servers.agent(server, name, token, "--engine", engine.socket)
-    eventually(lambda: any("container" in node.runtimes for node in client.nodes().nodes if node.name == name))
-    return agent
+        engine.remove(*found)
 
 
 def standing(engine: Engine) -> dict[str, str]:
     """Every container by its name: its id, its first process and when that was started."""
-    lines = engine.run("ps", "--all", "--no-trunc", "--format", "{{.Names}} {{.ID}} {{.Pid}} {{.StartedAt}}")
-    return dict(line.split(" ", 1) for line in lines.splitlines())
+    told = "{{.Name}} {{.Id}} {{.State.Pid}} {{.State.StartedAt}}"
+    names = engine.containers()
+    lines = engine.run("inspect", "--format", told, *names) if names else ""
+    return dict(line.removeprefix("/").split(" ", 1) for line in lines.splitlines())
 
 
 def containers(client: Client, workload: str) -> set[str]:
@@ -232,11 +230,21 @@ def page(address: str) -> str:
 @contextlib.contextmanager
 def inside(mooring: Cli) -> Iterator[None]:
     """Somebody has a command running in a container, and is told when what happens in the block ends it."""
-    with mooring.begin("exec", "site", "--", "sh", "-c", "echo in; exec sleep 1000") as process:
+    with mooring.begin("exec", "site", "--", "sh", "-c", f"echo in; exec {' '.join(COMMAND)}") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "in\n"
         yield
         assert process.wait(60) != 0
+
+
+def commands_left() -> list[int]:
+    """The processes of those commands, in whichever container they are."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.cmdline() == COMMAND:
+                found.append(process.pid)
+    return found
 
 
 def finish_update(client: Client, engine: Engine) -> None:

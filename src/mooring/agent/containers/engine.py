@@ -25,6 +25,7 @@ from mooring.model.errors import MooringError, Unavailable
 NONE = "none"
 """In place of an address: no engine is to be used, whatever answers."""
 
+_LET_GO = "Session is closed"  # what aiohttp says to those who still use a connection that is closed
 _UNREACHABLE = 900  # what aiodocker says where nobody answers
 _ANSWER_SECONDS = 300.0
 _GREETING_SECONDS = 10.0
@@ -256,6 +257,10 @@ def translated() -> Iterator[None]:
         raise EngineRefused(error.message.strip(), error.status) from None
     except (aiohttp.ClientError, OSError) as error:
         raise EngineGone(f"the connection to the engine broke: {error}") from None
+    except RuntimeError as error:
+        if str(error) != _LET_GO:
+            raise
+        raise EngineGone("the connection to the engine was let go") from None
 
 
 def _abilities(podman: str | None, info: Mapping[str, Any]) -> Abilities:

@@ -94,6 +94,8 @@ class Keeper:
         if record.removed:
             self._cleared.set()
         self._loop: asyncio.Task[None] | None = None
+        self._cut_off = list(record.commands)
+        """Commands in its containers that nobody is connected with any more, and that are to end."""
         self._probing = Probing(shared.reached, self._told)
 
     @property
@@ -243,7 +245,19 @@ class Keeper:
         seen = reaching.running(self.seen.get(container.name), container.name)
         ports = [port for each in task.containers for port in each.ports] or task.ports
         full = name_of(self.task_id, container.name)
-        return await reaching.reach(self._shared.reached(), full, seen, container, ports, purpose)
+        return await reaching.reach(self._shared.reached(), full, seen, container, ports, purpose, self)
+
+    def command_begun(self, command: str) -> None:
+        self.record.commands.append(command)
+        self._save()
+
+    def command_left(self, command: str, *, ended: bool) -> None:
+        if ended:
+            self.record.commands.remove(command)
+            self._save()
+        else:
+            self._cut_off.append(command)
+            self.wake()
 
     # The course
 
@@ -321,6 +335,10 @@ class Keeper:
             if seen is not None and seen.labels.get(NODE) == str(self._shared.node_id):
                 found[each.name] = seen
         self.seen = found
+        for command in list(self._cut_off):
+            await reaching.hang_up(engine, command, {seen.id: seen.pid for seen in found.values()})
+            self._cut_off.remove(command)
+            self.command_left(command, ended=True)
         before = msgspec.json.encode(record)
         for name, seen in found.items():
             if seen.status == "running" and seen.pid:

@@ -68,6 +68,8 @@ class Places:
         folder = self.secrets(task_id, container.name)
         _closed(folder.parent.parent)
         folder.mkdir(parents=True, exist_ok=True)
+        # Any user of the image may read there, whatever the agent's umask; who may not see it cannot come here.
+        folder.chmod(0o755)
         for file, name in container.secrets.items():
             if name not in values:
                 raise MooringError(f"the secret {name!r} did not come with the task", code="secret-missing")

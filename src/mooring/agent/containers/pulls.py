@@ -58,10 +58,13 @@ class _Fetching:
     """How many wait for it."""
     layers: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By id: the bytes that have come, and all."""
+    heard: int = 0
+    """So often the engine has said something."""
     task: asyncio.Task[None] = field(init=False)
 
     def take(self, item: Mapping[str, Any]) -> None:
         """What the engine says of one layer."""
+        self.heard += 1
         layer, status, detail = item.get("id"), item.get("status"), item.get("progressDetail") or {}
         if not layer:
             return
@@ -113,6 +116,11 @@ class Images:
         """Of the first image that is still being fetched."""
         images = (container.image for container in (*task.init_containers, *task.containers))
         return next((told for image in images if image is not None and (told := self.progress(image))), "")
+
+    def heard_of(self, task: DesiredTask) -> int:
+        """How much the engine has said of the images that are being fetched for it."""
+        images = {str(parse_image(each.image)) for each in (*task.init_containers, *task.containers) if each.image}
+        return sum(self._fetching[name].heard for name in images if name in self._fetching)
 
     def progress(self, image: str) -> str | None:
         """`pulling nginx:1.27: 34 of 80 MB`; None while nobody fetches it."""

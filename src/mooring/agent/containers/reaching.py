@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 from aiodocker.execs import Exec as EngineExec
@@ -16,7 +16,7 @@ from aiodocker.stream import Stream
 
 from mooring.agent.commands import DataOnly, NotBegun
 from mooring.agent.containers.course import Seen
-from mooring.agent.containers.engine import Engine, EngineRefused, translated
+from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused, translated
 from mooring.agent.containers.namespaces import connect
 from mooring.agent.dialling import Dialled
 from mooring.agent.runtime import Reached
@@ -24,19 +24,29 @@ from mooring.model.errors import Conflict, InvalidInput, NotFound
 from mooring.wire.agent import Attach, ContainerSpec, Dial, Exec, FetchFiles, Purpose, StoreFiles
 
 _LOOK_SECONDS = 0.05
+_SILENT_SECONDS = 1.0
 _HANG_UP_SECONDS = 2.0
 _NOT_FOUND = 127
 _TERMINAL = {"TERM": "xterm-256color"}
 _ENDLESS = aiohttp.ClientTimeout(sock_connect=10.0)
 
 
+class Book(Protocol):
+    """Where it is kept which commands run, by the engine's own names of them, so that none is forgotten."""
+
+    def command_begun(self, command: str) -> None: ...
+
+    def command_left(self, command: str, *, ended: bool) -> None:
+        """Nobody is connected with it any more; not `ended`: it may go on, since the engine does not answer."""
+
+
 async def reach(
-    engine: Engine, name: str, seen: Seen, container: ContainerSpec, ports: Sequence[int], purpose: Purpose
+    engine: Engine, name: str, seen: Seen, container: ContainerSpec, ports: Sequence[int], purpose: Purpose, book: Book
 ) -> Reached:
     """A way into a container that runs; `name`: the engine's own of it, `ports`: what the task is asked for by."""
     match purpose:
         case Exec():
-            return await InContainer.run(engine, name, seen.pid, purpose)
+            return await InContainer.run(engine, name, seen.pid, purpose, book)
         case Attach():
             return await Attached.to(engine, name, container)
         case Dial():
@@ -49,7 +59,14 @@ async def reach(
         case StoreFiles():
             # By a process of the container's own, which can do there no more than the container's user can.
             command = Exec(command=["tar", "-x", "-f", "-", "-C", _absolute(purpose.path)])
-            return Stored(await InContainer.run(engine, name, seen.pid, command))
+            return Stored(await InContainer.run(engine, name, seen.pid, command, book))
+
+
+async def hang_up(engine: Engine, command: str, pids: Mapping[str, int]) -> None:
+    """End a command if it still runs in one of these containers, given with their first processes."""
+    left = EngineExec(engine.docker, command)
+    with contextlib.suppress(EngineRefused), translated():
+        await _hang_up(left, pids.get((await left.inspect())["ContainerID"], 0))
 
 
 class _Streamed:
@@ -116,31 +133,57 @@ class Attached(DataOnly):
 class InContainer:
     """A command in a container. Closing it hangs up, as a terminal that is closed would."""
 
-    def __init__(self, command: EngineExec, streamed: _Streamed, container_pid: int, terminal: bool) -> None:
+    def __init__(
+        self, command: EngineExec, streamed: _Streamed, container_pid: int, terminal: bool, book: Book
+    ) -> None:
         self._command = command
         self._streamed = streamed
         self._container_pid = container_pid
         self._terminal = terminal
+        self._book = book
+        self._reading: asyncio.Task[tuple[bytes, bool] | None] | None = None
 
     @classmethod
-    async def run(cls, engine: Engine, name: str, container_pid: int, asked: Exec) -> InContainer:
+    async def run(cls, engine: Engine, name: str, container_pid: int, asked: Exec, book: Book) -> InContainer:
         found = engine.docker.containers.container(name)
         with translated():
             command = await found.exec(
                 asked.command, stdin=True, tty=asked.terminal, environment=_TERMINAL if asked.terminal else None
             )
+        book.command_begun(command.id)
         stream = command.start()
+        reached = cls(command, _Streamed(stream), container_pid, asked.terminal, book)
         try:
             with translated():
                 await stream._init()
+            if engine.abilities.kind == "docker":
+                await reached._begin()
+            await reached.resize(asked.rows, asked.columns)
         except EngineRefused as refusal:
+            book.command_left(command.id, ended=True)
             raise NotBegun(_NOT_FOUND, f"cannot start {asked.command[0]!r}: {refusal.message}") from None
-        reached = cls(command, _Streamed(stream), container_pid, asked.terminal)
-        await reached.resize(asked.rows, asked.columns)
+        except BaseException:
+            book.command_left(command.id, ended=False)
+            raise
         return reached
 
+    async def _begin(self) -> None:
+        """EngineRefused if it does not: Docker says why in what would be its output."""
+        while not (told := await self._told()).get("Pid"):
+            if told.get("ExitCode") is not None:
+                reason, _ = await self._streamed.read() or (b"", False)
+                await self._streamed.close()
+                raise EngineRefused(reason.decode("utf-8", "replace").strip(), 400)
+            await asyncio.sleep(_LOOK_SECONDS)
+
     async def read(self) -> tuple[bytes, bool] | None:
-        return await self._streamed.read()
+        """What it says next. Docker keeps the connection of one that has ended while input waits for it."""
+        reading = self._reading = self._reading or asyncio.create_task(self._streamed.read())
+        while not (await asyncio.wait({reading}, timeout=_SILENT_SECONDS))[0]:
+            if not (await self._told()).get("Running") and not reading.done():
+                return None
+        self._reading = None
+        return reading.result()
 
     async def write(self, data: bytes) -> None:
         if data or not self._terminal:
@@ -152,34 +195,24 @@ class InContainer:
                 await self._command.resize(h=rows, w=columns)
 
     async def exit_code(self) -> int | None:
-        while True:
-            told = await self._told()
-            if not told.get("Running"):
-                return int(told.get("ExitCode") or 0)
-            await asyncio.sleep(_LOOK_SECONDS)
+        with translated():
+            return await _exit_code(self._command)
 
     async def close(self) -> None:
-        with contextlib.suppress(EngineRefused):
-            if await self._ended_by(signal.SIGHUP):
-                await self._ended_by(signal.SIGKILL)
+        ended = False
+        try:
+            with contextlib.suppress(EngineRefused, EngineGone), translated():
+                await _hang_up(self._command, self._container_pid)
+                ended = True
+        finally:
+            self._book.command_left(self._command.id, ended=ended)
+        if self._reading is not None:
+            self._reading.cancel()
         await self._streamed.close()
 
     async def _told(self) -> dict[str, Any]:
         with translated():
             return await self._command.inspect()
-
-    async def _ended_by(self, number: signal.Signals) -> bool:
-        """Send it a signal, and wait a moment; whether it still runs. The engine itself has no way to end it."""
-        told = await self._told()
-        if not told.get("Running"):
-            return False
-        with contextlib.suppress(OSError):
-            _send(int(told.get("Pid") or 0), self._container_pid, number)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_HANG_UP_SECONDS):
-                await self.exit_code()
-                return False
-        return True
 
 
 class Fetched(DataOnly):
@@ -249,6 +282,34 @@ def _absolute(path: str) -> str:
     if ".." in path.split("/") or "\0" in path:
         raise InvalidInput(f"{path!r} leads out of its folder; write the path without ..", code="invalid-path")
     return path if path.startswith("/") else f"/{path}"
+
+
+async def _hang_up(command: EngineExec, container_pid: int) -> None:
+    """As a terminal that is closed would; what does not care about that is killed."""
+    if await _survives(command, container_pid, signal.SIGHUP):
+        await _survives(command, container_pid, signal.SIGKILL)
+
+
+async def _survives(command: EngineExec, container_pid: int, number: signal.Signals) -> bool:
+    """Send it a signal, and wait a moment; whether it still runs. The engine itself has no way to end it."""
+    told = await command.inspect()
+    if not told.get("Running"):
+        return False
+    with contextlib.suppress(OSError):
+        _send(int(told.get("Pid") or 0), container_pid, number)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_HANG_UP_SECONDS):
+            await _exit_code(command)
+            return False
+    return True
+
+
+async def _exit_code(command: EngineExec) -> int:
+    while True:
+        told = await command.inspect()
+        if not told.get("Running"):
+            return int(told.get("ExitCode") or 0)
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _send(pid: int, container_pid: int, number: signal.Signals) -> None:

@@ -50,6 +50,8 @@ class TaskRecord(msgspec.Struct, kw_only=True):
     """By container: the engine's own name of its image, which cannot come to mean another."""
     digests: dict[str, str] = {}
     address: str | None = None
+    commands: list[str] = []
+    """What people run in its containers, as the engine calls it: whoever comes after a crash ends that."""
     failed: str = ""
     """The container that failed first for good."""
     stop: Stopping | None = None

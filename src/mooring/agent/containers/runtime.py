@@ -26,7 +26,7 @@ from mooring.agent.containers.record import TaskRecord
 from mooring.agent.containers.specification import NODE, TASK, check, enforces
 from mooring.agent.measuring import Meter
 from mooring.agent.records import ExitRecord
-from mooring.agent.runtime import Observed, Reached, RuntimeContext, StopCause
+from mooring.agent.runtime import Observed, Progress, Reached, RuntimeContext, StopCause
 from mooring.agent.supervisor.record import boot_id
 from mooring.agent.volumes import VolumeFolders
 from mooring.model.errors import MooringError, NotFound
@@ -99,6 +99,11 @@ class ContainerRuntime:
                 if not self.available:
                     raise
             await asyncio.sleep(_SHORTEST_PAUSE_SECONDS)
+
+    def progress(self, task: DesiredTask) -> Progress | None:
+        fetcher = self._shared.fetcher
+        heard = 0 if fetcher is None else fetcher.heard_of(task)
+        return Progress(fetcher.progress_of(task), heard) if fetcher is not None and heard else None
 
     async def start(self, task: DesiredTask) -> None:
         if task.task_id in self._keepers or task.task_id in self._over:

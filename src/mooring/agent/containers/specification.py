@@ -134,6 +134,10 @@ def configuration(
         config["User"] = container.user
     if not shared:
         config["Hostname"] = f"{task.workload_name}-{task.index}"[:63]
+    own = [peer.name for peer in task.peers if peer.index == task.index]
+    if own and role != "init" and not shared and place.network != "none":
+        # By an engine that resolves names, those that were started before it find it, too.
+        config["NetworkingConfig"] = {"EndpointsConfig": {place.network: {"Aliases": own}}}
     if role != "init" and (published := _published(task, place)):
         config["ExposedPorts"] = {f"{inside}/tcp": {} for inside in published}
         config["HostConfig"]["PortBindings"] = {

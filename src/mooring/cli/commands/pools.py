@@ -96,6 +96,9 @@ BindingOption = Annotated[BindingChoice | None, typer.Option(help="How decisions
 HoldSeconds = Annotated[
     int | None, typer.Option(metavar="SECONDS", help="two_phase: how long a place is kept until it is ready.")
 ]
+HoldMaxSeconds = Annotated[
+    int | None, typer.Option(metavar="SECONDS", help="two_phase: how long at most, while agents say that they get on.")
+]
 Fragmentation = Annotated[
     bool | None, typer.Option(help="Whether a share of a device may be split over several devices.")
 ]
@@ -284,6 +287,7 @@ def change_pool(
     own_weights: OwnWeights = False,
     binding: BindingOption = None,
     hold_seconds: HoldSeconds = None,
+    hold_max_seconds: HoldMaxSeconds = None,
     fragmentation: Fragmentation = None,
     preemption: PreemptionOption = None,
     scope: ScopeOption = None,
@@ -340,6 +344,7 @@ def change_pool(
         weights=_numbers(weight, "--weight", emptied=own_weights),
         binding=binding,
         hold_seconds=hold_seconds,
+        hold_max_seconds=hold_max_seconds,
         fragmentation=fragmentation,
         preemption=None if preemption is None else _preemption(preemption, scope, min_runtime),
         bookings=_given(lead_seconds=booking_lead, grace_seconds=booking_grace, notice_seconds=booking_notice),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mooring.cli.option_groups import with_groups
 from mooring.cli.options import TENANTS, DomainOption, OutputOption, ProjectOption, ServerOption
 from mooring.cli.output import Column, Format, show_json, show_line, show_table
 from mooring.cli.prompts import ask_password, read_lines
@@ -27,39 +31,49 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A secret's na
 HostArgument = Annotated[str, typer.Argument(metavar="HOST", help="A registry, such as ghcr.io or docker.io.")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProjectOptions:
+    """Whose secrets are meant, and where they are kept."""
+
+    project: ProjectOption = None
+    domain: DomainOption = None
+    server: ServerOption = None
+
+    @contextmanager
+    def connected(self) -> Iterator[tuple[Client, str]]:
+        """The client, and the name of the project: one's own if none was named."""
+        from mooring.cli.connection import connect
+
+        with connect(self.server) as client:
+            yield client, self.project or client.me().project
+
+
 @secret_app.command("set")
+@with_groups
 def set_secret(
     name: NameArgument,
     from_file: Annotated[
         Path | None, typer.Option("--from-file", metavar="FILE", help="What it says; else standard input, as it is.")
     ] = None,
-    project: ProjectOption = None,
-    domain: DomainOption = None,
-    server: ServerOption = None,
+    *,
+    of: ProjectOptions,
 ) -> None:
     """Set a secret, new or in the place of what it was. Tasks that run keep what they got."""
-    from mooring.cli.connection import connect
     from mooring.cli.requests import checked_name
 
     checked_name(name, what="secret")
     content = _content(name, from_file)
-    with connect(server) as client:
-        kept = client.put_secret(_project(client, project), name, content, domain=domain)
+    with of.connected() as (client, project):
+        kept = client.put_secret(project, name, content, domain=of.domain)
     show_line(f"{kept.name}: {kept.size} bytes")
 
 
 @secret_app.command("list")
-def list_secrets(
-    project: ProjectOption = None,
-    domain: DomainOption = None,
-    output: OutputOption = Format.TABLE,
-    server: ServerOption = None,
-) -> None:
+@with_groups
+def list_secrets(of: ProjectOptions, output: OutputOption = Format.TABLE) -> None:
     """List the secrets of a project, without what they say."""
-    from mooring.cli.connection import connect
-
-    with connect(server) as client:
-        found = client.secrets(_project(client, project), domain=domain)
+    with of.connected() as (client, project):
+        found = client.secrets(project, domain=of.domain)
     if output is Format.JSON:
         show_json(found)
         return
@@ -69,52 +83,42 @@ def list_secrets(
 
 
 @secret_app.command("remove")
-def remove_secret(
-    name: NameArgument, project: ProjectOption = None, domain: DomainOption = None, server: ServerOption = None
-) -> None:
+@with_groups
+def remove_secret(name: NameArgument, of: ProjectOptions) -> None:
     """Remove a secret. Tasks that run keep it; those that have not started fail without it."""
-    from mooring.cli.connection import connect
-
-    with connect(server) as client:
-        client.remove_secret(_project(client, project), name, domain=domain)
+    with of.connected() as (client, project):
+        client.remove_secret(project, name, domain=of.domain)
     show_line(f"{name}: removed")
 
 
 @registry_app.command()
+@with_groups
 def login(
     host: HostArgument,
     username: Annotated[str, typer.Option("--username", "-u", metavar="NAME", help="Who the project is there.")],
     password_stdin: Annotated[
         bool, typer.Option("--password-stdin", help="Read the password from standard input.")
     ] = False,
-    project: ProjectOption = None,
-    domain: DomainOption = None,
-    server: ServerOption = None,
+    *,
+    of: ProjectOptions,
 ) -> None:
     """Let a project's tasks pull from a registry with a password or a token, which is asked for."""
-    from mooring.cli.connection import connect
     from mooring.cli.requests import build
     from mooring.wire.secrets import RegistryLoginRequest
 
     password = read_lines(1)[0] if password_stdin else ask_password(f"Password of {username} at {host}")
     request = build(RegistryLoginRequest, username=username, password=password)
-    with connect(server) as client:
-        kept = client.put_registry_login(_project(client, project), host, request, domain=domain)
+    with of.connected() as (client, project):
+        kept = client.put_registry_login(project, host, request, domain=of.domain)
     show_line(f"{kept.registry}: tasks log in as {kept.username}")
 
 
 @registry_app.command("list")
-def list_logins(
-    project: ProjectOption = None,
-    domain: DomainOption = None,
-    output: OutputOption = Format.TABLE,
-    server: ServerOption = None,
-) -> None:
+@with_groups
+def list_logins(of: ProjectOptions, output: OutputOption = Format.TABLE) -> None:
     """List where a project logs in, without passwords."""
-    from mooring.cli.connection import connect
-
-    with connect(server) as client:
-        found = client.registry_logins(_project(client, project), domain=domain)
+    with of.connected() as (client, project):
+        found = client.registry_logins(project, domain=of.domain)
     if output is Format.JSON:
         show_json(found)
         return
@@ -124,19 +128,12 @@ def list_logins(
 
 
 @registry_app.command()
-def logout(
-    host: HostArgument, project: ProjectOption = None, domain: DomainOption = None, server: ServerOption = None
-) -> None:
+@with_groups
+def logout(host: HostArgument, of: ProjectOptions) -> None:
     """Forget how a project logs in to a registry."""
-    from mooring.cli.connection import connect
-
-    with connect(server) as client:
-        client.remove_registry_login(_project(client, project), host, domain=domain)
+    with of.connected() as (client, project):
+        client.remove_registry_login(project, host, domain=of.domain)
     show_line(f"{host}: logged out")
-
-
-def _project(client: Client, project: str | None) -> str:
-    return project or client.me().project
 
 
 def _content(name: str, file: Path | None) -> bytes:
