@@ -182,9 +182,9 @@ class Engine:
             raise RuntimeError(f"{CHOSEN} {' '.join(arguments)}: {done.stderr.decode(errors='replace')}")
         return done.stdout.decode()
 
-    def import_busybox(self, name: str = BUSYBOX) -> str:
-        """An image with nothing but busybox under all of its names, made here."""
-        self.run("import", "-", name, text=_busybox())
+    def import_busybox(self, name: str = BUSYBOX, *changes: str) -> str:
+        """An image with nothing but busybox under all of its names, made here; `changes`: what else it says."""
+        self.run("import", *(f"--change={change}" for change in changes), "-", name, text=_busybox())
         return name
 
     def containers(self) -> set[str]:
