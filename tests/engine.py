@@ -160,9 +160,13 @@ class Engine:
             time.sleep(0.02)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        helpers = _processes_of(self.folder, "containerd")
         if self.process is not None:
             stop(self.process, how)
             self.process = None
+        # They end after Docker, and the next takes them for alive until then.
+        while any(Path(f"/proc/{pid}").exists() for pid in helpers):
+            time.sleep(0.02)
         self._path.unlink(missing_ok=True)
 
     def restart(self) -> None:
@@ -178,9 +182,9 @@ class Engine:
             raise RuntimeError(f"{CHOSEN} {' '.join(arguments)}: {done.stderr.decode(errors='replace')}")
         return done.stdout.decode()
 
-    def import_busybox(self, name: str = BUSYBOX) -> str:
-        """An image with nothing but busybox under all of its names, made here."""
-        self.run("import", "-", name, text=_busybox())
+    def import_busybox(self, name: str = BUSYBOX, *changes: str) -> str:
+        """An image with nothing but busybox under all of its names, made here; `changes`: what else it says."""
+        self.run("import", *(f"--change={change}" for change in changes), "-", name, text=_busybox())
         return name
 
     def containers(self) -> set[str]:
@@ -286,7 +290,7 @@ def _remove(engine: Engine) -> None:
         engine.run(*_KIND.remove, *left, check=False)
     engine.run("network", "prune", "--force", check=False)
     engine.stop()
-    while (processes := _processes_of(engine.folder)) and time.monotonic() < limit:
+    while (processes := _processes_of(engine.folder, _KIND.monitor)) and time.monotonic() < limit:
         for pid in processes:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -299,13 +303,13 @@ def _remove(engine: Engine) -> None:
     shutil.rmtree(engine.folder, ignore_errors=True)
 
 
-def _processes_of(folder: Path) -> list[int]:
-    """The monitors of containers, which are told in their arguments where they belong."""
+def _processes_of(folder: Path, program: str) -> list[int]:
+    """Those of a program that are told in their arguments where they belong."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = path.read_bytes().split(b"\0")
-            if words[0].endswith(_KIND.monitor.encode()) and any(word.startswith(bytes(folder)) for word in words):
+            if Path(words[0].decode()).name == program and any(word.startswith(bytes(folder)) for word in words):
                 found.append(int(path.parent.name))
     return found
 

@@ -15,12 +15,13 @@ from tests.agent.builders import eventually
 class Keeper:
     def __init__(self) -> None:
         self.present: Mapping[str, int] | None = {}
+        self.problem: Exception = MooringError("the engine sleeps")
         self.asked = 0
 
     async def images(self) -> Mapping[str, int]:
         self.asked += 1
         if self.present is None:
-            raise MooringError("the engine sleeps")
+            raise self.problem
         return self.present
 
 
@@ -43,6 +44,9 @@ async def test_images_are_told_at_once_and_again_only_when_they_are_others() -> 
     keeper.present = None
     reports.used(frozenset({"sha256:2"}))
     await eventually(lambda: keeper.asked == 3)
+    keeper.problem = OSError("a full disk")
+    reports.used(frozenset({"sha256:3"}))
+    await eventually(lambda: keeper.asked == 4)
     assert len(line.sent) == 1
     keeper.present = {"localhost/tool:1": 9}
     reports.used(frozenset({"sha256:1", "sha256:2"}))

@@ -209,6 +209,9 @@ def test_a_lab_is_booked_shown_and_given_up(server: FakeServer, mooring: Mooring
     assert "state:     ready" in shown
     assert "ports:     0: 30001; 1: 30002" in shown
     assert mooring("lab", "cancel", "lab7").stdout == "lab7\n"
+    server.bookings.answers = [REFUSED]
+    refused = mooring("lab", "create", "--for", "2h", "--replicas", "8", "--cpu", "1", "sleep", "9")
+    assert refused.stderr.splitlines()[-1].endswith("or --replicas 6")
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from mooring.model.errors import MooringError, NotAllowed, NotFound
         (NotFound("there is no policy 'small'"), "mooring policy list"),
         (NotFound("there is no pool 'lab'"), "mooring pool list"),
         (NotFound("there is no record of version 3 of pool 'lab'"), None),
+        (NotFound("workload 'train' has no task 7", code="unknown-task"), None),
     ],
 )
 def test_the_hint_fits_the_error(error: MooringError, hint: str | None, capsys: pytest.CaptureFixture[str]) -> None:

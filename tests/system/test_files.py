@@ -126,6 +126,14 @@ def test_a_session_that_has_ended_is_made_anew_only_if_asked(mooring: Mooring, c
     assert client.workload("once").id != first
 
 
+def test_a_lab_without_room_says_where_it_stands_and_what_would_fit(mooring: Mooring):
+    text = (EXAMPLES / "lab.yaml").read_text().replace("replicas: 5", "replicas: 900")
+    told = mooring("apply", "-f", "-", given=text.replace("networks-1", "networks-3"), code=1).splitlines()
+    assert told[0] == "standard input, document 1, line 5:"
+    assert told[1].startswith("error: no-room: there is no room for it at that time; it fits with ")
+    assert told[2].startswith("hint: try replicas: ")
+
+
 def test_a_lab_in_another_window_differs(mooring: Mooring, client: Client):
     text = (EXAMPLES / "lab.yaml").read_text().replace("networks-1", "networks-2")
     mooring("apply", "-f", "-", given=text)

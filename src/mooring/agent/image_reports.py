@@ -50,8 +50,8 @@ async def _present(keeping: Collection[ImageKeeping]) -> dict[str, int] | None:
     """None where a runtime does not say, for now."""
     try:
         return largest([await runtime.images() for runtime in keeping])
-    except MooringError as problem:
-        _log.debug("cannot list images", reason=problem.message)
+    except (MooringError, OSError) as problem:
+        _log.debug("cannot list images", reason=str(problem))
         return None
 
 

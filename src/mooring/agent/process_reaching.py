@@ -67,7 +67,8 @@ class Inside:
         if container is None:
             return 0
         if container not in names:
-            raise NotFound(f"the task has no container {container!r}", code="unknown-container")
+            known = ", ".join(names)
+            raise NotFound(f"the task has no container {container!r}; there are: {known}", code="unknown-container")
         return names.index(container)
 
     def _port(self, asked: int) -> int:

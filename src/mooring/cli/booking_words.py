@@ -81,11 +81,11 @@ def show_booking(slot: TimeslotView, output: Format) -> None:
     )
 
 
-def tell_answer(slot: TimeslotView) -> ExitCode:
-    """Where it is, or why not and what would fit."""
+def tell_answer(slot: TimeslotView, start: str = "--start {}", count: str = "--count {}") -> ExitCode:
+    """Where it is, or why not and what would fit, in the words in which it was asked for."""
     if slot.status == "REFUSED":
         say(f"error: {reason_text(slot.reason) or 'refused'}")
-        if hint := _alternatives(slot):
+        if hint := _alternatives(slot, start, count):
             say(f"hint: {hint}")
         return ExitCode.FAILURE
     where = f" on {_place(slot)}" if slot.places else ""
@@ -142,12 +142,12 @@ def _released(slot: TimeslotView) -> str:
     return "" if seconds is None else f"if unused for {format_duration(seconds)}"
 
 
-def _alternatives(slot: TimeslotView) -> str:
-    """What of it would have fitted, as options."""
+def _alternatives(slot: TimeslotView, start: str, count: str) -> str:
+    """What of it would have fitted."""
     found = (slot.reason or {}).get("details", {}).get("alternatives") or {}
     options = []
     if found.get("start"):
-        options.append(f"--start {datetime.fromisoformat(found['start']).astimezone().isoformat(timespec='seconds')}")
+        options.append(start.format(datetime.fromisoformat(found["start"]).astimezone().isoformat(timespec="seconds")))
     if found.get("count"):
-        options.append(f"--count {found['count']}")
+        options.append(count.format(found["count"]))
     return f"try {' or '.join(options)}" if options else ""

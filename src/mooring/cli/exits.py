@@ -54,6 +54,7 @@ _NOT_ALLOWED = {
     "priority-too-high": "ask for less with --priority, or an administrator for a policy that allows more",
     "pool-not-allowed": "`mooring free` lists the pools that you may use; an administrator can give you access",
 }
+_THERE_IS_NO = "there is no "
 _LISTS = {
     "workload": "ps -a",
     "session": "session list",
@@ -105,8 +106,7 @@ def _hint(error: MooringError) -> str | None:
         return "log in with `mooring login`"
     if isinstance(error, NotAllowed):
         return _NOT_ALLOWED.get(error.code)
-    if isinstance(error, NotFound):
-        noun = error.message.removeprefix("there is no ").partition(" ")[0]
-        lists = _LISTS.get(noun)
+    if isinstance(error, NotFound) and error.message.startswith(_THERE_IS_NO):
+        lists = _LISTS.get(error.message.removeprefix(_THERE_IS_NO).partition(" ")[0])
         return f"`mooring {lists}` lists those that you may see" if lists else None
     return None

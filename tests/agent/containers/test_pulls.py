@@ -22,7 +22,7 @@ from mooring.model.errors import MooringError
 from mooring.wire.agent import RegistryLogin
 from tests.agent.builders import DEADLINE_SECONDS, eventually
 from tests.agent.containers.conftest import Node, container, order
-from tests.engine import BUSYBOX, Engine, running_engine
+from tests.engine import BUSYBOX, CHOSEN, Engine, running_engine
 from tests.servers import RegistryServer, running_registry, stop
 
 PROJECT, STRANGER = UUID(int=1), UUID(int=2)
@@ -48,7 +48,8 @@ async def opened(
     socket: str, folder: Path, changed: Callable[[], None] = lambda: None
 ) -> AsyncIterator[tuple[Docker, Images]]:
     async with Docker(url=socket) as docker:
-        images = Images(docker, PrivateImages(folder / "private-images.json"), changed)
+        private = PrivateImages(folder / "private-images.json")
+        images = Images(docker, private, changed, trusting=CHOSEN == "docker")
         yield docker, images
         await images.close()
 

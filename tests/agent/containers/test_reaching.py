@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pytest
 
+from mooring.agent.commands import NotBegun
 from mooring.agent.runtime import Reached
 from mooring.model.errors import MooringError
 from mooring.wire.agent import Attach, DesiredTask, Dial, Exec, FetchFiles, ProbeSpec, Purpose, StoreFiles
@@ -66,15 +67,20 @@ async def test_commands_have_the_container_s_environment_and_end_with_who_ran_th
     assert (out == given, errors, code) == (True, b"ahoy\n", 7)
     terminal = await reach(Exec(command=["sh"], terminal=True, rows=33, columns=101), "echo")
     assert b"33 101" in (await everything(terminal, b"stty size\nexit\n"))[0]
-    _, errors, code = await everything(await reach(Exec(command=["no-such-program"])))
+    try:
+        _, errors, code = await everything(await reach(Exec(command=["no-such-program"])))
+    except NotBegun as problem:
+        errors, code = problem.message.encode(), problem.exit_code
     assert (b'"no-such-program": executable file not found' in errors, code) == (True, 127)
+    # Nobody reads what it is given.
+    assert (await everything(await reach(Exec(command=["sh", "-c", "exit 3"])), given))[2] == 3
     sleeping = await reach(Exec(command=["sh", "-c", "echo $$; exec sleep 1000"]))
     piece = await sleeping.read()
     assert piece is not None
     await sleeping.close()
     left = Exec(command=["test", "-d", f"/proc/{int(piece[0])}"])
     assert (await everything(await reach(left)))[2] == 1
-    with pytest.raises(MooringError, match="no container 'none'"):
+    with pytest.raises(MooringError, match="no container 'none'; there are: main, echo"):
         await reach(Exec(command=["id"]), "none")
 
 

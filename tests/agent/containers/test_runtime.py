@@ -105,6 +105,16 @@ async def test_who_ignores_the_signal_is_killed_when_the_grace_is_over(node: Nod
     assert (await node.output(deaf)).count("ignored") == 2
 
 
+async def test_who_wants_to_be_told_of_the_end_by_another_signal_is(node: Node):
+    image = node.engine.import_busybox("localhost/gentle:1", "STOPSIGNAL SIGQUIT")
+    waits = "trap 'exit 3' QUIT; trap 'exit 4' TERM; echo up; while :; do sleep 0.1; done"
+    gentle = order(containers=[container("sh", "-c", waits, image=image)], grace_seconds=60)
+    await node.runtime.start(gentle)
+    await eventually_said(node, gentle, "up")
+    await node.runtime.stop(gentle.task_id, None, "requested")
+    assert (await node.end(gentle)).exit_code == 3
+
+
 async def test_want_of_memory_is_told_from_a_crash(node: Node):
     waiting = "until [ -e /tmp/go ]; do sleep 0.1; done; x=0123456789abcdef; while :; do x=$x$x; done"
     tasks = [order(containers=[container("sh", "-c", waiting, slots={"memory": 16 * MIB})]) for _ in range(2)]

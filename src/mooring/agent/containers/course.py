@@ -31,6 +31,8 @@ class Seen:
     ended_at: float = 0.0
     pid: int = 0
     address: str | None = None
+    stop_signal: str = "TERM"
+    """What its image wants to be told of its end by."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -192,7 +194,7 @@ def _end(record: TaskRecord, seen: Mapping[str, Seen], now: float) -> Next:
         return Next(tuple(Send(name, "KILL") for name in running), due=now + 1.0)
     beside = {each.name for each in sidecars(record)}
     first = [name for name in running if name not in beside] or running
-    told = tuple(Send(name, "TERM") for name in first if name not in record.stop.told)
+    told = tuple(Send(name, seen[name].stop_signal) for name in first if name not in record.stop.told)
     return Next(told, due=record.stop.kill_at)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import stat
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -288,7 +289,7 @@ def _devices(podman: str | None, info: Mapping[str, Any]) -> Literal["request", 
 
 
 def _seen(told: Mapping[str, Any]) -> Seen:
-    state = told["State"]
+    state, config = told["State"], told.get("Config") or {}
     status: Literal["created", "running", "ended"] = _STATUSES.get(state["Status"], "running")
     networks = (told.get("NetworkSettings") or {}).get("Networks") or {}
     return Seen(
@@ -300,8 +301,17 @@ def _seen(told: Mapping[str, Any]) -> Seen:
         ended_at=_moment(state.get("FinishedAt")),
         pid=int(state.get("Pid") or 0),
         address=next((net["IPAddress"] for net in networks.values() if net.get("IPAddress")), None),
-        labels=dict((told.get("Config") or {}).get("Labels") or {}),
+        stop_signal=_signal(str(config.get("StopSignal") or "")),
+        labels=dict(config.get("Labels") or {}),
     )
+
+
+def _signal(written: str) -> str:
+    """The short name of a signal that an image names by its number or its name; that of all others where it is none."""
+    if written.isdigit() and int(written) in list(signal.Signals):
+        return signal.Signals(int(written)).name.removeprefix("SIG")
+    short = written.upper().removeprefix("SIG")
+    return short if f"SIG{short}" in signal.Signals.__members__ else "TERM"
 
 
 def _moment(written: str | None) -> float:

@@ -205,7 +205,8 @@ class Keeper:
         for each in task.init_containers:
             if each.name == name:
                 return each, "sidecar" if each.sidecar else "init"
-        raise NotFound(f"task {task.task_id} has no container {name!r}")
+        names = ", ".join(each.name for each in self.containers())
+        raise NotFound(f"the task has no container {name!r}; there are: {names}", code="unknown-container")
 
     async def logs(self, name: str, tail: int | None, follow: bool) -> AsyncIterator[bytes]:
         """What a container has said; of one that is started again, of all its runs."""

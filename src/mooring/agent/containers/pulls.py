@@ -76,11 +76,22 @@ class _Fetching:
 
 
 class Images:
-    """The images of one engine. `changed` is called, now and then, while `progress` answers differently."""
+    """The images of one engine. `changed` is called, now and then, while `progress` answers differently.
 
-    def __init__(self, docker: Docker, private: PrivateImages, changed: Callable[[], None] = lambda: None) -> None:
+    `trusting`: it fetches by digest what it has already without asking the registry, as Docker does.
+    """
+
+    def __init__(
+        self,
+        docker: Docker,
+        private: PrivateImages,
+        changed: Callable[[], None] = lambda: None,
+        *,
+        trusting: bool = False,
+    ) -> None:
         self._docker = docker
         self._private = private
+        self._trusting = trusting
         self._changed = changed
         self._fetching: dict[str, _Fetching] = {}
         self._told_at = -math.inf
@@ -89,11 +100,14 @@ class Images:
         """Have the image on the node; MooringError with a code and a sentence where that cannot be."""
         name = parse_image(image)
         before = await self._find(name)
-        if pull is not Pull.ALWAYS and before is not None and not self._private.hides(name, before.id, project):
+        hidden = before is not None and self._private.hides(name, before.id, project)
+        if pull is not Pull.ALWAYS and before is not None and not hidden:
             return before
         if pull is Pull.NEVER:
             message = f"image {name.short} is not on this node, and is never to be fetched"
             raise MooringError(message, code="image-not-present")
+        if hidden and self._trusting:
+            await self._ask_registry(name, login)
         await self._fetch(name, login)
         found = await self._find(name)
         if found is None:
@@ -163,6 +177,14 @@ class Images:
             return None
         return Pulled(found["Id"], _digest(name, found))
 
+    async def _ask_registry(self, name: ImageName, login: RegistryLogin | None) -> None:
+        try:
+            with translated():
+                async with self._docker._query(f"distribution/{name}/json", headers=_headers(name, login)):
+                    return
+        except EngineRefused as refusal:
+            raise _refusal(name, login, refusal) from None
+
     async def _fetch(self, name: ImageName, login: RegistryLogin | None) -> None:
         """Wait for the one pull of it; whoever has another login asks the registry anew after that."""
         key = str(name)
@@ -213,12 +235,8 @@ class Images:
         """What the engine says while it fetches. It goes on with that until its connection ends, which
         `Docker.images.pull` leaves open when it is abandoned.
         """
-        headers = {}
-        if login is not None:
-            auth = {"username": login.username, "password": login.password}
-            headers["X-Registry-Auth"] = compose_auth_header(auth, name.registry)
         asked = self._docker._query(
-            "images/create", "POST", params={"fromImage": str(name)}, headers=headers, timeout=_ENDLESS
+            "images/create", "POST", params={"fromImage": str(name)}, headers=_headers(name, login), timeout=_ENDLESS
         )
         with translated():
             async with asked as response:
@@ -236,6 +254,13 @@ def login_for(image: str, logins: Iterable[RegistryLogin]) -> RegistryLogin | No
     """The one for the image's registry."""
     registry = parse_image(image).registry
     return next((login for login in logins if login.registry == registry), None)
+
+
+def _headers(name: ImageName, login: RegistryLogin | None) -> dict[str, str]:
+    if login is None:
+        return {}
+    auth = {"username": login.username, "password": login.password}
+    return {"X-Registry-Auth": compose_auth_header(auth, name.registry)}
 
 
 def _digest(name: ImageName, found: Mapping[str, Any]) -> str:

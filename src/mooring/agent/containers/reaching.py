@@ -25,6 +25,7 @@ from mooring.model.errors import Conflict, InvalidInput, NotFound
 from mooring.wire.agent import Attach, ContainerSpec, Dial, Exec, FetchFiles, Purpose, StoreFiles
 
 _LOOK_SECONDS = 0.05
+_SILENT_SECONDS = 1.0
 _HANG_UP_SECONDS = 2.0
 _NOT_FOUND = 127
 _TERMINAL = {"TERM": "xterm-256color"}
@@ -167,6 +168,7 @@ class InContainer:
         self._terminal = terminal
         self._mark = mark
         self._book = book
+        self._reading: asyncio.Task[tuple[bytes, bool] | None] | None = None
 
     @classmethod
     async def run(cls, engine: Engine, name: str, container_pid: int, asked: Exec, book: Book) -> InContainer:
@@ -180,6 +182,8 @@ class InContainer:
         try:
             with translated():
                 await stream._init()
+            if engine.abilities.kind == "docker":
+                await reached._begin()
             await reached.resize(asked.rows, asked.columns)
         except EngineRefused as refusal:
             book.command_left(mark, ended=True)
@@ -189,8 +193,23 @@ class InContainer:
             raise
         return reached
 
+    async def _begin(self) -> None:
+        """EngineRefused if it does not: Docker says why in what would be its output."""
+        while not (told := await self._told()).get("Pid"):
+            if told.get("ExitCode") is not None:
+                reason, _ = await self._streamed.read() or (b"", False)
+                await self._streamed.close()
+                raise EngineRefused(reason.decode("utf-8", "replace").strip(), 400)
+            await asyncio.sleep(_LOOK_SECONDS)
+
     async def read(self) -> tuple[bytes, bool] | None:
-        return await self._streamed.read()
+        """What it says next. Docker keeps the connection of one that has ended while input waits for it."""
+        reading = self._reading = self._reading or asyncio.create_task(self._streamed.read())
+        while not (await asyncio.wait({reading}, timeout=_SILENT_SECONDS))[0]:
+            if not (await self._told()).get("Running") and not reading.done():
+                return None
+        self._reading = None
+        return reading.result()
 
     async def write(self, data: bytes) -> None:
         if data or not self._terminal:
@@ -213,7 +232,13 @@ class InContainer:
                 ended = True
         finally:
             self._book.command_left(self._mark, ended=ended)
+        if self._reading is not None:
+            self._reading.cancel()
         await self._streamed.close()
+
+    async def _told(self) -> dict[str, Any]:
+        with translated():
+            return await self._command.inspect()
 
 
 class Fetched(DataOnly):

@@ -227,7 +227,9 @@ class ContainerRuntime:
                 log.debug("no engine", address=address, reason=problem.message)
                 continue
             self._shared.engine = engine
-            self._shared.fetcher = Images(engine.docker, self._private_images, self._context.changed)
+            self._shared.fetcher = Images(
+                engine.docker, self._private_images, self._context.changed, trusting=engine.abilities.kind == "docker"
+            )
             self.enforces = {**enforces(engine.abilities), **_huge_pages()}
             log.info("container engine found", address=address, engine=engine.abilities.kind)
             return True

@@ -112,7 +112,9 @@ def _tell(client: Client, document: Document, applied: Applied) -> ExitCode:
         from mooring.cli.commands.bookings import decided
 
         [answer] = decided(client, [applied.timeslot])
-        return tell_answer(answer)
+        if answer.status == "REFUSED":
+            say(f"{document.place}:")
+        return tell_answer(answer, start="start: {}", count="replicas: {}")
     ended = "" if applied.status is None else f" ({applied.status.lower()}); --again makes it anew"
     _show(document, f"{applied.result.value}{ended}")
     return ExitCode.OK

@@ -86,7 +86,7 @@ def create(
     with connect(server) as client:
         accepted = client.create_lab(request)
         [answer] = decided(client, [accepted.timeslot])
-    raise typer.Exit(tell_answer(answer))
+    raise typer.Exit(tell_answer(answer, count="--replicas {}"))
 
 
 @lab_app.command("list")
