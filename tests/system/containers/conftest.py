@@ -47,6 +47,7 @@ def box(shared_box: Box) -> Iterator[Box]:
     for workload in shared_box.client.workloads().workloads:
         shared_box.client.remove(str(workload.id))
     eventually(lambda: not shared_box.engine.containers())
+    eventually(lambda: not any(volume.mounted_by for volume in shared_box.client.volumes()))
     for volume in shared_box.client.volumes():
         shared_box.client.remove_volume(volume.name)
     eventually(lambda: not shared_box.client.volumes())

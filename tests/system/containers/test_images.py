@@ -55,7 +55,8 @@ def test_the_projects_login_and_secret_reach_its_containers_and_neither_is_left(
             assert sub.started_at is not None
             assert main.started_at >= sub.started_at
             said = [eventually(partial(_output, client, "train", index)) for index in (0, 1)]
-            assert said == ["main,sub1 127.0.0.1,127.0.0.1\n"] * 2
+            # Both nodes are on this machine, whose loopback is no address of a peer.
+            assert said == ["main,sub1 ,\n"] * 2
 
             # It was tried again meanwhile.
             assert client.wait("web", "running", timeout_seconds=60).status == "RUNNING"
