@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import Mapping
+from ipaddress import IPv4Network
+from pathlib import Path
 from typing import cast
 from uuid import UUID, uuid4
 
 import pytest
 
 from mooring.agent.containers import networks
-from mooring.agent.containers.engine import Engine
+from mooring.agent.containers.engine import Engine, EngineRefused
 from mooring.agent.containers.networks import Networks
 from mooring.agent.containers.specification import NODE
 from tests.agent.conftest import needs_root
@@ -27,7 +29,7 @@ class SlowEngine:
         self._labels = {NODE: str(node_id)}
         self._name = ""
 
-    async def make_network(self, name: str, bridge: str, labels: Mapping[str, str]) -> None:
+    async def make_network(self, name: str, bridge: str, labels: Mapping[str, str], subnet: str | None = None) -> None:
         self._name = name
         self.done.append("made")
 
@@ -59,6 +61,40 @@ async def test_a_task_that_comes_while_its_network_goes_has_one_that_is_guarded(
     engine.go_on.set()
     await asyncio.gather(leaving, coming)
     assert engine.done == ["guarded", "made", "removed", "not guarded", "guarded", "made"]
+
+
+class FullEngine:
+    """An engine whose own choice of addresses is used up, and that has something against one network's addresses."""
+
+    def __init__(self) -> None:
+        self.asked: list[str | None] = []
+
+    async def make_network(self, name: str, bridge: str, labels: Mapping[str, str], subnet: str | None = None) -> None:
+        self.asked.append(subnet)
+        if subnet is None:
+            raise EngineRefused("could not find an available, non-overlapping IPv4 address pool", 404)
+        if len(self.asked) == 2:
+            raise EngineRefused("Pool overlaps with other one on this address space", 403)
+
+
+async def test_a_workload_has_a_network_also_where_the_engine_has_no_addresses_left(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(networks, "_guard", lambda _: True)
+    engine, workload_id = FullEngine(), uuid4()
+    name = await Networks(uuid4(), wanted=True).join(cast(Engine, engine), workload_id)
+    assert name == f"mooring-{workload_id.hex}"
+    own, *given = engine.asked
+    assert own is None
+    assert len(given) == 2
+    assert all(IPv4Network(each).subnet_of(IPv4Network("10.128.0.0/9")) for each in given if each)
+
+
+def test_the_node_s_own_networks_are_known_by_its_routes(tmp_path: Path):
+    (tmp_path / "route").write_text("""Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
+eth0 00000000 010200C0 0003 0 0 0 00000000 0 0 0
+vpn0 0000C80A 00000000 0001 0 0 0 0000F8FF 0 0 0
+eth0 000200C0 00000000 0001 0 0 0 00FFFFFF 0 0 0
+""")
+    assert networks._routed(tmp_path / "route") == [IPv4Network("10.200.0.0/13"), IPv4Network("192.0.2.0/24")]
 
 
 @needs_root

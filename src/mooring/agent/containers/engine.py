@@ -200,14 +200,17 @@ class Engine:
                 finally:
                     response.close()
 
-    async def make_network(self, name: str, bridge: str, labels: Mapping[str, str]) -> None:
-        config = {
+    async def make_network(self, name: str, bridge: str, labels: Mapping[str, str], subnet: str | None = None) -> None:
+        """With these addresses, or some that the engine chooses."""
+        config: dict[str, Any] = {
             "Name": name,
             "Driver": "bridge",
             "CheckDuplicate": True,
             "Labels": dict(labels),
             "Options": {"com.docker.network.bridge.name": bridge},
         }
+        if subnet is not None:
+            config["IPAM"] = {"Driver": "default", "Config": [{"Subnet": subnet}]}
         try:
             with translated():
                 await self.docker.networks.create(config)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
+import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from ipaddress import IPv4Network
+from pathlib import Path
 from uuid import UUID
 
 import structlog
@@ -21,6 +25,10 @@ NO_NETWORK = "none"
 _NAME = "mooring-"
 _METADATA = {"iptables": "169.254.169.254", "ip6tables": "fd00:ec2::254"}
 """Where clouds tell machines their credentials."""
+_ADDRESSES = IPv4Network("10.128.0.0/9")
+"""Of networks for which the engine has none left; Podman looks there, too."""
+_USED_UP = re.compile(r"available, non-overlapping IPv4 address pool|address pools have been fully subnetted")
+_TRIES = 20
 
 
 class Networks:
@@ -47,7 +55,7 @@ class Networks:
             return NO_NETWORK
         labels = {NODE: str(self._node_id), WORKLOAD: str(workload_id)}
         try:
-            await engine.make_network(name, _bridge(name), labels)
+            await _make(engine, name, labels)
         except EngineRefused as refusal:
             await asyncio.to_thread(_unguard, _bridge(name))
             if self._made:
@@ -68,6 +76,32 @@ class Networks:
                     with contextlib.suppress(EngineRefused):
                         await engine.remove_network(name)
                         await asyncio.to_thread(_unguard, _bridge(name))
+
+
+async def _make(engine: Engine, name: str, labels: Mapping[str, str]) -> None:
+    """Docker has addresses for about thirty networks of its own choice: those that follow are given some."""
+    try:
+        return await engine.make_network(name, _bridge(name), labels)
+    except EngineRefused as refusal:
+        if not _USED_UP.search(refusal.message):
+            raise
+        problem = refusal
+    taken = await asyncio.to_thread(_routed)
+    for _ in range(_TRIES):
+        subnet = IPv4Network((int(_ADDRESSES.network_address) + 256 * random.randrange(2**15), 24))
+        if not any(subnet.overlaps(each) for each in taken):
+            try:
+                return await engine.make_network(name, _bridge(name), labels, str(subnet))
+            except EngineRefused as refusal:
+                problem = refusal
+    raise problem
+
+
+def _routed(table: Path = Path("/proc/net/route")) -> list[IPv4Network]:
+    """Where the node's own routes lead but the one for all that is left."""
+    rows = [line.split() for line in table.read_text().splitlines()[1:]]
+    found = [(bytes.fromhex(row[1])[::-1], bytes.fromhex(row[7])[::-1]) for row in rows]
+    return [IPv4Network((address, int.from_bytes(mask).bit_count())) for address, mask in found if any(mask)]
 
 
 def _bridge(name: str) -> str:
