@@ -572,6 +572,7 @@ async def test_what_takes_long_to_prepare_holds_up_nothing_else(
         fetched.set()
         await server.want(slow)
         await eventually(lambda: server.statuses(slow)[-1] == "PREPARED")
+        assert server.statuses(slow).count("PREPARED") == 1
 
 
 async def test_a_runtime_that_fails_at_one_task_holds_up_no_other(
