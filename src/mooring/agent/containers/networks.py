@@ -23,8 +23,8 @@ log = structlog.get_logger(__name__)
 
 NO_NETWORK = "none"
 _NAME = "mooring-"
-_METADATA = {"iptables": "169.254.169.254", "ip6tables": "fd00:ec2::254"}
-"""Where clouds tell machines their credentials."""
+_METADATA = {"iptables": "169.254.0.0/16,100.100.100.200,192.0.0.192", "ip6tables": "fd00:ec2::254"}
+"""Where clouds tell machines their credentials: the link's own addresses with most of them, one of each with others."""
 _ADDRESSES = IPv4Network("10.128.0.0/9")
 """Of networks for which the engine has none left; Podman looks there, too."""
 _USED_UP = re.compile(r"available, non-overlapping IPv4 address pool|address pools have been fully subnetted")
