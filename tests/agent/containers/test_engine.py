@@ -25,8 +25,12 @@ async def talkative(tmp_path: Path) -> AsyncIterator[Engine]:
             await response.write(json.dumps({"Actor": {"Attributes": labels}}).encode() + b"\n")
         return response
 
+    async def lose(_request: web.Request) -> web.Response:
+        return web.json_response({"message": "inspecting container 1f: no such container 1f"}, status=500)
+
     app = web.Application()
     app.router.add_get("/{version}/events", tell)
+    app.router.add_get("/{version}/containers/{name}/json", lose)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.UnixSite(runner, str(tmp_path / "e.sock")).start()
@@ -39,3 +43,7 @@ async def talkative(tmp_path: Path) -> AsyncIterator[Engine]:
 
 async def test_an_image_with_long_labels_leaves_nobody_deaf(talkative: Engine):
     assert [labels["name"] async for labels in talkative.events("label")] == ["first", "second"]
+
+
+async def test_a_container_that_goes_while_it_is_looked_at_is_gone(talkative: Engine):
+    assert await talkative.seen("short-lived") is None

@@ -257,7 +257,9 @@ def translated() -> Iterator[None]:
     except DockerError as error:
         if error.status == _UNREACHABLE:
             raise EngineGone(error.message) from None
-        raise EngineRefused(error.message.strip(), error.status) from None
+        # Podman says so of one that goes while it is looked at.
+        gone = error.status == 500 and "no such container" in error.message
+        raise EngineRefused(error.message.strip(), 404 if gone else error.status) from None
     except (aiohttp.ClientError, OSError) as error:
         raise EngineGone(f"the connection to the engine broke: {error}") from None
     except RuntimeError as error:
