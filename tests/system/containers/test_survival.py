@@ -118,9 +118,10 @@ def test_whatever_is_killed_and_restarted_every_container_is_started_once_and_go
                 for agent in agents:
                     agent.kill()
             (starts,) = servers.folder.glob("*/agent/volumes/*/*/starts")
+            engine.stop()
             starts.with_name("go").touch()
             client.remove("doomed")
-            engine.restart()
+            engine.start()
             once, doomed = (containers(client, name) for name in ("once", "doomed"))
             eventually(lambda: engine.run("inspect", "--format", "{{.State.Status}}", *once) == "exited\n")
             for agent in agents:
