@@ -50,6 +50,14 @@ driver = "vfs"
 runroot = "{folder}/run"
 graphroot = "{folder}/graph"
 """
+_CONTAINERD = """
+version = 2
+root = "{folder}/containerd-root"
+state = "{folder}/containerd-state"
+disabled_plugins = ["io.containerd.grpc.v1.cri"]
+[grpc]
+address = "{folder}/c.sock"
+"""
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,8 @@ class Kind:
     """By program: Debian's package of it."""
     service: tuple[str, ...]
     """The command that serves; what is in braces is of the engine at hand."""
+    below: tuple[str, ...]
+    """The command of another service that it stands on, if any, and that outlives it."""
     environment: Mapping[str, str]
     files: Callable[["Engine"], dict[str, str]]
     remove: tuple[str, ...]
@@ -82,6 +92,7 @@ def _docker_files(engine: "Engine") -> dict[str, str]:
     settings = {
         "hosts": [engine.socket],
         **{name: f"{engine.folder}/{name}" for name in ("data-root", "exec-root", "pidfile")},
+        "containerd": f"{engine.folder}/c.sock",
         "storage-driver": "vfs",
         "live-restore": True,
         "insecure-registries": engine.insecure_registries,
@@ -90,13 +101,14 @@ def _docker_files(engine: "Engine") -> dict[str, str]:
         "iptables": False,
         "ip6tables": False,
     }
-    return {"daemon.json": json.dumps(settings)}
+    return {"daemon.json": json.dumps(settings), "containerd.toml": _CONTAINERD.format(folder=engine.folder)}
 
 
 _KINDS = {
     "podman": Kind(
         packages={"podman": "podman", "runc": "runc", "conmon": "conmon", "busybox": "busybox-static"},
         service=("podman", "system", "service", "--time", "0", "{socket}"),
+        below=(),
         environment={
             "CONTAINERS_CONF": "{folder}/containers.conf",
             "CONTAINERS_STORAGE_CONF": "{folder}/storage.conf",
@@ -108,8 +120,15 @@ _KINDS = {
         monitor="conmon",
     ),
     "docker": Kind(
-        packages={"dockerd": "docker.io", "docker": "docker.io", "runc": "runc", "busybox": "busybox-static"},
+        packages={
+            "dockerd": "docker.io",
+            "docker": "docker.io",
+            "containerd": "containerd",
+            "runc": "runc",
+            "busybox": "busybox-static",
+        },
         service=("dockerd", "--config-file", "{folder}/daemon.json"),
+        below=("containerd", "--config", "{folder}/containerd.toml"),
         environment={"DOCKER_HOST": "{socket}", "DOCKER_CONFIG": "{folder}"},
         files=_docker_files,
         remove=("rm", "--force"),
@@ -135,22 +154,16 @@ class Engine:
     insecure_registries: tuple[str, ...] = ()
     """`host:port` of registries that are spoken to without TLS."""
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    below: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @property
     def socket(self) -> str:
         return f"unix://{self._path}"
 
     def start(self) -> None:
-        with (self.folder / "log").open("ab") as output:
-            self.process = subprocess.Popen(
-                [self._filled(word) for word in _KIND.service],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=self.environment,
-                cwd=self.folder,
-                preexec_fn=end_with_parent,
-            )
+        if _KIND.below and self.below is None:
+            self.below = self._launched(_KIND.below)
+        self.process = self._launched(_KIND.service)
         limit = time.monotonic() + START_SECONDS
         while not self._answers():
             if self.process.poll() is not None or time.monotonic() > limit:
@@ -160,13 +173,9 @@ class Engine:
             time.sleep(0.02)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        helpers = _processes_of(self.folder, "containerd")
         if self.process is not None:
             stop(self.process, how)
             self.process = None
-        # They end after Docker, and the next takes them for alive until then.
-        while any(Path(f"/proc/{pid}").exists() for pid in helpers):
-            time.sleep(0.02)
         self._path.unlink(missing_ok=True)
 
     def restart(self) -> None:
@@ -208,6 +217,18 @@ class Engine:
         own = {name: self._filled(value) for name, value in _KIND.environment.items()}
         kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
         return {**kept, "HOME": str(self.folder), "TMPDIR": str(self.folder), **own}
+
+    def _launched(self, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        with (self.folder / "log").open("ab") as output:
+            return subprocess.Popen(
+                [self._filled(word) for word in command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=self.environment,
+                cwd=self.folder,
+                preexec_fn=end_with_parent,
+            )
 
     def _filled(self, text: str) -> str:
         return text.format(folder=self.folder, socket=self.socket)
@@ -290,7 +311,9 @@ def _remove(engine: Engine) -> None:
         engine.run(*_KIND.remove, *left, check=False)
     engine.run("network", "prune", "--force", check=False)
     engine.stop()
-    while (processes := _processes_of(engine.folder, _KIND.monitor)) and time.monotonic() < limit:
+    if engine.below is not None:
+        stop(engine.below, signal.SIGTERM)
+    while (processes := _processes_of(engine.folder)) and time.monotonic() < limit:
         for pid in processes:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -303,13 +326,13 @@ def _remove(engine: Engine) -> None:
     shutil.rmtree(engine.folder, ignore_errors=True)
 
 
-def _processes_of(folder: Path, program: str) -> list[int]:
-    """Those of a program that are told in their arguments where they belong."""
+def _processes_of(folder: Path) -> list[int]:
+    """The monitors of containers, which are told in their arguments where they belong."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = path.read_bytes().split(b"\0")
-            if Path(words[0].decode()).name == program and any(word.startswith(bytes(folder)) for word in words):
+            if Path(words[0].decode()).name == _KIND.monitor and any(word.startswith(bytes(folder)) for word in words):
                 found.append(int(path.parent.name))
     return found
 

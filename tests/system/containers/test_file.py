@@ -28,7 +28,7 @@ containers:
       - -c
       - |
         cat /pages/user /pages/index.html
-        touch /forbidden || touch /pages/forbidden || echo cannot write
+        touch /forbidden 2>&1 || touch /pages/forbidden 2>&1 || echo cannot write
         grep CapEff /proc/self/status
         exec httpd -f -p 8080 -h /pages
     ports: [8080]

@@ -292,6 +292,8 @@ class ContainerRuntime:
             for keeper in self._keepers.values():
                 if keeper.running() != running & keeper.ids():
                     keeper.wake()
+            # One that somebody was still in could not go with its last task.
+            await self._shared.networks.tidy(engine, self._workloads)
 
 
 def _huge_pages() -> dict[str, str]:
