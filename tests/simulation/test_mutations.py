@@ -9,7 +9,8 @@ from mooring.store import leadership, submissions, workloads
 from tests.simulation import schedules
 from tests.simulation.world import Prepared
 
-MOST = 30
+MOST = 200
+"""Schedules that are tried: one of about thirty leads where a safeguard is needed."""
 
 
 def first_violation(prepared: Prepared) -> str:
