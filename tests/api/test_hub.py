@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from fastapi import WebSocketDisconnect
 from msgspec.structs import replace
 from sqlalchemy import select, update
 
@@ -270,8 +271,10 @@ async def test_an_agent_is_told_of_its_tasks_though_an_older_stream_of_it_came_i
 async def test_only_those_who_beat_with_an_old_credential_are_dismissed(harbour: Harbour):
     async with connected(harbour) as agent:
         await agent.orders()
-        joined_again = Connected(agent.hub, harbour, agent.session.node_id)
+        gone, joined_again = (Connected(agent.hub, harbour, agent.session.node_id) for _ in range(2))
+        gone.session.send = _to_nobody
         joined_again.session.credential_hash = "new"
+        await agent.hub.enter(gone.session, Hello(protocol=wire.PROTOCOL, facts=FACTS, tasks=[]))
         await agent.hub.enter(joined_again.session, Hello(protocol=wire.PROTOCOL, facts=FACTS, tasks=[]))
         await harbour.database.write(lambda c: nodes.renew_credential(c, agent.session.node_id, "new"))
         agent.hub.beat(agent.session, Heartbeat(cpu_percent=0, memory_percent=0, disk_percent=0))
@@ -282,6 +285,10 @@ async def test_only_those_who_beat_with_an_old_credential_are_dismissed(harbour:
         finally:
             writing.cancel()
         assert joined_again.told.empty()
+
+
+async def _to_nobody(_message: wire.FromServer) -> None:
+    raise WebSocketDisconnect
 
 
 @on_sqlite

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import case, select
 
 from mooring.model.constraints import Constraints
 from mooring.model.lifecycle import OCCUPYING, ON_THE_WAY_OUT, TaskStatus, is_end, is_legal
+from mooring.model.rollouts import Phase
 from mooring.model.workloads import Kind
 from mooring.store import tables
 from mooring.store.constraints import decode_constraints, decode_taints
@@ -56,14 +57,25 @@ async def books(harbour: Harbour) -> dict[str, list[tuple[Any, ...]]]:
 
 
 async def outdated(harbour: Harbour) -> list[UUID]:
-    """Tasks without a node of their own that are not of the newest revision, or ask for something else."""
-    newest = (workloads.c.revision.label("newest"), workloads.c.requested_slots.label("request"))
+    """Tasks without a node of their own that are of no revision which they may have, or ask for something else.
+
+    What fails while tasks are replaced comes again as it was; otherwise all are of the newest revision.
+    """
+    revisions = tables.workload_revisions
+    own = (revisions.c.workload_id == workloads.c.id) & (revisions.c.number == tasks.c.revision)
+    newest = workloads.c.revision == tasks.c.revision
     rows = await harbour.rows(
-        select(tasks.c.id, tasks.c.revision, tasks.c.requested_slots, *newest)
+        select(
+            tasks.c.id,
+            tasks.c.requested_slots,
+            case((newest, workloads.c.requested_slots), else_=revisions.c.requested_slots).label("request"),
+            (newest | (workloads.c.rollout["phase"].as_string() != Phase.DONE)).label("right"),
+        )
         .join(workloads, workloads.c.id == tasks.c.workload_id)
+        .outerjoin(revisions, own)
         .where(tasks.c.current, tasks.c.status.in_([T.PENDING, T.RESERVED]))
     )
-    return [row.id for row in rows if (row.revision, row.requested_slots) != (row.newest, row.request)]
+    return [row.id for row in rows if not row.right or row.requested_slots != row.request]
 
 
 class Excess(NamedTuple):

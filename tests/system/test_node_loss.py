@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import time
 
 import psutil
 
@@ -54,7 +55,9 @@ def test_a_lost_nodes_replica_is_replaced_and_the_old_one_stopped_when_the_node_
 
 
 def test_a_node_that_pauses_is_suspect_and_its_work_goes_on(servers: Servers) -> None:
-    server = servers.start("--no-agent", environment={**QUICK, "MOORING_HEARTBEAT_GRACE_SECONDS": "0.3"})
+    timeout = 6
+    patient = {**QUICK, "MOORING_HEARTBEAT_GRACE_SECONDS": "0.3", "MOORING_NODE_TIMEOUT_SECONDS": str(timeout)}
+    server = servers.start("--no-agent", environment=patient)
     with server.client() as client:
         token = client.create_join_token(JoinTokenRequest(name="second")).token
         agent = servers.agent(server, "second", token)
@@ -62,6 +65,7 @@ def test_a_node_that_pauses_is_suspect_and_its_work_goes_on(servers: Servers) ->
         container = {"command": ["sh", "-c", "echo $$; exec sleep 600"], "resources": {"cpu": "100m"}}
         client.submit(WorkloadRequest.model_validate({"name": "kept", "kind": "deployment", "containers": [container]}))
         pid = int(eventually(lambda: _output(client, "kept")))
+        time.sleep(timeout)  # A leader calls nobody silent before it has listened for so long.
         os.kill(agent.pid, signal.SIGSTOP)
         try:
             eventually(lambda: client.node("second").status == "SUSPECT")

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 import structlog
+from fastapi import WebSocketDisconnect
 
 from mooring import metrics
 from mooring.api import confidences
@@ -168,7 +169,8 @@ class AgentHub:
         for session in self._sessions.get(beat.node_id, [])[::-1]:
             if session.credential_hash == beat.credential_hash:
                 message = f"node {session.node_name} was removed or has joined again with another credential"
-                await session.send(Refused(code="credential-refused", message=message))
+                with suppress(WebSocketDisconnect):  # it has gone by itself
+                    await session.send(Refused(code="credential-refused", message=message))
 
     def _wake(self, node_ids: Iterable[UUID], *, orders: bool = True) -> None:
         for node_id in node_ids:
