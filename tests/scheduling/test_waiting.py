@@ -563,3 +563,17 @@ def test_nobody_passes_the_rest_of_work_that_is_about_to_come_back(half: World):
 def test_who_is_behind_work_that_went_away_instead_of_coming_back_is_tried(half: World):
     half.withdraw("large")
     assert half.turn().placed == ["small"]
+
+
+def test_a_planned_start_that_is_gone_when_everybody_was_tried_asks_for_no_other_pass():
+    world = World([node("n").cpu(4)], head_of_line=HeadOfLine.BACKFILL)
+    world.submit(workload("running").cpu(1).limit(60).created(99))
+    world.turn()
+    world.submit(workload("head").cpu(4).limit(60).created(50))
+    world.turn()
+    assert list(world.room.starts.values()) == [NOW + timedelta(seconds=60)]
+    world.running[0].ends = None
+    world.tell("n")
+    world.turn_of_timer()
+    assert world.room.starts == {}
+    assert not world.room.restless

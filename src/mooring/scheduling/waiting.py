@@ -111,6 +111,8 @@ class WaitingRoom:
         """Members of groups that were handed out last."""
         self._by_timer: set[UUID] = set()
         """Those of them that no change had woken."""
+        self._all_out = False
+        """Nobody was left here when these were handed out."""
         self._unexplained: dict[Group, None] = {}
         self._owners = len(cluster.owners.values)
 
@@ -198,7 +200,7 @@ class WaitingRoom:
         Of a pool where work is about to come back nobody is handed out without it, which may be before them.
         """
         awaited = self._awaited
-        self._out, self._by_timer = set(), set()
+        self._out, self._by_timer, self._all_out = set(), set(), False
         self._note_new_owners()
         self._come_due(now)
         self._note_changed_nodes()
@@ -271,6 +273,7 @@ class WaitingRoom:
         awaited = self._awaited
         if awaited:
             others = [workload for workload in others if workload.pool not in awaited]
+        self._all_out = not awaited
         self._out |= {workload.id for workload in others}
         # Who was refused without a word about what to wait for is found by the timer alone.
         untold = {workload.id for workload, awaits in self._refused.values() if awaits == NOTHING}
@@ -326,6 +329,9 @@ class WaitingRoom:
             elif position not in parked and not backs_off:
                 self._fresh[workload.id] = workload
         self._lookout.settle()
+        if self._all_out:
+            # A pass forgets planned starts before it tries anybody: all have seen the room that these left.
+            self._cluster.timeline.take_relieved()
         return _without(parked, result)
 
     def short_of_room(self) -> list[Workload]:
