@@ -46,6 +46,8 @@ def box(shared_box: Box) -> Iterator[Box]:
     yield shared_box
     for workload in shared_box.client.workloads().workloads:
         shared_box.client.remove(str(workload.id))
+    # Its name is the next test's only then: the engine is rid of the containers earlier than the books.
+    eventually(lambda: all(workload.ended_at for workload in shared_box.client.workloads().workloads))
     eventually(lambda: not shared_box.engine.containers())
     eventually(lambda: not any(volume.mounted_by for volume in shared_box.client.volumes()))
     for volume in shared_box.client.volumes():
