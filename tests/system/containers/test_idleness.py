@@ -20,13 +20,13 @@ def test_a_session_that_nobody_uses_is_warned_and_ends(servers: Servers, engine:
         for name, script in (("calm", "exec sleep 1000"), ("busy", "while :; do :; done")):
             container = {"image": BUSYBOX, "pull": "never", "command": ["sh", "-c", script], "resources": RESOURCES}
             work = {"name": name, "type": "interactive", "containers": [container], "stop_grace_seconds": 0}
-            client.submit(WorkloadRequest.model_validate({**work, "idle_timeout": "1m"}))
+            client.submit(WorkloadRequest.model_validate({**work, "idle_timeout": "10m"}))
         eventually(lambda: any((task.cpu_millicores or 0) > 20 for task in client.task_use(name="busy").tasks))
         assert 'mooring_measured{node="here",pool="default",slot="cpu"}' in server.metrics()
-        clock.move_to(clock.now() + timedelta(seconds=50))
+        clock.move_to(clock.now() + timedelta(minutes=8))
         eventually(lambda: "idle-warning" in [event.kind for event in events(client, "calm")])
         assert client.workload("calm").status == "RUNNING"
-        clock.move_to(clock.now() + timedelta(seconds=20))
+        clock.move_to(clock.now() + timedelta(minutes=3))
         eventually(lambda: client.workload("calm").ended_at)
         assert (client.workload("calm").reason or {})["code"] == "idle-timeout"
         assert client.workload("busy").status == "RUNNING"
