@@ -105,6 +105,17 @@ async def test_who_ignores_the_signal_is_killed_when_the_grace_is_over(node: Nod
     assert (await node.output(deaf)).count("ignored") == 2
 
 
+async def test_who_was_paused_by_somebody_ends_as_everybody_does(node: Node):
+    waits = "trap 'exit 7' TERM; echo up; while :; do sleep 0.1; done"
+    tasks = [order("sh", "-c", waits, grace_seconds=grace) for grace in (60, 0)]
+    for task in tasks:
+        await node.runtime.start(task)
+        await eventually_said(node, task, "up")
+        node.engine.run("pause", *names(task))
+        await node.runtime.stop(task.task_id, None, "requested")
+    assert [(await node.end(task)).exit_code for task in tasks] == [7, 137]
+
+
 async def test_who_wants_to_be_told_of_the_end_by_another_signal_is(node: Node):
     image = node.engine.import_busybox("localhost/gentle:1", "STOPSIGNAL SIGQUIT")
     waits = "trap 'exit 3' QUIT; trap 'exit 4' TERM; echo up; while :; do sleep 0.1; done"

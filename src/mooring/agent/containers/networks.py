@@ -67,8 +67,13 @@ class Networks:
         return name
 
     async def tidy(self, engine: Engine, workloads: Callable[[], Iterator[UUID]]) -> None:
-        """Remove the networks of this node that none of these workloads has."""
-        for name, labels in await engine.networks(f"{NODE}={self._node_id}"):
+        """Remove the networks of this node that none of these workloads has, as far as nobody is in them."""
+        try:
+            found = await engine.networks(f"{NODE}={self._node_id}")
+        except EngineRefused as refusal:
+            log.info("the engine does not list its networks now", reason=refusal.message)
+            return
+        for name, labels in found:
             async with self._changing:
                 # Asked for each anew: a task of it may have come meanwhile.
                 wanted = any(name == f"{_NAME}{workload_id.hex}" for workload_id in workloads())
