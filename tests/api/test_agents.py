@@ -9,6 +9,7 @@ import pytest
 from fastapi import FastAPI
 from msgspec.structs import replace
 from sqlalchemy import update
+from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
 from mooring.api import agents
 from mooring.api.hub import AgentHub
@@ -82,6 +83,23 @@ async def test_what_an_agent_says_of_its_machine_is_checked_and_then_fixed(harbo
     assert sent[-1]["type"] == "websocket.close"
     assert (await harbour.node_row(node_id)).agent_version == FACTS.agent_version
     assert await harbour.findings() == []
+
+
+@on_sqlite
+@pytest.mark.parametrize("asked", ["by_credential", "connected"])
+async def test_an_agent_comes_again_where_the_database_does_not_answer(
+    harbour: Harbour, asked: str, monkeypatch: pytest.MonkeyPatch
+):
+    async def refuse(*_: Any, **__: Any) -> None:
+        raise NoConnectionFree
+
+    await harbour.node("n1", cpu=8)
+    monkeypatch.setattr(f"mooring.store.nodes.{asked}", refuse)
+    sent = await hold_conversation(harbour, HELLO)
+    assert [(message["type"], message.get("code")) for message in sent] == [
+        ("websocket.accept", None),
+        ("websocket.close", 1013),
+    ]
 
 
 @on_sqlite

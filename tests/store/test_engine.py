@@ -6,6 +6,7 @@ import sys
 import pytest
 from sqlalchemy import func, insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
 from mooring.clock import now
 from mooring.model.errors import InvalidInput
@@ -40,6 +41,7 @@ LOCKED = OperationalError("BEGIN IMMEDIATE", None, Failure(words="database is lo
         pytest.param(database_error("08006", lost_connection=True), True, id="connection lost"),
         pytest.param(ConnectionRefusedError(), True, id="server is not there"),
         pytest.param(LOCKED, True, id="SQLite is locked"),
+        pytest.param(NoConnectionFree(), True, id="no connection is free"),
         pytest.param(database_error("23505"), False, id="unique violation"),
         pytest.param(database_error("22003"), False, id="number too large"),
         pytest.param(OperationalError("x", None, Failure(words="no such table")), False, id="no such table"),

@@ -7,6 +7,7 @@ import hashlib
 import ipaddress
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -27,12 +28,13 @@ from mooring.model.images import MOST_REPORTED, parse_image
 from mooring.model.lifecycle import NodeStatus
 from mooring.model.names import check_name
 from mooring.store import join_tokens, nodes
-from mooring.store.engine import Connection, Database
+from mooring.store.engine import Connection, Database, is_temporary
 from mooring.wire import agent as wire
 
 _log = structlog.get_logger(__name__)
 _HELLO_SECONDS = 10.0
 _POLICY_VIOLATION = 1008
+_TRY_AGAIN_LATER = 1013
 _AMOUNT_MAX = 2**63 - 1
 _HIGHEST_INDEX = 65_535
 
@@ -66,11 +68,16 @@ def router(database: Database, hub: AgentHub) -> APIRouter:
         try:
             async with hub.door:
                 node = await _authenticate(database, websocket)
+            await _serve(hub, websocket, node)
         except NotAuthenticated as error:
             await websocket.send_text(wire.encode(wire.Refused(code=error.code, message=error.message)))
             await websocket.close(_POLICY_VIOLATION)
-            return
-        await _serve(hub, websocket, node)
+        except Exception as error:
+            if not is_temporary(error):
+                raise
+            _log.warning("The database does not answer: an agent has to come again", error=repr(error))
+            with suppress(WebSocketDisconnect):
+                await websocket.close(_TRY_AGAIN_LATER)
 
     return routes
 

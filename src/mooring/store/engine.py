@@ -19,6 +19,7 @@ from sqlalchemy import Connection as SyncConnection
 from sqlalchemy import event, func, select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DataError, DBAPIError, DisconnectionError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionFree
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
@@ -264,7 +265,7 @@ def _settings(statement_seconds: float, name: str | None) -> dict[str, str]:
 
 def is_temporary(error: Exception) -> bool:
     """True where the same transaction, run again, may succeed."""
-    if isinstance(error, ConnectionError):
+    if isinstance(error, ConnectionError | NoConnectionFree):
         return True
     original = getattr(error, "orig", None)
     if getattr(original, "sqlstate", None) in _RETRIED_STATES:
