@@ -64,6 +64,7 @@ async def test_a_network_that_somebody_was_in_goes_once_nobody_is_and_no_other_d
         engine.remove("guest")
         await builders.eventually(lambda: left not in _networks(engine))
         await builders.eventually(lambda: networks._bridge(left) not in _rules())
+        await builders.eventually(lambda: not (networks._ADDRESS_BOOKS / left).exists())
         assert {kept, *strangers} <= _networks(engine)
         assert networks._bridge(kept) in _rules()
     engine.run("network", "rm", *strangers)
