@@ -312,9 +312,14 @@ async def test_a_pause_rests_and_going_on_goes_on(yard: Yard):
     await yard.harbour.scale(yard.web, 5)
     await yard.settle(seconds=6)
     assert (await yard.revisions()).total() == 5
+    # Nor does another update begin.
+    there = await yard.revisions()
+    await yard.update("sleep", "80")
+    await yard.settle(hours=1)
+    assert await yard.revisions() == there
     await yard.set_phase(Phase.ROLLING)
     await yard.roll()
-    assert await yard.revisions() == {2: 5}
+    assert await yard.revisions() == {3: 5}
     await yard.sound()
 
 
