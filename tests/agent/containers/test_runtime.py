@@ -237,7 +237,7 @@ async def test_neither_a_flood_of_output_nor_of_processes_harms_the_node(engine:
 
 async def test_probes_say_who_is_ready_and_who_is_killed(node: Node):
     serve = "mkdir /tmp/www; echo yes > /tmp/www/well; httpd -p 8080 -h /tmp/www; sleep 1000"
-    quick: dict[str, Any] = {"interval_seconds": 1, "failures": 1, "timeout_seconds": 5}
+    quick: dict[str, Any] = {"interval_seconds": 1, "failures": 1, "timeout_seconds": 30}
     asked = container(
         *("sh", "-c", serve),
         readiness=ProbeSpec(path="/well", port=8080, **quick),
