@@ -191,9 +191,13 @@ class Engine:
             raise RuntimeError(f"{CHOSEN} {' '.join(arguments)}: {done.stderr.decode(errors='replace')}")
         return done.stdout.decode()
 
-    def import_busybox(self, name: str = BUSYBOX, *changes: str) -> str:
-        """An image with nothing but busybox under all of its names, made here; `changes`: what else it says."""
-        self.run("import", *(f"--change={change}" for change in changes), "-", name, text=_busybox())
+    def import_busybox(self) -> None:
+        """An image with nothing but busybox under all of its names, made here."""
+        self.run("import", "-", BUSYBOX, text=_busybox())
+
+    def build(self, name: str, *instructions: str) -> str:
+        """An image of busybox that says more about itself."""
+        self.run("build", "--tag", name, "-", text="\n".join([f"FROM {BUSYBOX}", *instructions]).encode())
         return name
 
     def containers(self) -> set[str]:

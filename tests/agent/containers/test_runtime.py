@@ -117,7 +117,7 @@ async def test_who_was_paused_by_somebody_ends_as_everybody_does(node: Node):
 
 
 async def test_who_wants_to_be_told_of_the_end_by_another_signal_is(node: Node):
-    image = node.engine.import_busybox("localhost/gentle:1", "STOPSIGNAL SIGQUIT")
+    image = node.engine.build("localhost/gentle:1", "STOPSIGNAL SIGQUIT")
     waits = "trap 'exit 3' QUIT; trap 'exit 4' TERM; echo up; while :; do sleep 0.1; done"
     gentle = order(containers=[container("sh", "-c", waits, image=image)], grace_seconds=60)
     await node.runtime.start(gentle)
@@ -323,7 +323,7 @@ async def test_what_is_in_a_volume_is_there_for_the_next_task_of_the_project_alo
 
     ours, theirs = builders.owner(), builders.owner()
     assert (await node.run(doing("echo hello > /data/file && echo you > /all/file", ours))).status == "SUCCEEDED"
-    reads = doing("cat /data/file /all/file; touch /data/other", ours, read_only=True)
+    reads = doing("cat /data/file /all/file; touch /data/other 2>&1", ours, read_only=True)
     assert (await node.run(reads)).exit_code == 1
     assert await node.output(reads) == "hello\nyou\ntouch: /data/other: Read-only file system\n"
     looks = doing("ls /data /all", theirs)
