@@ -319,10 +319,12 @@ def _remove(engine: Engine) -> None:
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
     _unmount(engine.folder)
-    for container in ids:
-        for group in Path("/sys/fs/cgroup").glob(f"**/*{container}*"):
-            with suppress(OSError):
-                group.rmdir()
+    # Not `glob`, which fails where others take theirs away meanwhile.
+    for parent, groups, _ in os.walk("/sys/fs/cgroup", topdown=False):
+        for group in groups:
+            if any(container in group for container in ids):
+                with suppress(OSError):
+                    Path(parent, group).rmdir()
     shutil.rmtree(engine.folder, ignore_errors=True)
 
 

@@ -114,6 +114,13 @@ def test_one_that_is_refused_does_not_stop_the_others(mooring: Mooring, client: 
     mooring("delete", "-f", "-", "--yes", given=changed)
 
 
+def test_what_would_be_refused_is_no_difference_but_an_error(mooring: Mooring):
+    text = "kind: session\nname: astray\npool: nowhere\ncontainers: [{image: nginx}]\n"
+    told = mooring("apply", "-f", "-", given=text, code=2)
+    assert "there is no pool 'nowhere'" in told
+    assert mooring("diff", "-f", "-", given=text, code=2) == told
+
+
 def test_a_session_that_has_ended_is_made_anew_only_if_asked(mooring: Mooring, client: Client):
     text = "kind: session\nname: once\ncontainers: [{image: nginx}]\n"
     mooring("apply", "-f", "-", given=text)

@@ -16,7 +16,11 @@ from mooring.agent.containers import networks
 from mooring.agent.containers.engine import Engine, EngineRefused
 from mooring.agent.containers.networks import Networks
 from mooring.agent.containers.specification import NODE
+from tests.agent import builders
 from tests.agent.conftest import needs_root
+from tests.agent.containers.conftest import Node, order
+from tests.engine import BUSYBOX
+from tests.engine import Engine as RealEngine
 
 
 class SlowEngine:
@@ -40,6 +44,34 @@ class SlowEngine:
         self.removing.set()
         await self.go_on.wait()
         self.done.append("removed")
+
+
+async def test_a_network_that_somebody_was_in_goes_once_nobody_is_and_no_other_does(engine: RealEngine, tmp_path: Path):
+    strangers = {f"mooring-{uuid4().hex}": labels for labels in ([], ["--label", f"{NODE}={uuid4()}"])}
+    ending, going_on = order("sleep", "1000", grace_seconds=0), order("sleep", "1000", grace_seconds=0)
+    left, kept = (f"mooring-{task.workload_id.hex}" for task in (ending, going_on))
+    async with Node(tmp_path, engine, container_networks=True, scan_seconds=0.05) as node:
+        for task in (ending, going_on):
+            await node.runtime.start(task)
+            if (await node.until(task, "RUNNING")).address is None:
+                pytest.skip("the engine makes no networks on this machine")
+        for name, labels in strangers.items():
+            engine.run("network", "create", *labels, name)
+        engine.run("run", "--detach", "--name", "guest", "--network", left, BUSYBOX, "sleep", "1000")
+        await node.runtime.stop(ending.task_id, 0, "requested")
+        await node.end(ending)
+        assert {left, kept, *strangers} <= _networks(engine)
+        engine.remove("guest")
+        await builders.eventually(lambda: left not in _networks(engine))
+        await builders.eventually(lambda: networks._bridge(left) not in _rules())
+        await builders.eventually(lambda: not (networks._ADDRESS_BOOKS / left).exists())
+        assert {kept, *strangers} <= _networks(engine)
+        assert networks._bridge(kept) in _rules()
+    engine.run("network", "rm", *strangers)
+
+
+def _networks(engine: RealEngine) -> set[str]:
+    return set(engine.run("network", "ls", "--format", "{{.Name}}").split())
 
 
 async def test_a_task_that_comes_while_its_network_goes_has_one_that_is_guarded(monkeypatch: pytest.MonkeyPatch):
@@ -110,5 +142,8 @@ def test_no_rule_of_a_network_outlives_it():
     for rule in (["CNI-ISOLATION-STAGE-1", *between], ["CNI-ISOLATION-STAGE-2", "-o", bridge, *comment, "-j", "DROP"]):
         subprocess.run(["iptables", "--wait", "5", "-I", *rule], capture_output=True, check=True)
     networks._unguard(bridge)
-    saved = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout
-    assert bridge not in saved
+    assert bridge not in _rules()
+
+
+def _rules() -> str:
+    return subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout

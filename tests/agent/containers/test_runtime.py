@@ -105,6 +105,17 @@ async def test_who_ignores_the_signal_is_killed_when_the_grace_is_over(node: Nod
     assert (await node.output(deaf)).count("ignored") == 2
 
 
+async def test_who_was_paused_by_somebody_ends_as_everybody_does(node: Node):
+    waits = "trap 'exit 7' TERM; echo up; while :; do sleep 0.1; done"
+    tasks = [order("sh", "-c", waits, grace_seconds=grace) for grace in (60, 0)]
+    for task in tasks:
+        await node.runtime.start(task)
+        await eventually_said(node, task, "up")
+        node.engine.run("pause", *names(task))
+        await node.runtime.stop(task.task_id, None, "requested")
+    assert [(await node.end(task)).exit_code for task in tasks] == [7, 137]
+
+
 async def test_who_wants_to_be_told_of_the_end_by_another_signal_is(node: Node):
     image = node.engine.import_busybox("localhost/gentle:1", "STOPSIGNAL SIGQUIT")
     waits = "trap 'exit 3' QUIT; trap 'exit 4' TERM; echo up; while :; do sleep 0.1; done"
@@ -117,16 +128,29 @@ async def test_who_wants_to_be_told_of_the_end_by_another_signal_is(node: Node):
 
 async def test_want_of_memory_is_told_from_a_crash(node: Node):
     waiting = "until [ -e /tmp/go ]; do sleep 0.1; done; x=0123456789abcdef; while :; do x=$x$x; done"
-    tasks = [order(containers=[container("sh", "-c", waiting, slots={"memory": 16 * MIB})]) for _ in range(2)]
+    tasks = [order(containers=[container("sh", "-c", waiting, slots={"memory": 16 * MIB})]) for _ in range(4)]
     for task in tasks:
         await node.runtime.start(task)
         await node.until(task, "RUNNING")
-    for task in tasks:
+
+    def starve(task: DesiredTask) -> None:
         node.engine.run("exec", *names(task), "touch", "/tmp/go")
-        found = await node.end(task)
-        assert (found.status, found.code, found.exit_code) == ("FAILED", "out-of-memory", 137)
-        # The other one is told by an agent that has not started it.
-        await node.next_agent()
+
+    def end_alone(starving: DesiredTask, killed: DesiredTask) -> None:
+        starve(starving)
+        node.engine.run("kill", *names(killed))
+        node.engine.run("wait", *names(starving), *names(killed))
+
+    started, adopted, alone, killed = tasks
+    starve(started)
+    await node.end(started)
+    await node.next_agent()
+    starve(adopted)
+    await node.end(adopted)
+    await node.next_agent(lambda: end_alone(alone, killed))
+    ends = [await node.end(task) for task in tasks]
+    assert [(found.status, found.exit_code) for found in ends] == [("FAILED", 137)] * 4
+    assert [found.code for found in ends] == ["out-of-memory"] * 3 + ["killed"]
     crashed = container("sh", "-c", "kill -9 $$; sleep 1; exit 137", slots={"memory": 16 * MIB})
     found = await node.run(order(containers=[crashed], restart="on-failure", max_restarts=1))
     assert (found.status, found.code, found.restarts) == ("FAILED", "killed", 1)

@@ -87,7 +87,7 @@ def test_the_projects_login_and_secret_reach_its_containers_and_neither_is_left(
         assert said == ["main,sub1 ,\n"] * 2
 
         # It was tried again meanwhile.
-        assert client.wait("web", "running", timeout_seconds=60).status == "RUNNING"
+        eventually(lambda: client.wait("web", "running", timeout_seconds=60).status == "RUNNING")
         digest = hashlib.sha256(VALUE).hexdigest()
         eventually(lambda: digest in _output(client, "web", 0))
         [web] = [task for task in client.workload("web").tasks if task.current]
@@ -98,6 +98,8 @@ def test_the_projects_login_and_secret_reach_its_containers_and_neither_is_left(
             client.remove(name)
         eventually(lambda: not any(file.exists() for file in held))
         eventually(lambda: not engine.containers())
+    for agent in agents:
+        agent.kill()  # Its files stay as they are.
     files = [file for agent in agents for file in agent.data.rglob("*") if file.is_file()]
     for secret in (VALUE, registry.password.encode()):
         assert not [file for file in files if secret in file.read_bytes()]

@@ -45,7 +45,7 @@ def test_a_notebook_in_a_container_is_used_from_this_machine(
 ) -> None:
     client, mooring = box.client, box.mooring
     _submit(client)
-    eventually(lambda: client.workload("notebook").status == "RUNNING")
+    eventually(lambda: client.workload("notebook").ready)
     with mooring.begin("forward", "notebook", "0:8888") as forwarding:
         assert forwarding.stdout is not None
         address = forwarding.stdout.readline().split()[0]
@@ -71,6 +71,7 @@ def _submit(client: Client) -> None:
         "environment": {"ANSWER": ANSWER},
         "resources": {"cpu": "100m"},
         "ports": [8888],
+        "readiness": {"port": 8888, "interval_seconds": 1},
     }
     console = {"name": "console", "image": BUSYBOX, "pull": "never", "command": ["sh"], "terminal": True}
     request = {"name": "notebook", "type": "interactive", "containers": [container, console], "stop_grace_seconds": 0}

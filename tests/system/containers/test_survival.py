@@ -13,14 +13,14 @@ import psutil
 from mooring.agent.containers.specification import name_of
 from mooring.client import Client
 from mooring.client.applying import Result
-from mooring.wire.api import TaskView
+from mooring.wire.api import NodeView, TaskView
 from mooring.wire.pools import PoolRequest
 from mooring.wire.volumes import NewVolumeRequest
 from tests.engine import BUSYBOX, Engine
 from tests.system.conftest import Servers
 from tests.system.containers.conftest import person, write
 from tests.system.containers.site import at_revision, forwarding, listed, page, replicas, site
-from tests.system.servers import Cli, eventually
+from tests.system.servers import Cli, eventually, everything_in
 
 SERVING = """
 until grep -q beside /shared/order; do :; done
@@ -142,7 +142,7 @@ def test_whatever_is_killed_and_restarted_every_container_is_started_once_and_go
                 assert output(client, "site", task) == "prepared\nbeside\nsesame\n"
             for task in client.workload("train").tasks:
                 assert output(client, "train", task) == "main,sub1\n"
-            assert b"".join(client.logs("late")) == b"started\n"
+            eventually(lambda: b"".join(client.logs("late")) == b"started\n")
             tasks = [task for name in ("site", "train", "late") for task in client.workload(name).tasks]
             assert {(task.attempt, task.restarts, task.ended_at) for task in tasks} == {(1, 0, None)}
 
@@ -156,11 +156,11 @@ def test_whatever_is_killed_and_restarted_every_container_is_started_once_and_go
         assert standing(engine) == strangers
         eventually(lambda: "mooring" not in engine.run("network", "ls"))
         for node in client.nodes().nodes:
-            assert not [file for memory in ("/run", "/dev/shm") for file in Path(memory).glob(f"mooring-{node.id}/*")]
+            eventually(lambda node=node: not secrets_of(node))  # type: ignore[misc]
         for agent in agents:
-            assert not list(agent.data.glob("**/scratch"))
-        groups = " ".join(folder.name for folder in Path("/sys/fs/cgroup").glob("**/"))
-        assert {each for each in ids if each in groups} == {each.split()[0] for each in strangers.values()}
+            eventually(lambda agent=agent: "scratch" not in {each.name for each in everything_in(agent.data)})  # type: ignore[misc]
+        foreigners = {each.split()[0] for each in strangers.values()}
+        eventually(lambda: {each for each in ids if each in cgroups()} == foreigners)
         client.remove_volume("data")
         eventually(lambda: not client.volumes())
 
@@ -212,6 +212,15 @@ def commands_left() -> list[int]:
             if process.cmdline() == COMMAND:
                 found.append(process.pid)
     return found
+
+
+def secrets_of(node: NodeView) -> list[Path]:
+    """What is kept in memory for the tasks of a node."""
+    return [file for memory in ("/run", "/dev/shm") for file in Path(memory).glob(f"mooring-{node.id}/*")]
+
+
+def cgroups() -> str:
+    return " ".join(each.name for each in everything_in(Path("/sys/fs/cgroup")))
 
 
 def finish_update(client: Client, engine: Engine) -> None:

@@ -45,13 +45,13 @@ def test_a_session_that_nobody_uses_is_warned_and_ends(dated: DatedBox) -> None:
     for name, script in (("calm", "exec sleep 1000"), ("busy", "while :; do :; done")):
         container = {"image": BUSYBOX, "pull": "never", "command": ["sh", "-c", script], "resources": RESOURCES}
         work = {"name": name, "type": "interactive", "containers": [container], "stop_grace_seconds": 0}
-        client.submit(WorkloadRequest.model_validate({**work, "idle_timeout": "1m"}))
+        client.submit(WorkloadRequest.model_validate({**work, "idle_timeout": "10m"}))
     eventually(lambda: any((task.cpu_millicores or 0) > 20 for task in client.task_use(name="busy").tasks))
     assert 'mooring_measured{node="here",pool="default",slot="cpu"}' in dated.server.metrics()
-    clock.move_to(clock.now() + timedelta(seconds=50))
+    clock.move_to(clock.now() + 8 * MINUTE)
     eventually(lambda: "idle-warning" in [event.kind for event in events(client, "calm")])
     assert client.workload("calm").status == "RUNNING"
-    clock.move_to(clock.now() + timedelta(seconds=20))
+    clock.move_to(clock.now() + 3 * MINUTE)
     eventually(lambda: client.workload("calm").ended_at)
     assert (client.workload("calm").reason or {})["code"] == "idle-timeout"
     assert client.workload("busy").status == "RUNNING"
@@ -70,7 +70,7 @@ def test_the_desks_of_a_lab_are_ready_before_it_begins_and_gone_when_it_is_over(
     changes = {
         "2030-01-14T09:00:00+01:00": start.isoformat(),
         "replicas: 5": "replicas: 3",
-        "duration: 3h": "duration: 10m\nstop_grace_seconds: 0\nplacement: {ports: 1}",
+        "duration: 3h": "duration: 5m\nstop_grace_seconds: 0\nplacement: {ports: 1}",
         "{cpu: 1, memory: 1Gi}": "{cpu: 50m, memory: 32Mi}\n    ports: [8080]",
     }
     text = LAB.read_text()
@@ -96,7 +96,7 @@ def test_the_desks_of_a_lab_are_ready_before_it_begins_and_gone_when_it_is_over(
         [port] = client.lab("networks-1").ports[2]
         assert page(f"http://127.0.0.1:{port}/hostname") == "networks-1-2"
 
-    clock.move_to(start + 10 * MINUTE)
+    clock.move_to(start + 5 * MINUTE)
     eventually(lambda: client.workload("networks-1").ended_at)
     assert (client.workload("networks-1").reason or {})["code"] == "timeslot-over"
     assert client.lab("networks-1").state == "stopped"

@@ -20,6 +20,7 @@ from tests.system.servers import PASSWORD, eventually
 LISTENING = """
 [ $MOORING_INDEX = 1 ] || exit 0
 echo found > /tmp/word
+echo listening
 while read line; do echo heard $line; done
 """
 
@@ -38,6 +39,7 @@ def crew(box: Box) -> str:
     request = {"name": "crew", "containers": [container], "replicas": 2, "stop_grace_seconds": 0}
     box.client.submit(WorkloadRequest.model_validate(request))
     eventually(lambda: [task.status for task in box.client.workload("crew").tasks] == ["SUCCEEDED", "RUNNING"])
+    eventually(lambda: b"listening" in b"".join(box.client.logs("crew", task=1)))
     return str(box.client.workload("crew").tasks[1].id)
 
 

@@ -29,6 +29,8 @@ _ADDRESSES = IPv4Network("10.128.0.0/9")
 """Of networks for which the engine has none left; Podman looks there, too."""
 _USED_UP = re.compile(r"available, non-overlapping IPv4 address pool|address pools have been fully subnetted")
 _TRIES = 20
+_ADDRESS_BOOKS = Path("/var/lib/cni/networks")
+"""Where a plugin of Podman's older networks keeps a folder for each, which it leaves when the network is gone."""
 
 
 class Networks:
@@ -67,8 +69,13 @@ class Networks:
         return name
 
     async def tidy(self, engine: Engine, workloads: Callable[[], Iterator[UUID]]) -> None:
-        """Remove the networks of this node that none of these workloads has."""
-        for name, labels in await engine.networks(f"{NODE}={self._node_id}"):
+        """Remove the networks of this node that none of these workloads has, as far as nobody is in them."""
+        try:
+            found = await engine.networks(f"{NODE}={self._node_id}")
+        except EngineRefused as refusal:
+            log.info("the engine does not list its networks now", reason=refusal.message)
+            return
+        for name, labels in found:
             async with self._changing:
                 # Asked for each anew: a task of it may have come meanwhile.
                 wanted = any(name == f"{_NAME}{workload_id.hex}" for workload_id in workloads())
@@ -76,6 +83,7 @@ class Networks:
                     with contextlib.suppress(EngineRefused):
                         await engine.remove_network(name)
                         await asyncio.to_thread(_unguard, _bridge(name))
+                        await asyncio.to_thread(shutil.rmtree, _ADDRESS_BOOKS / name, ignore_errors=True)
 
 
 async def _make(engine: Engine, name: str, labels: Mapping[str, str]) -> None:

@@ -122,10 +122,14 @@ def _tell(client: Client, document: Document, applied: Applied) -> ExitCode:
 
 def _show_difference(client: Client, document: Document) -> ExitCode:
     from mooring.client.applying import Standing, compare
+    from mooring.wire.manifests import workload_request
 
     found = compare(client, document)
     manifest = document.manifest
     if found.standing is Standing.MISSING:
+        if manifest.kind != "lab":
+            # What apply would be refused with; a lab's room is not that of other work, and only booking it tells.
+            client.dry_run(workload_request(manifest))
         show_line(Styled(f"+ {manifest.kind} {manifest.name}", "green"))
         return ExitCode.FAILURE
     if found.standing is not Standing.DIFFERENT:
