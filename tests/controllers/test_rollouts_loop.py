@@ -364,6 +364,27 @@ async def test_scaling_in_the_middle_ends_at_the_new_number(yard: Yard):
     await yard.sound()
 
 
+async def test_a_deployment_whose_update_stalled_grows_by_what_works(yard: Yard):
+    harbour = yard.harbour
+    await yard.deploy(replicas=2)
+    yard.broken = {2}
+    await yard.update(cpu=2, deadline_seconds=60)
+    await yard.settle()
+    await yard.settle(seconds=60)
+    assert (await yard.rollout()).phase is Phase.STALLED
+    # There are the two and the broken one: of five, two are to come.
+    await harbour.scale(yard.web, 5)
+    await yard.settle()
+    found = Counter((t.revision, t.requested_slots["cpu"], t.status) for t in await harbour.tasks(yard.web))
+    assert found == {(1, 1000, "RUNNING"): 4, (2, 2000, "RUNNING"): 1}
+    await yard.sound()
+    yard.broken = set()
+    await yard.update("sleep", "3")
+    await yard.roll()
+    assert await yard.revisions() == {3: 5}
+    await yard.sound()
+
+
 @on_sqlite
 async def test_scaling_down_takes_broken_tasks_before_healthy_ones_and_the_newest_of_those(yard: Yard):
     harbour = yard.harbour
