@@ -14,7 +14,11 @@ from tests.system.servers import eventually
 SITE = site(
     "[ $REVISION = 2 ] || touch /tmp/well\ntrap 'exit 0' TERM\n",
     drain_seconds=0,
-    server="    readiness: {command: [test, -e, /tmp/well], interval_seconds: 1, failures: 1}",
+    server="""
+    readiness: {command: [test, -e, /tmp/well], interval_seconds: 1, failures: 1}
+    liveness: {command: [test, "!", -e, /tmp/dead], interval_seconds: 1, failures: 1}
+""",
+    rest="restart: never",
 )
 
 
@@ -27,18 +31,18 @@ def test_a_rollout_rests_until_it_is_resumed_and_the_worst_go_first(box: Box, tm
     eventually(lambda: [task.status for task in replicas(client, 2)] == ["RUNNING"])
     [second] = replicas(client, 2)
     client.pause_rollout("site")
-    change(box, second.id, "touch")
+    mark(box, second.id, "touch", "well")
     eventually(lambda: len(listed(client)) == 3)
 
-    # Others are made meanwhile, of the newest revision, and nobody is replaced.
+    # It grows meanwhile by what most are made from, and nobody is replaced.
     assert write(client, tmp_path, at_revision(SITE, 3)) is Result.UPDATED
     client.scale("site", 4)
     eventually(lambda: len(listed(client)) == 4)
-    [third] = replicas(client, 3)
-    assert listed(client) == {elder.id, other.id, second.id, third.id}
+    assert {elder.id, other.id, second.id} < listed(client)
+    assert [len(replicas(client, revision)) for revision in (1, 2, 3)] == [3, 1, 0]
 
     # Of four the eldest, which is not well, and then the newest.
-    change(box, elder.id, "rm")
+    mark(box, elder.id, "rm", "well")
     eventually(lambda: elder.id not in listed(client))
     client.scale("site", 2)
     eventually(lambda: listed(client) == {other.id, second.id})
@@ -51,10 +55,16 @@ def test_a_rollout_rests_until_it_is_resumed_and_the_worst_go_first(box: Box, tm
     assert other.id in listed(client)
     assert second.id not in listed(client)
     assert len(listed(client)) == 2
-    causes = [each.cause for each in client.revisions("site").revisions]
-    assert causes[-1] == "back to revision 1"
+    assert [each.cause for each in client.revisions("site").revisions][-1] == "back to revision 1"
+
+    # What does not live any more is killed, and another one is there instead.
+    mark(box, other.id, "touch", "dead")
+    eventually(lambda: len(listed(client) - {other.id}) == 2)
+    [ended] = [task for task in client.workload("site").tasks if task.id == other.id]
+    assert (ended.status, ended.exit_code) == ("FAILED", 137)
+    assert "liveness" in (ended.reason or "")
 
 
-def change(box: Box, task: UUID, how: str) -> None:
-    """Whether it is well."""
-    box.engine.run("exec", name_of(task, "server"), how, "/tmp/well")
+def mark(box: Box, task: UUID, how: str, word: str) -> None:
+    """What its probes look at."""
+    box.engine.run("exec", name_of(task, "server"), how, f"/tmp/{word}")
