@@ -27,8 +27,8 @@ def step(**fields: object) -> Callable[[FakeWorkload], None]:
 def test_an_update_sends_what_changes(server: FakeServer, mooring: Mooring, web: FakeWorkload) -> None:
     result = mooring(
         "update", "web", "--image", "nginx:2", "-e", "A=1", "--unset", "B", "--cpu", "2", "--replicas", "4", "--surge",
-        "25%", "--unavailable", "1", "--drain", "9", "--deadline", "5m", "--container", "main", "--cause", "a fix",
-        "--", "serve", "now",
+        "25%", "--unavailable", "1", "--drain", "9", "--deadline", "5m", "--steady", "10s",
+        "--container", "main", "--cause", "a fix", "--", "serve", "now",
     )  # fmt: skip
     assert result.stdout == "web: running, 3 of 3 running, revision 2 rolling: 0 updated, 3 outdated\n", result.stderr
     assert server.last("POST", "/api/deployments/web/update").body == {
@@ -37,7 +37,13 @@ def test_an_update_sends_what_changes(server: FakeServer, mooring: Mooring, web:
         "environment": {"A": "1", "B": None},
         "resources": {"cpu": "2"},
         "replicas": 4,
-        "rollout": {"surge": "25%", "unavailable": "1", "drain_seconds": 9, "deadline_seconds": 300},
+        "rollout": {
+            "surge": "25%",
+            "unavailable": "1",
+            "steady_seconds": 10,
+            "drain_seconds": 9,
+            "deadline_seconds": 300,
+        },
         "container": "main",
         "cause": "a fix",
     }

@@ -16,7 +16,8 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from mooring.model.accounting import By
-from mooring.wire import accounting, api, sessions
+from mooring.wire import accounting, api, channels, sessions
+from mooring.wire.channels import ExecOpening
 from mooring.wire.explanation import Explanation
 from mooring.wire.operations import LeaderView, LoopList, LoopView, PassView, ServerList, ServerView
 from mooring.wire.pools import PauseRequest, PoolChange, PoolList, PoolRequest, PoolView
@@ -144,6 +145,8 @@ class FakeServer:
         self.simulated = False
         self.drops = 0
         """How many of the next POST requests are read and never answered."""
+        self.commands: list[ExecOpening] = []
+        """That were run in tasks, one after the other; all of them end with the exit code 3."""
         self.events: list[api.EventView] = []
         self.events_per_connection: int | None = None
         """After so many a stream breaks off in the middle of the next."""
@@ -262,6 +265,7 @@ class FakeServer:
             web.get("/api/workloads/{ref}/tasks", self._tasks),
             web.post("/api/workloads/{ref}/scale", self._scale),
             web.post("/api/workloads/{ref}/extend", self._extend),
+            web.get("/api/tasks/{id}/exec", self._exec),
             web.post("/api/sessions", self._create_session),
             web.get("/api/sessions", self._list),
             web.get("/api/sessions/{ref}", self._get),
@@ -521,6 +525,14 @@ class FakeServer:
         seconds = int(asked.time or (workload.view.time_limit_seconds or 0) + int(asked.by or 0))
         workload.view = workload.view.model_copy(update={"time_limit_seconds": seconds})
         return _json(workload.view)
+
+    async def _exec(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        self.commands.append(ExecOpening.model_validate_json(await socket.receive_str()))
+        await socket.send_bytes(channels.encode(channels.Ending(exit_code=3)))
+        await socket.close()
+        return socket
 
     async def _create_session(self, request: web.Request) -> web.Response:
         asked = SessionRequest.model_validate(request[BODY])

@@ -107,7 +107,7 @@ class Yard:
         most, least = self.bounds
         there = [t for t in await self.harbour.tasks(self.web, current=False) if t.status in {*OCCUPYING, T.PENDING}]
         assert len(there) <= most
-        assert sum(task.ready and task.retires_at is None for task in there) >= least
+        assert sum(task.ready_at is not None and task.retires_at is None for task in there) >= least
 
     async def rollout(self) -> Rollout:
         return rollout_states.decode((await self.harbour.workload(self.web)).rollout)
@@ -174,6 +174,28 @@ async def test_with_one_more_and_one_less_it_goes_step_by_step(yard: Yard):
     assert (await yard.rollout()).phase is Phase.DONE
 
 
+async def test_a_revision_that_does_not_stay_ready_replaces_nothing(yard: Yard):
+    await yard.deploy(replicas=2)
+    await yard.update(steady_seconds=30, drain_seconds=0)
+    await yard.settle()
+    assert await yard.revisions() == {1: 2, 2: 1}
+    assert yard.rollouts.alarm.wait_seconds(100) == 30
+    [new] = [task for task in await yard.harbour.tasks(yard.web) if task.revision == 2]
+    # It breaks and comes back: its time begins anew.
+    await yard.settle(seconds=29)
+    await yard.harbour.apply(Change(new.id, T.RUNNING, ready=False))
+    await yard.harbour.apply(Change(new.id, T.RUNNING, ready=True))
+    await yard.settle(seconds=29)
+    assert await yard.revisions() == {1: 2, 2: 1}
+    await yard.settle(seconds=1)
+    assert await yard.revisions() == {1: 1, 2: 2}
+    await yard.settle(seconds=29)
+    assert (await yard.rollout()).phase is Phase.ROLLING
+    await yard.settle(seconds=1)
+    assert await yard.revisions() == {2: 2}
+    assert (await yard.rollout()).phase is Phase.DONE
+
+
 async def test_a_node_that_is_lost_in_the_middle_does_not_keep_it_from_its_end(yard: Yard):
     harbour = yard.harbour
     await yard.deploy(replicas=4)
@@ -184,7 +206,7 @@ async def test_a_node_that_is_lost_in_the_middle_does_not_keep_it_from_its_end(y
     await harbour.fall_silent(lost, yard.clock.at)
     await harbour.apply(*(Change(id, T.LOST, freed=False) for id in taken))
     await yard.roll()
-    assert [(t.revision, t.ready) for t in await harbour.tasks(yard.web)] == [(2, True)] * 4
+    assert [(t.revision, t.ready_at is None) for t in await harbour.tasks(yard.web)] == [(2, False)] * 4
     assert {(await harbour.task(id)).status for id in taken} == {"LOST"}
     await yard.sound()
 
@@ -248,7 +270,8 @@ async def test_what_fails_while_a_rollout_rests_comes_again_as_it_was(yard: Yard
         await yard.settle()
         await yard.settle(seconds=60)
         assert await yard.revisions() == {1: 3, 2: 1}
-        served = [(t.ready, t.requested_slots["cpu"]) for t in await harbour.tasks(yard.web) if t.revision == 1]
+        old = [task for task in await harbour.tasks(yard.web) if task.revision == 1]
+        served = [(task.ready_at is not None, task.requested_slots["cpu"]) for task in old]
         assert served == [(True, 1000)] * 3
         assert (await yard.rollout()).phase is phase
         await yard.set_phase(Phase.PAUSED)
@@ -289,9 +312,14 @@ async def test_a_pause_rests_and_going_on_goes_on(yard: Yard):
     await yard.harbour.scale(yard.web, 5)
     await yard.settle(seconds=6)
     assert (await yard.revisions()).total() == 5
+    # Nor does another update begin.
+    there = await yard.revisions()
+    await yard.update("sleep", "80")
+    await yard.settle(hours=1)
+    assert await yard.revisions() == there
     await yard.set_phase(Phase.ROLLING)
     await yard.roll()
-    assert await yard.revisions() == {2: 5}
+    assert await yard.revisions() == {3: 5}
     await yard.sound()
 
 
@@ -333,6 +361,27 @@ async def test_scaling_in_the_middle_ends_at_the_new_number(yard: Yard):
     await yard.harbour.scale(yard.web, 2)
     await yard.roll()
     assert await yard.revisions() == {2: 2}
+    await yard.sound()
+
+
+async def test_a_deployment_whose_update_stalled_grows_by_what_works(yard: Yard):
+    harbour = yard.harbour
+    await yard.deploy(replicas=2)
+    yard.broken = {2}
+    await yard.update(cpu=2, deadline_seconds=60)
+    await yard.settle()
+    await yard.settle(seconds=60)
+    assert (await yard.rollout()).phase is Phase.STALLED
+    # There are the two and the broken one: of five, two are to come.
+    await harbour.scale(yard.web, 5)
+    await yard.settle()
+    found = Counter((t.revision, t.requested_slots["cpu"], t.status) for t in await harbour.tasks(yard.web))
+    assert found == {(1, 1000, "RUNNING"): 4, (2, 2000, "RUNNING"): 1}
+    await yard.sound()
+    yard.broken = set()
+    await yard.update("sleep", "3")
+    await yard.roll()
+    assert await yard.revisions() == {3: 5}
     await yard.sound()
 
 

@@ -14,7 +14,19 @@ from hypothesis import strategies as st
 
 from mooring.model.errors import InvalidInput
 from mooring.model.lifecycle import TaskStatus
-from mooring.model.rollouts import Member, bounds, check_bounds, is_done, next_step, to_scale, worst_first
+from mooring.model.rollouts import (
+    Member,
+    Phase,
+    Rollout,
+    bounds,
+    check,
+    is_done,
+    next_step,
+    progress,
+    steady_at,
+    to_scale,
+    worst_first,
+)
 
 T = TaskStatus
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -35,7 +47,7 @@ class Fleet:
         for _ in range(number):
             self.made += 1
             at = NOW + timedelta(seconds=self.made)
-            self.members.append(Member(UUID(int=self.made), revision, status, ready, at, self.made))
+            self.members.append(Member(UUID(int=self.made), revision, status, at if ready else None, at, self.made))
         return self
 
     def change(self, chosen: Callable[[Member], bool], **values: object) -> None:
@@ -55,7 +67,7 @@ class Fleet:
 
     def arrive(self) -> None:
         """New ones become ready, and what retires is gone."""
-        self.change(lambda m: m.revision == NEW, status=T.RUNNING, ready=True)
+        self.change(lambda m: m.revision == NEW, status=T.RUNNING, ready_at=NOW)
         self.members = [m for m in self.members if not m.retiring]
 
     @property
@@ -138,12 +150,12 @@ def test_it_stays_within_its_bounds_and_ends(desired: int, surge: int, unavailab
     random = Random(seed)
     surge, unavailable = bounds(desired, str(surge), str(unavailable))
     fleet = Fleet(desired, surge, unavailable).add(desired)
-    fleet.change(lambda m: m.index <= broken, ready=False)
+    fleet.change(lambda m: m.index <= broken, ready_at=None)
     for _ in range(20):
         fleet.step()
         # Some become ready, one becomes unready, some are gone, and sometimes more or fewer are wanted.
-        fleet.change(lambda m: m.revision == NEW and random.random() < 0.5, status=T.RUNNING, ready=True)
-        fleet.change(lambda m: random.random() < 0.05, ready=False)
+        fleet.change(lambda m: m.revision == NEW and random.random() < 0.5, status=T.RUNNING, ready_at=NOW)
+        fleet.change(lambda m: random.random() < 0.05, ready_at=None)
         fleet.members = [m for m in fleet.members if not (m.retiring and random.random() < 0.5)]
         if random.random() < 0.1:
             fleet.desired = random.randint(1, 12)
@@ -177,4 +189,30 @@ def test_bounds_are_numbers_or_shares_of_what_is_wanted(desired, surge, unavaila
 @pytest.mark.parametrize(("surge", "unavailable"), [("0", "0"), ("0%", "0"), ("-1", "1"), ("1", "x"), ("1.5", "1")])
 def test_bounds_that_make_no_sense_are_refused(surge: str, unavailable: str):
     with pytest.raises(InvalidInput):
-        check_bounds(surge, unavailable)
+        check(Rollout(surge, unavailable))
+
+
+def test_it_has_longer_than_a_task_needs_to_be_steady():
+    with pytest.raises(InvalidInput, match="ready for 1m where it all stops after 30s"):
+        check(Rollout(steady_seconds=60, deadline_seconds=30))
+
+
+def test_a_task_counts_when_it_was_ready_for_long_enough():
+    rollout = Rollout(phase=Phase.ROLLING, steady_seconds=10, progressed_at=NOW)
+    fleet = Fleet(2).add(2).add(1, NEW)
+    got_ready = NOW + timedelta(minutes=1)
+    fleet.change(lambda m: m.revision == NEW, ready_at=got_ready)
+    soon, later = (got_ready + timedelta(seconds=seconds) for seconds in (9, 10))
+    assert progress("web", 2, NEW, rollout, fleet.members, soon) is None
+    assert steady_at(rollout, fleet.members, soon) == later
+    came = progress("web", 2, NEW, rollout, fleet.members, later)
+    assert came is not None
+    assert [member.revision for member in came.step.retire] == [OLD]
+    assert came.rollout.ready == 1
+    assert steady_at(rollout, fleet.members, later) is None
+    # Nor is it done before the last one is steady.
+    last = [member for member in fleet.members if member.revision == NEW]
+    assert progress("web", 1, NEW, rollout, last, soon) is None
+    came = progress("web", 1, NEW, rollout, last, later)
+    assert came is not None
+    assert came.kind == "rolled-out"

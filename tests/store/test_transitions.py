@@ -305,11 +305,12 @@ async def test_whether_a_running_task_is_ready_is_told_when_it_changes_and_ends_
     await case.bring_to(T.SCHEDULED)
     await harbour.apply(case.change(T.RUNNING, ready=False, digests={"main": "sha256:1"}, address="10.0.0.2"))
     started = await harbour.task(case.task_id)
-    assert (started.ready, started.digests, started.address) == (False, {"main": "sha256:1"}, "10.0.0.2")
+    assert (started.ready_at, started.digests, started.address) == (None, {"main": "sha256:1"}, "10.0.0.2")
 
     await harbour.apply(case.change(T.RUNNING, ready=True, restarts=1))
     ready = await harbour.task(case.task_id)
-    assert (ready.ready, ready.restarts, ready.address, ready.version) == (True, 1, "10.0.0.2", started.version + 1)
+    assert ready.ready_at > started.started_at
+    assert (ready.restarts, ready.address, ready.version) == (1, "10.0.0.2", started.version + 1)
     assert ready.started_at == started.started_at
     workload = await harbour.workload(case.workload_id)
     await harbour.apply(case.change(T.RUNNING, ready=True, digests={"main": "sha256:1"}, address="10.0.0.2"))
@@ -320,7 +321,7 @@ async def test_whether_a_running_task_is_ready_is_told_when_it_changes_and_ends_
     await harbour.apply(case.change(T.RUNNING, ready=False))
     await harbour.apply(case.change(T.RUNNING, ready=True))
     await harbour.apply(case.change(T.TERMINATING))
-    assert not (await harbour.task(case.task_id)).ready
+    assert (await harbour.task(case.task_id)).ready_at is None
     kinds = [event.kind for event in await harbour.feed(case.task_id)]
     assert kinds == ["SCHEDULED", "RUNNING", "ready", "renewed", "unready", "ready", "TERMINATING"]
     assert await harbour.findings() == []

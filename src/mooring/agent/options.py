@@ -32,7 +32,7 @@ class Options:
     keep_bytes: int = 2 * 1024**3
     disk_full_percent: float = 95.0
     max_processes: int = 2048
-    """Per task."""
+    """Of each container; where an rlimit holds them, of all that the tenant's user runs on the node."""
     scan_seconds: float = 5.0
     """How often everything is looked at again; exits and orders are noticed at once without it."""
     host_paths: tuple[Path, ...] = ()

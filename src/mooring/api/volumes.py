@@ -58,7 +58,12 @@ async def get_volume(
     return shown
 
 
-@router.delete("/{name}", status_code=202, operation_id="remove_volume", responses=problems(403, 404, 409))
+@router.delete(
+    "/{name}",
+    status_code=202,
+    operation_id="remove_volume",
+    responses={204: {"description": "Nothing is left of it"}, **problems(403, 404, 409)},
+)
 async def remove_volume(
     services: Served, principal: User, name: str, project: OfProject = None, domain: OfDomain = None
 ) -> Response:

@@ -286,6 +286,9 @@ class RolloutOptions:
     unavailable: Annotated[
         str | None, typer.Option(metavar="N|N%", help="So many fewer than wanted may be ready in an update.")
     ] = None
+    steady: Annotated[
+        str | None, typer.Option(metavar="TIME", help="A new replica counts when it was ready for so long: 10s.")
+    ] = None
     drain: Annotated[
         int | None, typer.Option(metavar="SECONDS", min=0, help="Between leaving the endpoints and being stopped.")
     ] = None
@@ -299,12 +302,13 @@ class RolloutOptions:
         from mooring.model.durations import parse_duration
         from mooring.wire.rollouts import RolloutRequest
 
-        seconds = None if self.deadline is None else parse_duration(self.deadline)
+        steady, deadline = (None if said is None else parse_duration(said) for said in (self.steady, self.deadline))
         asked = build(
             RolloutRequest,
             surge=self.surge,
             unavailable=self.unavailable,
+            steady_seconds=steady,
             drain_seconds=self.drain,
-            deadline_seconds=seconds,
+            deadline_seconds=deadline,
         )
         return asked if asked.model_fields_set else None

@@ -8,7 +8,7 @@ from typing import Any
 from mooring.intake.containers import template_of
 from mooring.model.containers import TaskTemplate
 from mooring.model.errors import InvalidInput
-from mooring.model.rollouts import Rollout, check_bounds
+from mooring.model.rollouts import Rollout, check
 from mooring.model.slots import format_amounts
 from mooring.model.workloads import Kind
 from mooring.store import templates
@@ -67,7 +67,7 @@ def rollout_of(present: Rollout, asked: RolloutRequest | None) -> Rollout:
         if share in given:
             given[share] = str(given[share])
     rollout = replace(present, **given)
-    check_bounds(rollout.surge, rollout.unavailable)
+    check(rollout)
     return rollout
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -39,6 +40,8 @@ class Rollout:
     """So many tasks more than wanted there may be: a number, or a percentage of those, rounded up."""
     unavailable: str = "0"
     """So many fewer than wanted may be ready: a number, or a percentage of those, rounded down."""
+    steady_seconds: int = 0
+    """So long a task has to be ready without a break before it counts for what is replaced next."""
     drain_seconds: int = 5
     """Between leaving the endpoints and being stopped."""
     deadline_seconds: int = 600
@@ -69,11 +72,20 @@ class Member:
     id: UUID
     revision: int
     status: TaskStatus
-    ready: bool
+    ready_at: datetime | None
+    """Since when it is ready; None: it is not."""
     created_at: datetime
     index: int = 0
     retiring: bool = False
     """It is on its way out."""
+
+    @property
+    def ready(self) -> bool:
+        return self.ready_at is not None
+
+    def steady(self, since: datetime | None) -> bool:
+        """Whether it is ready, at the latest since then if that matters."""
+        return self.ready_at is not None and (since is None or self.ready_at <= since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +107,9 @@ class Progress:
     said: str | None = None
 
 
-def check_bounds(surge: str, unavailable: str) -> None:
+def check(rollout: Rollout) -> None:
     """InvalidInput for what is no number and no percentage, or would let nothing move."""
+    surge, unavailable = rollout.surge, rollout.unavailable
     for name, share in (("surge", surge), ("unavailable", unavailable)):
         if _SHARE.fullmatch(share) is None:
             raise InvalidInput(
@@ -105,6 +118,12 @@ def check_bounds(surge: str, unavailable: str) -> None:
     if not (_number(surge) or _number(unavailable)):
         raise InvalidInput(
             "surge and unavailable are both 0, so that no task could ever be replaced: allow at least 1 of either",
+            code="invalid-rollout",
+        )
+    if rollout.steady_seconds >= rollout.deadline_seconds:
+        raise InvalidInput(
+            f"a task had to be ready for {format_duration(rollout.steady_seconds)} where it all stops after"
+            f" {format_duration(rollout.deadline_seconds)}: the deadline has to be longer",
             code="invalid-rollout",
         )
 
@@ -123,11 +142,19 @@ def _number(share: str) -> int:
     return int(share.removesuffix("%"))
 
 
-def next_step(desired: int, surge: int, unavailable: int, revision: int, members: Iterable[Member]) -> Step:
+def next_step(
+    desired: int,
+    surge: int,
+    unavailable: int,
+    revision: int,
+    members: Iterable[Member],
+    since: datetime | None = None,
+) -> Step:
     """What to do now to come from older revisions to this one.
 
     There are never more than `desired + surge`, those that retire included, and no task that is ready retires where
-    that would leave fewer than `desired - unavailable`. While new tasks start, no more are made.
+    that would leave fewer than `desired - unavailable`. While new tasks start, no more are made. `since`: what got
+    ready later does not count as that yet.
     """
     found = list(members)
     kept = [member for member in found if not member.retiring]
@@ -137,11 +164,11 @@ def next_step(desired: int, surge: int, unavailable: int, revision: int, members
         step = to_scale(desired, kept)
         return replace(step, create=min(step.create, room))
     new = [member for member in kept if member.revision == revision]
-    starting = sum(not member.ready for member in new)
+    starting = sum(not member.steady(since) for member in new)
     create = 0 if starting else min(room, max(0, desired - len(new)))
     least = desired - unavailable
     broken = max(0, len(kept) - least - starting)
-    spare = max(0, sum(member.ready for member in kept) - least)
+    spare = max(0, sum(member.steady(since) for member in kept) - least)
     retire = [member for member in worst_first(old) if not member.ready][:broken]
     retire += [member for member in worst_first(old) if member.ready][:spare]
     return Step(create, tuple(retire))
@@ -153,9 +180,24 @@ def to_scale(desired: int, kept: Sequence[Member]) -> Step:
     return Step(max(0, desired - len(kept)), tuple(worst_first(kept)[:surplus]))
 
 
-def is_done(desired: int, revision: int, members: Iterable[Member]) -> bool:
+def proven(revision: int, kept: Iterable[Member]) -> Member | None:
+    """One of those that are ready, of the revision that most of them are of; None where that is this one."""
+    ready = [member for member in kept if member.ready]
+    numbers = Counter(member.revision for member in ready)
+    best = min(numbers, key=lambda number: (-numbers[number], number), default=revision)
+    return None if best == revision else next(member for member in ready if member.revision == best)
+
+
+def is_done(desired: int, revision: int, members: Iterable[Member], since: datetime | None = None) -> bool:
     kept = [member for member in members if not member.retiring]
-    return len(kept) == desired and all(member.ready and member.revision == revision for member in kept)
+    return len(kept) == desired and all(member.steady(since) and member.revision == revision for member in kept)
+
+
+def steady_at(rollout: Rollout, members: Iterable[Member], now: datetime) -> datetime | None:
+    """When the next of those that are ready will have been so for long enough."""
+    length = timedelta(seconds=rollout.steady_seconds)
+    moments = [member.ready_at + length for member in members if member.ready_at is not None and not member.retiring]
+    return min((at for at in moments if at > now), default=None)
 
 
 def worst_first(members: Iterable[Member]) -> list[Member]:
@@ -184,9 +226,10 @@ def progress(
     """What is to be done and noted of a rollout now; None: it waits or rests. `lacks`: why tasks of it wait."""
     if rollout.phase is not Phase.ROLLING:
         return None
-    ready = sum(member.ready and member.revision == revision and not member.retiring for member in members)
-    step = next_step(desired, *bounds(desired, rollout.surge, rollout.unavailable), revision, members)
-    if is_done(desired, revision, members):
+    since = now - timedelta(seconds=rollout.steady_seconds)
+    ready = sum(member.steady(since) and member.revision == revision and not member.retiring for member in members)
+    step = next_step(desired, *bounds(desired, rollout.surge, rollout.unavailable), revision, members, since)
+    if is_done(desired, revision, members, since):
         done = replace(rollout, phase=Phase.DONE, ready=ready, progressed_at=now)
         return Progress("rolled-out", done, said=f"Revision {revision} is rolled out")
     if step or ready > rollout.ready:

@@ -27,7 +27,7 @@ _living = ", ".join(f"'{status}'" for status in sorted({*lifecycle.OCCUPYING, Ta
 _TASK = """
     i.ordinal, t.id, t.status, t.node_id, t.current, t.requeue, t.version, CAST(t.requested_slots AS text),
     t.started_at IS NOT NULL, t.freed_at IS NOT NULL, t.preempted_by IS NOT NULL, CAST(t.ports AS text),
-    t.devices IS NOT NULL, t.failures, t.reason ->> 'code', t.ready, CAST(t.digests AS text), t.address
+    t.devices IS NOT NULL, t.failures, t.reason ->> 'code', t.ready_at IS NOT NULL, CAST(t.digests AS text), t.address
 """
 _ID = {"id": "uuid"}
 _WORKLOADS = """

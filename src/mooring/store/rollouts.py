@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, TaskStatus, is_end
 from mooring.model.reasons import Reason
-from mooring.model.rollouts import Member, Phase, Rollout, Step, progress, to_scale
+from mooring.model.rollouts import Member, Phase, Rollout, Step, progress, proven, steady_at, to_scale
 from mooring.model.slots import Amounts
 from mooring.store import events, rollout_states, sets, transitions
 from mooring.store.changes import Applied, Change
@@ -82,19 +82,19 @@ async def members(connection: AsyncConnection, workload_ids: Collection[UUID]) -
     own = tasks.c
     rows = await connection.execute(
         select(
-            own.workload_id, own.id, own.revision, own.status, own.ready, own.created_at, own.task_index, own.current
+            own.workload_id, own.id, own.revision, own.status, own.ready_at, own.created_at, own.task_index, own.current
         ).where(among(own.workload_id, workload_ids), or_(own.current, own.status.in_(sorted(OCCUPYING))))
     )
     found: dict[UUID, list[Member]] = {id: [] for id in workload_ids}
-    for workload_id, id, revision, status, ready, created_at, index, current in rows:
+    for workload_id, id, revision, status, ready_at, created_at, index, current in rows:
         found[workload_id].append(
-            Member(id, revision, TaskStatus(status), ready, created_at, index, retiring=not current)
+            Member(id, revision, TaskStatus(status), ready_at, created_at, index, retiring=not current)
         )
     return found
 
 
 async def due(connection: AsyncConnection, now: datetime) -> Due:
-    """The deployments that have a step to take to their newest revision, and the next that will have taken too long."""
+    """The deployments that have a step to take to their newest revision, and when to look again at the others."""
     own = workloads.c
     rows = await connection.execute(
         select(own.id, own.name, own.replicas, own.revision, own.rollout)
@@ -108,18 +108,27 @@ async def due(connection: AsyncConnection, now: datetime) -> Due:
         for id, (row, rollout) in rolling.items()
         if progress(row.name, row.replicas, row.revision, rollout, found[id], now) is not None
     ]
-    deadlines = (rollout.due_at for id, (_, rollout) in rolling.items() if id not in ids)
-    return Due(ids, min((at for at in deadlines if at is not None), default=None))
+    later = (
+        at
+        for id, (_, rollout) in rolling.items()
+        if id not in ids
+        for at in (rollout.due_at, steady_at(rollout, found[id], now))
+    )
+    return Due(ids, min((at for at in later if at is not None), default=None))
 
 
 async def scale(connection: AsyncConnection, workload_id: UUID, replicas: int, *, actor: str, now: datetime) -> Applied:
     """Grow by new tasks that wait, or shrink by what is broken first, then the newest.
 
-    While tasks are being replaced, that goes on towards the new number.
+    While tasks are being replaced, that goes on towards the new number. Where that rests, what most tasks that are
+    ready were made from has shown that it works: it grows by that.
     """
     own = await lock(connection, workload_id)
-    found = (await members(connection, [workload_id]))[workload_id]
-    step = Step() if own.rollout.phase is Phase.ROLLING else to_scale(replicas, [m for m in found if not m.retiring])
+    kept = [member for member in (await members(connection, [workload_id]))[workload_id] if not member.retiring]
+    step = Step() if own.rollout.phase is Phase.ROLLING else to_scale(replicas, kept)
+    if step.create and (model := proven(own.revision, kept)) is not None:
+        request = await connection.execute(select(tasks.c.requested_slots).where(tasks.c.id == model.id))
+        own = replace(own, revision=model.revision, request=request.scalar_one())
     reason = Reason("scaled-down", f"Scaled down to {replicas}", "user")
     journal = Journal(actor, now)
     return await take(connection, own, step, reason, journal, kind="scaled", replicas=replicas)

@@ -542,8 +542,8 @@ tasks = Table(
     Column("requeue", Boolean, nullable=False, server_default=text("false")),
     # The template of its workload that it was made from.
     Column("revision", Integer, nullable=False, server_default=text("1")),
-    # It runs and its readiness probes say yes, or it has none.
-    Column("ready", Boolean, nullable=False, server_default=text("false")),
+    # Since when it runs and its readiness probes say yes, if it has any; null while that is not so.
+    Column("ready_at", UtcDateTime),
     # Nobody is sent to it any more, and then it is stopped.
     Column("retires_at", UtcDateTime),
     # By container: what its image was when it was started.

@@ -86,7 +86,10 @@ _WRITE_TASKS = Update(
         "freed": "freed_at = CASE WHEN i.freed THEN {at} ELSE t.freed_at END",
         "restarts": "restarts = coalesce(i.restarts, t.restarts)",
         "explained": "reason = CASE WHEN i.explained THEN i.reason ELSE t.reason END",
-        "readiness": "ready = CASE i.readiness WHEN 'ready' THEN true WHEN 'unready' THEN false ELSE t.ready END",
+        "readiness": """
+            ready_at = CASE i.readiness WHEN 'ready' THEN coalesce(t.ready_at, {at}) WHEN 'unready' THEN NULL
+                ELSE t.ready_at END
+        """,
         "digests": "digests = coalesce(i.digests, t.digests)",
         "address": "address = coalesce(i.address, t.address)",
     },

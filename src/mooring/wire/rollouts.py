@@ -36,6 +36,8 @@ class RolloutRequest(Request):
     """So many tasks more than wanted there may be; at first 1."""
     unavailable: Share | None = None
     """So many fewer than wanted may be ready; at first 0."""
+    steady_seconds: Annotated[int, Field(ge=0, le=3600)] | None = None
+    """So long a task has to be ready without a break before it counts for what is replaced next; at first 0."""
     drain_seconds: Annotated[int, Field(ge=0, le=3600)] | None = None
     """Between leaving the endpoints and being stopped; at first 5."""
     deadline_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = None
@@ -76,6 +78,7 @@ class RolloutView(Answer):
     """Tasks of older revisions that are not on their way out yet."""
     surge: str
     unavailable: str
+    steady_seconds: int = 0
     drain_seconds: int
     deadline_seconds: int
     stalls_at: datetime | None = None

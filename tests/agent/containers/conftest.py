@@ -71,9 +71,10 @@ class Node:
         parts = [data async for data in self.runtime.logs(task.task_id, container, tail, False)]
         return b"".join(parts).decode()
 
-    async def next_agent(self) -> None:
+    async def next_agent(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         """Another runtime takes the place of this one, which leaves its tasks as they are."""
         await self.runtime.close()
+        meanwhile()
         self.runtime = ContainerRuntime(self._context)
         await self.runtime.open()
 

@@ -30,6 +30,7 @@ def names(task: DesiredTask) -> set[str]:
     return {name_of(task.task_id, each.name) for each in every}
 
 
+_NAMESPACES_OF_NODE = {str(Path(f"/proc/self/ns/{each}").readlink()) for each in ("net", "pid", "ipc")}
 _LOOK_AROUND = """
 until grep -q beside /shared/order; do :; done
 cat /shared/order /run/secrets/key /proc/1/oom_score_adj
@@ -37,8 +38,10 @@ grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status
 cd /sys/fs/cgroup
 if [ -d memory ]; then cat memory/memory.limit_in_bytes cpu/cpu.cfs_quota_us pids/pids.max
 else cat memory.max; cut -d' ' -f1 cpu.max; cat pids.max; fi
+df -k /dev/shm | awk 'NR == 2 { print $2 }'
 touch /forbidden 2>&1
-echo $GREETING $MOORING_INDEX $CUDA_VISIBLE_DEVICES $MOORING_TASK_ID
+echo $OLDPWD $GREETING $MOORING_INDEX $CUDA_VISIBLE_DEVICES $MOORING_TASK_ID
+for each in net pid ipc; do readlink /proc/self/ns/$each; done
 exit 3
 """
 
@@ -58,6 +61,8 @@ async def test_a_task_gets_what_it_was_promised_and_no_more(node: Node):
                 secrets={"key": "token"},
                 user="1000:1000",
                 read_only=True,
+                working_folder="/tmp",
+                shared_memory=16 * MIB,
                 environment={"GREETING": "hello", "MOORING_TASK_ID": "forged"},
                 slots={"cpu": 500, "memory": 64 * MIB},
             )
@@ -65,18 +70,21 @@ async def test_a_task_gets_what_it_was_promised_and_no_more(node: Node):
         secrets=[Secret(name="token", value=b"sesame\n")],
         volumes=[VolumeSpec(name="shared")],
         devices={"gpu": [(2, 1000)]},
-        quality="Guaranteed",
+        quality="BestEffort",
     )
     found = await node.run(task)
     assert (found.status, found.exit_code, found.code, found.ran) == ("FAILED", 3, "exited", True)
     assert found.reason == "container 'main': exited with code 3"
     assert found.digests["main"]
-    assert (await node.output(task)).splitlines() == [
-        *("prepared", "beside", "sesame", "0"),
+    *said, network, processes, memory = (await node.output(task)).splitlines()
+    assert not {network, processes, memory} & _NAMESPACES_OF_NODE
+    assert said == [
+        *("prepared", "beside", "sesame", "1000"),
         *("CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"),
         *(str(64 * MIB), "50000", "2048"),
+        str(16 * 1024),
         "touch: /forbidden: Read-only file system",
-        f"hello 0 2 {task.task_id}",
+        f"/tmp hello 0 2 {task.task_id}",
     ]
     assert not names(task) & node.engine.containers()
     assert not remains(node, task)
@@ -105,8 +113,19 @@ async def test_who_ignores_the_signal_is_killed_when_the_grace_is_over(node: Nod
     assert (await node.output(deaf)).count("ignored") == 2
 
 
+async def test_who_was_paused_by_somebody_ends_as_everybody_does(node: Node):
+    waits = "trap 'exit 7' TERM; echo up; while :; do sleep 0.1; done"
+    tasks = [order("sh", "-c", waits, grace_seconds=grace) for grace in (60, 0)]
+    for task in tasks:
+        await node.runtime.start(task)
+        await eventually_said(node, task, "up")
+        node.engine.run("pause", *names(task))
+        await node.runtime.stop(task.task_id, None, "requested")
+    assert [(await node.end(task)).exit_code for task in tasks] == [7, 137]
+
+
 async def test_who_wants_to_be_told_of_the_end_by_another_signal_is(node: Node):
-    image = node.engine.import_busybox("localhost/gentle:1", "STOPSIGNAL SIGQUIT")
+    image = node.engine.build("localhost/gentle:1", "STOPSIGNAL SIGQUIT")
     waits = "trap 'exit 3' QUIT; trap 'exit 4' TERM; echo up; while :; do sleep 0.1; done"
     gentle = order(containers=[container("sh", "-c", waits, image=image)], grace_seconds=60)
     await node.runtime.start(gentle)
@@ -117,16 +136,29 @@ async def test_who_wants_to_be_told_of_the_end_by_another_signal_is(node: Node):
 
 async def test_want_of_memory_is_told_from_a_crash(node: Node):
     waiting = "until [ -e /tmp/go ]; do sleep 0.1; done; x=0123456789abcdef; while :; do x=$x$x; done"
-    tasks = [order(containers=[container("sh", "-c", waiting, slots={"memory": 16 * MIB})]) for _ in range(2)]
+    tasks = [order(containers=[container("sh", "-c", waiting, slots={"memory": 16 * MIB})]) for _ in range(4)]
     for task in tasks:
         await node.runtime.start(task)
         await node.until(task, "RUNNING")
-    for task in tasks:
+
+    def starve(task: DesiredTask) -> None:
         node.engine.run("exec", *names(task), "touch", "/tmp/go")
-        found = await node.end(task)
-        assert (found.status, found.code, found.exit_code) == ("FAILED", "out-of-memory", 137)
-        # The other one is told by an agent that has not started it.
-        await node.next_agent()
+
+    def end_alone(starving: DesiredTask, killed: DesiredTask) -> None:
+        starve(starving)
+        node.engine.run("kill", *names(killed))
+        node.engine.run("wait", *names(starving), *names(killed))
+
+    started, adopted, alone, killed = tasks
+    starve(started)
+    await node.end(started)
+    await node.next_agent()
+    starve(adopted)
+    await node.end(adopted)
+    await node.next_agent(lambda: end_alone(alone, killed))
+    ends = [await node.end(task) for task in tasks]
+    assert [(found.status, found.exit_code) for found in ends] == [("FAILED", 137)] * 4
+    assert [found.code for found in ends] == ["out-of-memory"] * 3 + ["killed"]
     crashed = container("sh", "-c", "kill -9 $$; sleep 1; exit 137", slots={"memory": 16 * MIB})
     found = await node.run(order(containers=[crashed], restart="on-failure", max_restarts=1))
     assert (found.status, found.code, found.restarts) == ("FAILED", "killed", 1)
@@ -248,6 +280,9 @@ async def test_a_workload_has_a_network_of_its_own(engine: Engine, tmp_path: Pat
         await node.run(peer)
         assert (await node.output(peer)).splitlines()[0] == "found"
         assert "no way" in await node.output(peer)
+        stranger = order("sh", "-c", f"nc -w 1 {address} 8080 </dev/null || echo no way")
+        await node.run(stranger)
+        assert (await node.output(stranger)).splitlines()[-1] == "no way"
         reader, writer = await asyncio.open_connection("127.0.0.1", server.ports[0])
         assert await reader.readline() == b"found\n"
         writer.close()
@@ -299,7 +334,7 @@ async def test_what_is_in_a_volume_is_there_for_the_next_task_of_the_project_alo
 
     ours, theirs = builders.owner(), builders.owner()
     assert (await node.run(doing("echo hello > /data/file && echo you > /all/file", ours))).status == "SUCCEEDED"
-    reads = doing("cat /data/file /all/file; touch /data/other", ours, read_only=True)
+    reads = doing("cat /data/file /all/file; touch /data/other 2>&1", ours, read_only=True)
     assert (await node.run(reads)).exit_code == 1
     assert await node.output(reads) == "hello\nyou\ntouch: /data/other: Read-only file system\n"
     looks = doing("ls /data /all", theirs)

@@ -141,10 +141,14 @@ class Engine:
             await self.docker.containers.container(name).start()
 
     async def signal(self, name: str, signal: str) -> None:
-        """Send a signal by its name; one that has ended already needs none."""
+        """Send a signal by its name; one that has ended already needs none, one that somebody has paused goes on."""
+        container = self.docker.containers.container(name)
         try:
             with translated():
-                await self.docker.containers.container(name).kill(signal=signal)
+                await container.kill(signal=signal)
+                # Docker has let it go on by now, Podman lets it wait for its signal.
+                if (await container.show())["State"].get("Paused"):
+                    await container.unpause()
         except EngineRefused as refusal:
             if refusal.status not in (404, 409):
                 found = await self.seen(name)
@@ -230,9 +234,11 @@ class Engine:
         return [(network["Name"], network["Labels"] or {}) for network in found]
 
     async def remove_network(self, name: str) -> None:
+        """Refused while a container is in it. By its name: of the id Podman does not find who is."""
         try:
             with translated():
-                await (await self.docker.networks.get(name)).delete()
+                async with self.docker._query(f"networks/{name}", "DELETE"):
+                    pass
         except EngineRefused as refusal:
             if refusal.status != 404:
                 raise

@@ -346,7 +346,8 @@ class Keeper:
                 self._shared.memory.follow(seen.id, seen.pid)
             if seen.started_at and name not in record.started:
                 record.started.append(name)
-            if seen.status == "ended" and name not in record.starved and self._shared.memory.starved(seen.id):
+            unknown = seen.exit_code and not seen.out_of_memory and name not in record.starved
+            if unknown and await self._shared.memory.starved(seen.id, seen.started_at):
                 record.starved.append(name)
         record.passed = passed(record, found)
         record.ran = record.ran or all(each.name in record.started for each in task.containers)

@@ -29,6 +29,8 @@ _ADDRESSES = IPv4Network("10.128.0.0/9")
 """Of networks for which the engine has none left; Podman looks there, too."""
 _USED_UP = re.compile(r"available, non-overlapping IPv4 address pool|address pools have been fully subnetted")
 _TRIES = 20
+_ADDRESS_BOOKS = Path("/var/lib/cni/networks")
+"""Where a plugin of Podman's older networks keeps a folder for each, which it leaves when the network is gone."""
 
 
 class Networks:
@@ -67,15 +69,20 @@ class Networks:
         return name
 
     async def tidy(self, engine: Engine, workloads: Callable[[], Iterator[UUID]]) -> None:
-        """Remove the networks of this node that none of these workloads has."""
-        for name, labels in await engine.networks(f"{NODE}={self._node_id}"):
+        """Remove the networks of this node that none of these workloads has, as far as nobody is in them."""
+        try:
+            found = await engine.networks(f"{NODE}={self._node_id}")
+        except EngineRefused as refusal:
+            log.info("the engine does not list its networks now", reason=refusal.message)
+            return
+        for name, labels in found:
             async with self._changing:
                 # Asked for each anew: a task of it may have come meanwhile.
                 wanted = any(name == f"{_NAME}{workload_id.hex}" for workload_id in workloads())
                 if not wanted and labels.get(NODE) == str(self._node_id):
                     with contextlib.suppress(EngineRefused):
                         await engine.remove_network(name)
-                        await asyncio.to_thread(_unguard, _bridge(name))
+                        await asyncio.to_thread(_clear_away, name)
 
 
 async def _make(engine: Engine, name: str, labels: Mapping[str, str]) -> None:
@@ -107,6 +114,16 @@ def _routed(table: Path = Path("/proc/net/route")) -> list[IPv4Network]:
 def _bridge(name: str) -> str:
     """The network's interface on the node. The kernel takes 15 characters, and ids begin with the time."""
     return f"moor{name[-11:]}"
+
+
+def _clear_away(name: str) -> None:
+    """What is left of a network that is gone."""
+    bridge = _bridge(name)
+    _unguard(bridge)
+    shutil.rmtree(_ADDRESS_BOOKS / name, ignore_errors=True)
+    # Docker leaves one that it found there, as after it was killed while it made the network.
+    if Path("/sys/class/net", bridge).exists() and shutil.which("ip") is not None:
+        subprocess.run(["ip", "link", "delete", bridge], capture_output=True, check=False)
 
 
 def _guard(bridge: str) -> bool:

@@ -5,26 +5,45 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from mooring.cli.options import WORK, ContainerOption, IndexOption, ServerOption, WorkloadArgument
 
 app = typer.Typer()
 
 
-@app.command("exec", rich_help_panel=WORK)
+class _CommandLast(TyperCommand):
+    """Our options stand before the name or right after it: what follows is the command, with all of its dashes."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _, *rest = self._from_first_word(ctx, args) or [""]
+        command = self._from_first_word(ctx, rest)
+        before = args[: len(args) - len(command)]
+        return super().parse_args(ctx, args if "--" in before else [*before, "--", *command])
+
+    def _from_first_word(self, ctx: Any, words: list[str]) -> list[str]:
+        """Without the options that come first."""
+        options = [each for each in self.params if each.param_type_name == "option"]
+        parser = TyperCommand(self.name, params=options).make_parser(ctx)
+        parser.allow_interspersed_args = False
+        _, rest, _ = parser.parse_args(list(words))
+        return rest
+
+
+@app.command("exec", cls=_CommandLast, rich_help_panel=WORK)
 def run_command(
     name: WorkloadArgument,
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What to run, after a --.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What to run; all that follows is its own.")],
     container: ContainerOption = None,
     index: IndexOption = None,
     interactive: Annotated[bool, typer.Option("--interactive", "-i", help="Pass your input on.")] = False,
     terminal: Annotated[bool, typer.Option("--terminal", "-t", help="With a terminal, as for a shell.")] = False,
     server: ServerOption = None,
 ) -> None:
-    """Run a command in a task, beside what runs there: `mooring exec web -it -- sh`.
+    """Run a command in a task, beside what runs there: `mooring exec web -it sh`.
 
     Exits with the command's exit code.
     """

@@ -108,6 +108,7 @@ def status(name: WorkloadArgument, ending: EndingOptions) -> None:
             ("ready", f"{detail.ready} of {detail.replicas}"),
             ("surge", rollout.surge),
             ("unavailable", rollout.unavailable),
+            ("steady", f"{rollout.steady_seconds}s"),
             ("drain", f"{rollout.drain_seconds}s"),
             ("stalls", instant(rollout.stalls_at) if rollout.stalls_at else ""),
             ("reason", rollout.reason or ""),

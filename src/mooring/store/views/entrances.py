@@ -52,7 +52,7 @@ class Endpoint:
 
 
 _TAKES_VISITORS = and_(
-    tasks.c.current, tasks.c.status == TaskStatus.RUNNING, tasks.c.ready, tasks.c.retires_at.is_(None)
+    tasks.c.current, tasks.c.status == TaskStatus.RUNNING, tasks.c.ready_at.is_not(None), tasks.c.retires_at.is_(None)
 )
 """People may be sent there: it runs, is ready, and does not retire."""
 

@@ -128,7 +128,7 @@ class TaskRow:
     ended_at: datetime | None
     deadline_at: datetime | None
     revision: int
-    ready: bool
+    ready_at: datetime | None
     retires_at: datetime | None
     active_at: datetime | None
     digests: Mapping[str, str] | None
@@ -270,23 +270,24 @@ async def _counted(connection: AsyncConnection, rows: Sequence[AnyRow]) -> list[
     members: dict[UUID, Counter[str]] = {row.id: Counter() for row in rows}
     tried_at: dict[UUID, datetime] = {}
     first = func.min(func.coalesce(tasks.c.not_before, tasks.c.created_at), type_=tasks.c.created_at.type)
+    ready = tasks.c.ready_at.is_not(None)
     found = await connection.execute(
         select(
             tasks.c.workload_id,
             tasks.c.status,
             func.count(),
             first,
-            _number(tasks.c.ready),
-            _number(and_(tasks.c.ready, tasks.c.revision == workloads.c.revision)),
+            _number(ready),
+            _number(and_(ready, tasks.c.revision == workloads.c.revision)),
             _number(tasks.c.revision != workloads.c.revision),
         )
         .join(workloads, workloads.c.id == tasks.c.workload_id)
         .where(sets.among(tasks.c.workload_id, counts.keys()), tasks.c.current)
         .group_by(tasks.c.workload_id, tasks.c.status)
     )
-    for workload_id, status, number, at, ready, updated, outdated in found:
+    for workload_id, status, number, at, *of_these in found:
         counts[workload_id][status] = number
-        members[workload_id].update(ready=ready, updated=updated, outdated=outdated)
+        members[workload_id].update(dict(zip(("ready", "updated", "outdated"), of_these, strict=True)))
         if status == TaskStatus.PENDING:
             tried_at[workload_id] = at
     line = await _positions(connection, [row.id for row in rows if row.status == WorkloadStatus.PENDING])

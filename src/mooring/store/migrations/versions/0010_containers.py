@@ -112,7 +112,7 @@ def upgrade() -> None:
         batch_op.add_column(sa.Column("idle_warned_at", UtcDateTime(), nullable=True))
     with op.batch_alter_table("tasks", recreate="never") as batch_op:
         batch_op.add_column(sa.Column("revision", sa.Integer(), server_default=sa.text("1"), nullable=False))
-        batch_op.add_column(sa.Column("ready", sa.Boolean(), server_default=sa.text("false"), nullable=False))
+        batch_op.add_column(sa.Column("ready_at", UtcDateTime(), nullable=True))
         batch_op.add_column(sa.Column("retires_at", UtcDateTime(), nullable=True))
         batch_op.add_column(sa.Column("digests", json_type(), nullable=True))
         batch_op.add_column(sa.Column("address", sa.String(length=63), nullable=True))
@@ -125,7 +125,7 @@ def upgrade() -> None:
         "ix_tasks_retires_at_alive", "tasks", ["retires_at"], sqlite_where=retiring, postgresql_where=retiring
     )
     # Nothing was asked of what runs so far.
-    op.execute("UPDATE tasks SET ready = true WHERE status = 'RUNNING'")
+    op.execute("UPDATE tasks SET ready_at = started_at WHERE status = 'RUNNING'")
     # The first pool takes what its nodes can run.
     op.execute("""UPDATE pools SET runtimes = '["container", "process"]' WHERE name = 'default' AND NOT simulated""")
 
@@ -136,7 +136,7 @@ def downgrade() -> None:
     op.drop_index("ix_workloads_rolling", table_name="workloads")
     op.drop_index("ix_workloads_idle_timeout", table_name="workloads")
     with op.batch_alter_table("tasks", recreate="never") as batch_op:
-        for column in ("active_at", "address", "digests", "retires_at", "ready", "revision"):
+        for column in ("active_at", "address", "digests", "retires_at", "ready_at", "revision"):
             batch_op.drop_column(column)
     with op.batch_alter_table("workloads", recreate="never") as batch_op:
         for column in ("idle_warned_at", "idle_timeout_seconds", "rolling", "rollout", "revision"):
