@@ -297,7 +297,7 @@ def _bridge(task: DesiredTask) -> str:
 
 
 def _rules(table: str) -> str:
-    command = ["iptables", "--table", table, "--list-rules", "--verbose"]
+    command = ["iptables", "--wait", "--table", table, "--list-rules", "--verbose"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
