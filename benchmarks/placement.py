@@ -39,7 +39,7 @@ from mooring.model.labels import Operator, Requirement, equal_to
 from mooring.model.nodes import REGIONS, Node
 from mooring.model.workloads import Task, Workload
 from mooring.scheduling import Cluster, Profile, Registry, Scheduler, compilation, kernels
-from mooring.scheduling.columns import Rows, Scores
+from mooring.scheduling.arrays import Rows, Scores
 from mooring.scheduling.engine import Batch, Engine
 from mooring.scheduling.plugins import DependsOn, Scorer
 from mooring.scheduling.shapes import Shape

@@ -43,8 +43,10 @@ def certificates(folder: Path) -> Certificates:
         if user is not None:
             os.chown(signed.key, user.pw_uid, user.pw_gid)
         signed.key.chmod(0o600)
+        signed.certificate.chmod(0o644)
         return signed
 
     new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
     openssl("req", "-x509", *new, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem")
+    (folder / "ca.pem").chmod(0o644)
     return Certificates(folder / "ca.pem", sign("server"), sign("client"))

@@ -191,9 +191,9 @@ class Engine:
             raise RuntimeError(f"{CHOSEN} {' '.join(arguments)}: {done.stderr.decode(errors='replace')}")
         return done.stdout.decode()
 
-    def import_busybox(self) -> None:
-        """An image with nothing but busybox under all of its names, made here."""
-        self.run("import", "-", BUSYBOX, text=_busybox())
+    def import_busybox(self, name: str = BUSYBOX, *, scripts: Mapping[str, str] | None = None) -> None:
+        """An image with busybox under all of its names, and these scripts, made here."""
+        self.run("import", "-", name, text=_busybox(scripts or {}))
 
     def build(self, name: str, *instructions: str) -> str:
         """An image of busybox that says more about itself."""
@@ -281,7 +281,7 @@ def _needed_programs() -> None:
         unavailable(CHOSEN, "container tests need root: the engine of the tests is root's")
 
 
-def _busybox() -> bytes:
+def _busybox(scripts: Mapping[str, str]) -> bytes:
     program = shutil.which("busybox")
     assert program is not None
     names = subprocess.run([program, "--list"], capture_output=True, check=True, text=True).stdout.split()
@@ -297,11 +297,16 @@ def _busybox() -> bytes:
                 link = tarfile.TarInfo(f"bin/{name}")
                 link.type, link.linkname = tarfile.SYMTYPE, "busybox"
                 archive.addfile(link)
-        users = b"root:x:0:0:root:/root:/bin/sh\n"
-        passwd = tarfile.TarInfo("etc/passwd")
-        passwd.size = len(users)
-        archive.addfile(passwd, io.BytesIO(users))
+        _add(archive, "etc/passwd", "root:x:0:0:root:/root:/bin/sh\n", 0o644)
+        for name, text in scripts.items():
+            _add(archive, f"bin/{name}", text, 0o755)
     return content.getvalue()
+
+
+def _add(archive: tarfile.TarFile, name: str, text: str, mode: int) -> None:
+    entry, data = tarfile.TarInfo(name), text.encode()
+    entry.size, entry.mode = len(data), mode
+    archive.addfile(entry, io.BytesIO(data))
 
 
 def _remove(engine: Engine) -> None:
@@ -323,10 +328,12 @@ def _remove(engine: Engine) -> None:
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
     _unmount(engine.folder)
-    for container in ids:
-        for group in Path("/sys/fs/cgroup").glob(f"**/*{container}*"):
-            with suppress(OSError):
-                group.rmdir()
+    # Not `glob`, which fails where others take theirs away meanwhile.
+    for parent, groups, _ in os.walk("/sys/fs/cgroup", topdown=False):
+        for group in groups:
+            if any(container in group for container in ids):
+                with suppress(OSError):
+                    Path(parent, group).rmdir()
     shutil.rmtree(engine.folder, ignore_errors=True)
 
 

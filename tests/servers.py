@@ -323,12 +323,22 @@ def stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
 
 
 def free_port() -> int:
-    """Below those that the kernel hands out: while a server is restarted, nobody else is given its port."""
+    """One that is kept until these tests end: nobody else is given it, also while its server is not started yet.
+
+    Below those that the kernel hands out to whoever connects.
+    """
     while True:
-        port = _chance.randrange(10_000, 30_000)
-        with socket.socket() as listener, suppress(OSError):
-            listener.bind(("127.0.0.1", port))
-            return port
+        keeper = socket.socket()
+        try:
+            keeper.bind(("127.0.0.1", _chance.randrange(10_000, 30_000)))
+        except OSError:
+            keeper.close()
+            continue
+        # Only now: a server, which says the same, may listen there, and who looks for a free port, as above, may not.
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _kept_ports.append(keeper)
+        port: int = keeper.getsockname()[1]
+        return port
 
 
 @contextmanager
@@ -374,4 +384,5 @@ def end_with_parent() -> None:
 _libc = ctypes.CDLL(None)
 # Not the common one, which tests seed.
 _chance = random.SystemRandom()
+_kept_ports: list[socket.socket] = []
 _database_numbers = itertools.count(1)

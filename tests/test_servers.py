@@ -3,6 +3,7 @@
 import base64
 import json
 import signal
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from tests.servers import PostgresServer, running_postgres
+from tests.servers import PostgresServer, free_port, running_postgres
 
 
 async def test_postgres_answers_a_query(postgres_url: str):
@@ -51,6 +52,17 @@ def test_a_killed_postgres_does_not_answer():
         server.process.wait()
         with pytest.raises(OSError):
             server.execute("SELECT 1")
+
+
+def test_a_free_port_is_for_the_server_that_it_was_asked_for_and_nobody_else():
+    port = free_port()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    for _ in ("started", "started again"):
+        with socket.create_server(("127.0.0.1", port)):
+            socket.create_connection(("127.0.0.1", port)).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
 
 
 async def test_etcd_returns_what_was_put(etcd_endpoint: str):

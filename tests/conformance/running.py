@@ -22,7 +22,7 @@ from mooring.model.quantity import canonical, parse_quantity
 from mooring.model.resources import limits_of, quality_of, requests_of, scoring_requests_of
 from mooring.model.workloads import LONG_AGO, Workload
 from mooring.scheduling import Cluster, Profile, Registry, Scheduler
-from mooring.scheduling.columns import Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
 from mooring.scheduling.devices import tightest
 from mooring.scheduling.filters.host_ports import HostPortsFilter
 from mooring.scheduling.filters.node_affinity import NodeAffinityFilter

@@ -312,9 +312,14 @@ async def test_a_pause_rests_and_going_on_goes_on(yard: Yard):
     await yard.harbour.scale(yard.web, 5)
     await yard.settle(seconds=6)
     assert (await yard.revisions()).total() == 5
+    # Nor does another update begin.
+    there = await yard.revisions()
+    await yard.update("sleep", "80")
+    await yard.settle(hours=1)
+    assert await yard.revisions() == there
     await yard.set_phase(Phase.ROLLING)
     await yard.roll()
-    assert await yard.revisions() == {2: 5}
+    assert await yard.revisions() == {3: 5}
     await yard.sound()
 
 
@@ -356,6 +361,27 @@ async def test_scaling_in_the_middle_ends_at_the_new_number(yard: Yard):
     await yard.harbour.scale(yard.web, 2)
     await yard.roll()
     assert await yard.revisions() == {2: 2}
+    await yard.sound()
+
+
+async def test_a_deployment_whose_update_stalled_grows_by_what_works(yard: Yard):
+    harbour = yard.harbour
+    await yard.deploy(replicas=2)
+    yard.broken = {2}
+    await yard.update(cpu=2, deadline_seconds=60)
+    await yard.settle()
+    await yard.settle(seconds=60)
+    assert (await yard.rollout()).phase is Phase.STALLED
+    # There are the two and the broken one: of five, two are to come.
+    await harbour.scale(yard.web, 5)
+    await yard.settle()
+    found = Counter((t.revision, t.requested_slots["cpu"], t.status) for t in await harbour.tasks(yard.web))
+    assert found == {(1, 1000, "RUNNING"): 4, (2, 2000, "RUNNING"): 1}
+    await yard.sound()
+    yard.broken = set()
+    await yard.update("sleep", "3")
+    await yard.roll()
+    assert await yard.revisions() == {3: 5}
     await yard.sound()
 
 

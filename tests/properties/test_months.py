@@ -19,7 +19,7 @@ from mooring.model.pools import HeadOfLine
 from mooring.model.timeslots import OVER, Timeslot, TimeslotKind, TimeslotStatus
 from mooring.model.workloads import Task, Workload
 from mooring.scheduling import Cluster, Scheduler
-from mooring.scheduling.columns import Rows
+from mooring.scheduling.arrays import Rows
 from mooring.scheduling.timeline import seconds_of
 from mooring.store.agenda import Due, Use
 from mooring.store.timeslots import Move

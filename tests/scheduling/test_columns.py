@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.model.slots import fits
-from mooring.scheduling.columns import Cluster, Rows
+from mooring.scheduling.arrays import Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.journal import Journal
 from mooring.scheduling.trial import Trial
 from tests.scheduling.builders import id_of, node

@@ -29,7 +29,7 @@ from mooring.model.labels import Operator, Requirement, Selector, equal_to
 from mooring.model.nodes import Node
 from mooring.model.workloads import OnInsufficient, Workload, new_tasks
 from mooring.scheduling import Cluster, Profile, Registry, Scheduler, compilation, engine, kernels
-from mooring.scheduling.columns import Rows, Scores
+from mooring.scheduling.arrays import Rows, Scores
 from mooring.scheduling.engine import Engine
 from mooring.scheduling.plugins import DependsOn
 from mooring.scheduling.shapes import Shape

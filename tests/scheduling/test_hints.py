@@ -20,7 +20,7 @@ from mooring.model.constraints import (
 from mooring.model.labels import Operator, Requirement, equal_to
 from mooring.model.nodes import Node
 from mooring.scheduling import Cluster
-from mooring.scheduling.columns import Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
 from mooring.scheduling.filters.host_ports import HostPortsFilter
 from mooring.scheduling.filters.licence import LicenceFilter
 from mooring.scheduling.filters.resources import ResourcesFilter

@@ -22,7 +22,7 @@ from mooring.model.reasons import Reason
 from mooring.model.slots import parse_amounts
 from mooring.model.workloads import NO_CONSTRAINTS, Workload
 from mooring.scheduling import Cluster, Registry, Scheduler
-from mooring.scheduling.columns import Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.residents import Residents
 from mooring.scheduling.shapes import Shape

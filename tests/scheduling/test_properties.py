@@ -16,7 +16,7 @@ from mooring.model.nodes import Node
 from mooring.model.slots import fits
 from mooring.model.workloads import OnInsufficient, Workload
 from mooring.scheduling import Cluster, Pass, Registry, Scheduler
-from mooring.scheduling.columns import Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
 from mooring.scheduling.evaluation import Evaluation, Evaluations
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape, shape_of

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mooring.model.errors import InvalidInput
 from mooring.model.slots import Amounts, total
 from mooring.scheduling import Cluster
-from mooring.scheduling.columns import Demand, Rows
+from mooring.scheduling.arrays import Demand, Rows
 from mooring.scheduling.timeline import NEVER, Alternatives, Timeline
 from mooring.scheduling.trial import Trial
 from tests.scheduling.builders import id_of, node
@@ -166,24 +166,26 @@ def test_a_node_that_is_told_anew_has_open_ends_until_these_are_told():
 
 
 def test_the_promises_of_a_node_leave_with_it():
-    timeline, _, rows = one_node()
-    timeline.add("lab", int(rows[0]), 100, 200, {"cpu": 1000})
-    timeline._cluster.remove(id_of("n"))
+    cluster = Cluster([node("n").cpu(8).node])
+    timeline = cluster.timeline
+    timeline.add("lab", int(cluster.rows[0]), 100, 200, {"cpu": 1000})
+    cluster.remove(id_of("n"))
     assert (len(timeline), timeline.booked) == (0, False)
 
 
 def test_a_trial_of_promises_is_undone_as_a_whole():
-    timeline, core, rows = one_node()
+    cluster = Cluster([node("n").cpu(8).node])
+    timeline, rows = cluster.timeline, cluster.rows
     row = int(rows[0])
     timeline.add("kept", row, 100, 200, {"cpu": 1000})
     before = dict(timeline.on(row))
-    trial = Trial(timeline._cluster)
+    trial = Trial(cluster)
     trial.promise("new", row, 10, 20, {"cpu": 1000})
     trial.promise("kept", row, 0, None, {"cpu": 3000})
     trial.withdraw("kept")
     trial.revert()
     assert dict(timeline.on(row)) == before
-    assert timeline.peaks(rows, core, 0, None).tolist() == [[1000]]
+    assert timeline.peaks(rows, cluster.demand((("cpu", 1000),)), 0, None).tolist() == [[1000]]
 
 
 def test_the_next_change_is_the_next_start_or_end_of_what_is_promised_and_not_taken():
@@ -201,10 +203,11 @@ def test_the_next_change_is_the_next_start_or_end_of_what_is_promised_and_not_ta
 
 
 def test_a_slot_that_comes_later_has_its_place_on_the_timeline():
-    timeline, _, rows = one_node()
+    cluster = Cluster([node("n").cpu(8).node])
+    timeline, rows = cluster.timeline, cluster.rows
     for number in range(12):
         timeline.add(number, int(rows[0]), number, None, {f"licence-{number}": 1})
-    demand = timeline._cluster.demand((("licence-11", 1),))
+    demand = cluster.demand((("licence-11", 1),))
     assert timeline.peaks(rows, demand, 0, None).tolist() == [[1]]
 
 

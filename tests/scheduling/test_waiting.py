@@ -16,7 +16,7 @@ from mooring.model.pools import HeadOfLine
 from mooring.model.quotas import Scope, Tenant
 from mooring.model.reasons import Reason
 from mooring.scheduling import Cluster, Profile, Registry
-from mooring.scheduling.columns import Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape
 from mooring.scheduling.usage import Usage

@@ -294,6 +294,12 @@ def clean_environment(home: Path) -> dict[str, str]:
     return {**kept, "HOME": str(home), "XDG_CACHE_HOME": caches, "NO_COLOR": "1", "DOCKER_HOST": "none"}
 
 
+def everything_in(folder: Path) -> Iterator[Path]:
+    """All files and folders in it, unlike with `glob` also while others take some of them away."""
+    for parent, folders, files in os.walk(folder):
+        yield from (Path(parent, name) for name in (*folders, *files))
+
+
 def _end_processes_in(folder: Path) -> None:
     """End the supervisors that a killed agent has left, told by the folder in their command line."""
     left: list[psutil.Process] = []
@@ -311,6 +317,7 @@ def _remove_cgroups_of(folder: Path) -> None:
     for credential in folder.glob("*/agent/credential.json"):
         with contextlib.suppress(OSError, ValueError):
             node = json.loads(credential.read_text())["node_id"]
-            for base in Path("/sys/fs/cgroup").glob(f"**/mooring-{node}"):
+            bases = [path for path in everything_in(Path("/sys/fs/cgroup")) if path.name == f"mooring-{node}"]
+            for base in bases:
                 for group in sorted((path for path in base.glob("**/") if path.is_dir()), reverse=True):
                     group.rmdir()

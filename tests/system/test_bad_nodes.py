@@ -34,7 +34,7 @@ def test_work_goes_elsewhere_when_a_node_cannot_start_it(servers: Servers) -> No
             _run(client, f"second-{number}", node="bad")
         eventually(lambda: client.node("bad").drained_at)
         assert client.node("bad").drain_reason == "4 different workloads failed there within 30m: start-failed (4)"
-        assert "mooring_bad_nodes_drained_total 1.0" in server.metrics()
+        eventually(lambda: "mooring_bad_nodes_drained_total 1.0" in server.metrics())
         assert client.resume_node("bad").taints == []
 
 

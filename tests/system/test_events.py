@@ -25,11 +25,9 @@ def _is_the_last(event: EventView) -> bool:
     return (event.noun, event.workload, event.kind) == ("workload", "last", "RUNNING")
 
 
-def _follow(server: Server, found: list[EventView], ready: threading.Event) -> None:
+def _follow(server: Server, cursor: str, found: list[EventView], ready: threading.Event) -> None:
     """Everything until the workload `last` runs, each time over a connection that is left after a few events."""
-    cursor: str | None = None
     with server.client() as client:
-        cursor = client.event_page(limit=1000).next
         ready.set()
         while not (found and _is_the_last(found[-1])):
             for number, event in enumerate(client.events(cursor, expand=True)):
@@ -46,11 +44,11 @@ def test_a_stream_has_no_gap_and_no_repeat_while_work_is_written(
     server = servers.start("--simulate", "5", "--no-agent", *database_flags)
     found: list[EventView] = []
     ready = threading.Event()
-    following = threading.Thread(target=_follow, args=(server, found, ready), daemon=True)
-    following.start()
-    assert ready.wait(60)
     with server.client() as client:
         start = client.event_page(limit=1000).next
+        following = threading.Thread(target=_follow, args=(server, start, found, ready), daemon=True)
+        following.start()
+        assert ready.wait(60)
         for number in range(BATCHES):
             answer = client.submit_batch([_request(f"w{number}-{index}") for index in range(SIZE)])
             assert answer.refused == 0

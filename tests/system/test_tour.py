@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from mooring.wire.api import WorkloadDetail, WorkloadRequest
+from tests.servers import free_port
 from tests.system.conftest import Servers
 from tests.system.servers import Cli, Server, eventually, running_server, workspace
 
@@ -166,7 +167,7 @@ def test_a_file_of_workloads_is_submitted_once_and_followed_as_it_runs(mooring: 
 def test_what_does_not_exist_or_may_not_be_has_its_own_exit_code(mooring: Cli, place: Path) -> None:
     assert mooring("status", "nobody-knows-this").returncode == 3
     stranger = Cli(place / "stranger")
-    assert stranger("ps", "--server", f"http://127.0.0.1:{_closed_port()}").returncode == 5
+    assert stranger("ps", "--server", f"http://127.0.0.1:{free_port()}").returncode == 5
 
 
 def test_a_busy_port_is_named_with_the_flag_that_changes_it(servers: Servers) -> None:
@@ -227,10 +228,3 @@ def test_an_interrupted_run_takes_its_session_along(mooring: Cli) -> None:
         os.kill(run.pid, signal.SIGINT)
         assert run.wait(60) == 130
     eventually(lambda: not psutil.pid_exists(pid))
-
-
-def _closed_port() -> int:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port: int = unused.getsockname()[1]
-        return port

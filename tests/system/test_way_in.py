@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import tarfile
 import urllib.request
@@ -24,10 +26,14 @@ from mooring.client.credentials import CredentialStore
 from mooring.model.errors import Conflict, InvalidInput, NotFound, Unavailable
 from mooring.wire.api import JoinTokenRequest, UserRequest, WorkloadRequest
 from tests.cli.terminal import run_on_terminal
+from tests.servers import free_port
 from tests.system.conftest import Servers, running_servers
 from tests.system.servers import PASSWORD, Cli, NodeAgent, Server, eventually
 
-SERVING = 'mkdir www; echo ahoy > www/index.html; exec python3 -m http.server -d www -b 127.0.0.1 "$MOORING_PORTS"'
+SERVING = """
+mkdir www; echo ahoy > www/index.html
+exec python3 -m http.server -d www -b 127.0.0.1 "${MOORING_PORTS%,*}"
+"""
 APART = {"place": "apart"}
 LONG_SECONDS = 60.0
 
@@ -56,7 +62,11 @@ def harbour() -> Iterator[Harbour]:
             token = client.create_join_token(JoinTokenRequest(name="apart", labels=APART)).token
             apart = servers.agent(server, "apart", token)
             eventually(lambda: len([node for node in client.nodes().nodes if node.status == "READY"]) == 2)
-        yield Harbour(servers, server, apart, task(server, "web", SERVING, placement={"ports": 1}))
+        # It listens on the port that it names: any given one may be in use by whoever else tests on this machine.
+        ports = {"host_ports": [{"port": (port := free_port())}], "ports": 1}
+        web = task(server, "web", SERVING, placement=ports)
+        eventually(lambda: _listens(port))
+        yield Harbour(servers, server, apart, web)
 
 
 def task(server: Server, name: str, script: str, **more: Any) -> str:
@@ -73,6 +83,12 @@ def task(server: Server, name: str, script: str, **more: Any) -> str:
 async def client(harbour: Harbour) -> AsyncIterator[AsyncClient]:
     async with asyncio.timeout(LONG_SECONDS), harbour.client() as made:
         yield made
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
 
 
 async def said(channel: Channel) -> dict[bool, bytes]:

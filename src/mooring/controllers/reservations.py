@@ -19,8 +19,9 @@ from mooring.model.lifecycle import NodeStatus
 from mooring.model.reasons import Reason
 from mooring.model.slots import Amounts
 from mooring.model.timeslots import OVER, Timeslot, TimeslotKind, TimeslotStatus
+from mooring.scheduling.arrays import Rows
 from mooring.scheduling.bookings import Booked, book
-from mooring.scheduling.columns import Cluster, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.timeline import Alternatives, seconds_of
 from mooring.store.timeslots import Move
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from mooring.mirror.mirror import Mirror
 from mooring.model.slots import Amounts
-from mooring.scheduling.columns import Rows
+from mooring.scheduling.arrays import Rows
 from mooring.scheduling.outlook import BOOKED, PLANNED, RUNNING, Outlook, Window, outlook
 from mooring.scheduling.timeline import seconds_of
 from mooring.wire.timeline import OutlookView, SlotOutlook, TimelineView

@@ -11,7 +11,7 @@ from mooring.model.errors import InvalidInput
 from mooring.model.pools import PoolPolicy
 from mooring.model.timeslots import Timeslot
 from mooring.model.workloads import Workload
-from mooring.scheduling.columns import Rows
+from mooring.scheduling.arrays import Rows
 from mooring.scheduling.plugins import PluginFailed
 from mooring.scheduling.profiles import Registry
 from mooring.scheduling.scheduler import Scheduler

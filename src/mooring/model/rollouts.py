@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -177,6 +178,14 @@ def to_scale(desired: int, kept: Sequence[Member]) -> Step:
     """What to do now to come to so many tasks, whatever they were made from."""
     surplus = max(0, len(kept) - desired)
     return Step(max(0, desired - len(kept)), tuple(worst_first(kept)[:surplus]))
+
+
+def proven(revision: int, kept: Iterable[Member]) -> Member | None:
+    """One of those that are ready, of the revision that most of them are of; None where that is this one."""
+    ready = [member for member in kept if member.ready]
+    numbers = Counter(member.revision for member in ready)
+    best = min(numbers, key=lambda number: (-numbers[number], number), default=revision)
+    return None if best == revision else next(member for member in ready if member.revision == best)
 
 
 def is_done(desired: int, revision: int, members: Iterable[Member], since: datetime | None = None) -> bool:

@@ -21,7 +21,8 @@ import numpy as np
 from mooring.model.pools import Backfill, BackfillOrder
 from mooring.model.quantity import INT64_MAX
 from mooring.model.workloads import LONG_AGO, Workload
-from mooring.scheduling.columns import Cluster, Rows
+from mooring.scheduling.arrays import Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.evaluation import Evaluation, Evaluations
 from mooring.scheduling.filters.resources import ResourcesFilter
 from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter

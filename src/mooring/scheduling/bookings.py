@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mooring.scheduling.columns import Cluster, Demand, Rows
+from mooring.scheduling.arrays import Demand, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.timeline import NEVER, Alternatives
 
 

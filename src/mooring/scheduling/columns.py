@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import TypeAlias
@@ -25,6 +25,7 @@ from mooring.model.nodes import Node
 from mooring.model.quantity import INT64_MAX
 from mooring.model.resources import check_overcommit, overcommitted
 from mooring.model.slots import Amounts
+from mooring.scheduling.arrays import Amount, Demand, Mask, Rows, Scores
 from mooring.scheduling.codes import Codes, LabelColumn
 from mooring.scheduling.device_columns import Devices, kinds_of_devices
 from mooring.scheduling.journal import Journal
@@ -32,11 +33,6 @@ from mooring.scheduling.placed import Placed
 from mooring.scheduling.timeline import Timeline
 from mooring.scheduling.timeslots import Timeslots
 from mooring.scheduling.typical import Typical
-
-Rows: TypeAlias = NDArray[np.intp]
-Mask: TypeAlias = NDArray[np.bool_]
-Scores: TypeAlias = NDArray[np.int64]
-Amount: TypeAlias = NDArray[np.int64]
 
 Request: TypeAlias = tuple[tuple[str, int], ...]
 """Slot names with amounts in base units, sorted by name."""
@@ -49,22 +45,6 @@ NODE_NAME = NODE_NAME_FIELD
 
 NOBODY = -1
 """The code in `pool` of a row that holds no node."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Demand:
-    """A request in the cluster's terms. All arrays stand upright, (n, 1), and so broadcast over rows."""
-
-    slots: NDArray[np.intp]
-    names: tuple[str, ...]
-    amounts: Amount
-    cpu_and_memory: Amount
-    uncounted: Amount
-    """What scoring adds to processor and memory for containers that ask for none."""
-
-    def times(self, count: int) -> Demand:
-        """So many of it at once."""
-        return replace(self, amounts=self.amounts * count, cpu_and_memory=self.cpu_and_memory * count)
 
 
 class Cluster:

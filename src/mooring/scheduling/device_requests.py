@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mooring.model.devices import WHOLE, DeviceDemand, DeviceShare
-from mooring.scheduling.columns import Amount, Cluster, Mask, Rows
+from mooring.scheduling.arrays import Amount, Mask, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.device_columns import DeviceColumn
 from mooring.scheduling.devices import UNSUITABLE, Shares, allocate, fits
 from mooring.scheduling.shapes import Shape

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from mooring.model.constraints import NODE_NAME_FIELD
 from mooring.model.nodes import Node
-from mooring.scheduling.columns import Cluster, Mask, Rows, Scores
+from mooring.scheduling.arrays import Mask, Rows, Scores
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.placed import Counts
 
 

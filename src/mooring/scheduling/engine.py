@@ -17,7 +17,8 @@ from mooring.model.decisions import SCORE_ONE
 from mooring.model.devices import WHOLE, DeviceShare
 from mooring.model.workloads import Workload
 from mooring.scheduling import kernels
-from mooring.scheduling.columns import Cluster, Rows
+from mooring.scheduling.arrays import Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.device_columns import NO_MODELS, DeviceColumn
 from mooring.scheduling.filters.resources import ResourcesFilter
 from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter

@@ -10,7 +10,8 @@ import numpy as np
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.devices import DeviceShare
 from mooring.model.labels import Operator, Requirement
-from mooring.scheduling.columns import NODE_NAME, Cluster, Demand, Mask, Rows, Scores
+from mooring.scheduling.arrays import Demand, Mask, Rows, Scores
+from mooring.scheduling.columns import NODE_NAME, Cluster
 from mooring.scheduling.device_requests import given_devices
 from mooring.scheduling.filters.devices import DevicesFilter
 from mooring.scheduling.node_terms import satisfied

@@ -14,7 +14,8 @@ from mooring.model.decisions import SCORE_ONE, Decision, Outcome, Placement
 from mooring.model.devices import DeviceShare
 from mooring.model.reasons import Cure, Reason
 from mooring.model.workloads import Workload
-from mooring.scheduling.columns import Cluster, Mask, Rows, with_host_ports
+from mooring.scheduling.arrays import Mask, Rows
+from mooring.scheduling.columns import Cluster, with_host_ports
 from mooring.scheduling.evaluation import INFEASIBLE, Evaluation
 from mooring.scheduling.gangs import common_domain, shape_on_node
 from mooring.scheduling.plugins import PluginFailed, Rejection, ask_filter, ask_scorer, ask_why

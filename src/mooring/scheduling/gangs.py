@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mooring.model.workloads import Workload
-from mooring.scheduling.columns import Amount, Cluster, Mask, Rows
+from mooring.scheduling.arrays import Amount, Mask, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.evaluation import Evaluation
 from mooring.scheduling.filters.resources import ResourcesFilter
 from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter

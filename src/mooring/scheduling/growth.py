@@ -21,7 +21,8 @@ from mooring.model.reasons import Reason
 from mooring.model.slots import slot_type
 from mooring.model.templates import Addition, Goal, ScaleUp, ScalingRules, Stock
 from mooring.model.workloads import OnInsufficient, Workload
-from mooring.scheduling.columns import Cluster, Mask, Rows, Scores
+from mooring.scheduling.arrays import Mask, Rows, Scores
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.evaluation import INFEASIBLE, Evaluations
 from mooring.scheduling.gangs import shape_on_node
 from mooring.scheduling.patterns import Covering, Whole, cover, similar

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mooring.scheduling.columns import Rows
+from mooring.scheduling.arrays import Rows
 from mooring.scheduling.evaluation import INFEASIBLE, Evaluation
 from mooring.scheduling.plugins import Rejection, ask_filter, ask_scorer, ask_why
 

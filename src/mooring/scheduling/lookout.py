@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from mooring.model.nodes import Node
 from mooring.model.workloads import Workload
-from mooring.scheduling.columns import NOBODY, Amount, Cluster, Mask, Rows
+from mooring.scheduling.arrays import Amount, Mask, Rows
+from mooring.scheduling.columns import NOBODY, Cluster
 from mooring.scheduling.filters import BUILT_IN_FILTERS
 from mooring.scheduling.filters.resources import ResourcesFilter
 from mooring.scheduling.filters.tasks_per_node import TasksPerNodeFilter

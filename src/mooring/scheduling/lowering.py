@@ -18,7 +18,8 @@ from mooring.model.decisions import SCORE_ONE
 from mooring.model.devices import WHOLE
 from mooring.model.labels import equal_to
 from mooring.scheduling import kernels
-from mooring.scheduling.columns import NODE_NAME, Cluster, Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
+from mooring.scheduling.columns import NODE_NAME, Cluster
 from mooring.scheduling.device_requests import DeviceRequest, device_requests
 from mooring.scheduling.evaluation import DESIGNATED, tiers
 from mooring.scheduling.filters.devices import DevicesFilter

@@ -8,7 +8,8 @@ import numpy as np
 
 from mooring.model.constraints import Constraints, Effect, NodeTerm, Taint, Toleration
 from mooring.model.labels import Operator, Requirement
-from mooring.scheduling.columns import NODE_NAME, Cluster, Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
+from mooring.scheduling.columns import NODE_NAME, Cluster
 
 
 def selected(constraints: Constraints, cluster: Cluster, rows: Rows) -> Mask:

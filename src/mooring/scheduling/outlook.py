@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mooring.model.slots import Amounts
-from mooring.scheduling.columns import Cluster, Rows
+from mooring.scheduling.arrays import Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.timeline import NEVER
 
 RUNNING, BOOKED, PLANNED, _AWAY = range(4)

@@ -21,7 +21,8 @@ from mooring.model.names import shown
 from mooring.model.reasons import Cure, Reason
 from mooring.model.slots import Amounts
 from mooring.model.workloads import Workload
-from mooring.scheduling.columns import Amount, Cluster, Mask, Rows, Scores
+from mooring.scheduling.arrays import Amount, Mask, Rows, Scores
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.shapes import Shape
 
 DependsOn = Literal["static", "row", "domain", "cluster"]

@@ -31,8 +31,9 @@ from mooring.model.preemption import Budgets, Preemption, Resident, VictimScope
 from mooring.model.workloads import Task, Workload
 from mooring.scheduling import compilation
 from mooring.scheduling.admission import Admission, Rejection
+from mooring.scheduling.arrays import Rows
 from mooring.scheduling.backfill import Planner
-from mooring.scheduling.columns import Cluster, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.evaluation import Evaluations
 from mooring.scheduling.explanation import Explanation, explain, explain_placed, forget
 from mooring.scheduling.gangs import shape_on_node

@@ -9,7 +9,8 @@ import numpy as np
 
 from mooring.model.devices import DeviceShare
 from mooring.model.workloads import Workload
-from mooring.scheduling.columns import Amount, Cluster, Mask, Rows, Scores
+from mooring.scheduling.arrays import Amount, Mask, Rows, Scores
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.evaluation import DESIGNATED, INFEASIBLE, Evaluation
 from mooring.scheduling.gangs import domains_by_fit, room
 from mooring.scheduling.plugins import Candidates, ask_selector

@@ -12,7 +12,8 @@ import numpy as np
 from mooring.model.quantity import INT64_MAX
 from mooring.model.reasons import Cure, Reason
 from mooring.model.workloads import Task, Workload
-from mooring.scheduling.columns import Amount, Cluster, Rows
+from mooring.scheduling.arrays import Amount, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.device_requests import DeviceRequest, device_requests
 from mooring.scheduling.evaluation import Evaluation
 from mooring.scheduling.gangs import room, shape_on_node

@@ -6,7 +6,8 @@ import numpy as np
 
 from mooring.model.constraints import Constraints, Spread
 from mooring.model.labels import Operator, Requirement, Selector
-from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.domains import has_label
 from mooring.scheduling.node_terms import tolerated, wanted_nodes
 from mooring.scheduling.placed import Matcher

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mooring.model.workloads import Workload
-from mooring.scheduling.columns import Amount, Mask, Rows
+from mooring.scheduling.arrays import Amount, Mask, Rows
 from mooring.scheduling.evaluation import Evaluation
 from mooring.scheduling.plugins import Rejection, ask_filter, ask_why
 from mooring.scheduling.selection import own_tasks

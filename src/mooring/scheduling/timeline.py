@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from heapq import heapify, heappop, heappush
 from itertools import count
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 import numpy as np
@@ -24,9 +24,8 @@ import numpy as np
 from mooring.model.errors import InvalidInput
 from mooring.model.slots import Amounts
 from mooring.model.workloads import LONG_AGO
-
-if TYPE_CHECKING:
-    from mooring.scheduling.columns import Amount, Cluster, Demand, Mask, Rows
+from mooring.scheduling.arrays import Amount, Demand, Mask, Rows
+from mooring.scheduling.journal import Journal
 
 NEVER = 1 << 62
 """The end of what is open, and the start of what fits at no time."""
@@ -69,10 +68,25 @@ class Alternatives(NamedTuple):
     """How many fit in the window that was asked for."""
 
 
+class Taken(Protocol):
+    """What the nodes of a cluster have, and what of it is taken now."""
+
+    allocatable: Amount
+    taken: Amount
+    changes: Journal
+
+    @property
+    def capacity(self) -> int: ...
+
+    def slot(self, name: str) -> int: ...
+
+    def free(self, demand: Demand, rows: Rows) -> Amount: ...
+
+
 class Timeline:
     """The promises on the rows of a cluster. What is added is undone by removing it, and the other way round."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Taken) -> None:
         self.now = 0
         """What is asked about begins here at the earliest."""
         self._cluster = cluster

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 from uuid import UUID
 
 import numpy as np
@@ -17,10 +17,8 @@ from mooring.model.admission import NOTHING, Awaits
 from mooring.model.reasons import Reason
 from mooring.model.slots import Amounts, describe_amounts
 from mooring.model.workloads import Workload
-from mooring.scheduling.timeline import time_of
-
-if TYPE_CHECKING:
-    from mooring.scheduling.columns import Amount, Cluster, Demand, Mask, Rows
+from mooring.scheduling.arrays import Amount, Demand, Mask, Rows
+from mooring.scheduling.timeline import Timeline, time_of
 
 _BY = "timeslot"
 
@@ -36,10 +34,22 @@ class _Room:
     """The same as columns of the cluster's rows, with the membership that these are of; None: to be made anew."""
 
 
+class Members(Protocol):
+    """Which nodes a cluster has, and what is promised on them."""
+
+    timeline: Timeline
+    membership: int
+
+    @property
+    def capacity(self) -> int: ...
+
+    def row_of(self, node_id: UUID) -> int | None: ...
+
+
 class Timeslots:
     """The room of timeslots on the nodes of a cluster, by their ids."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Members) -> None:
         self._cluster = cluster
         self._rooms: dict[UUID, _Room] = {}
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mooring.scheduling import kernels
-from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.lowering import Label, LoweredProfile, Source, carried, carried_by_placed, moves
 from mooring.scheduling.shapes import Shape
 

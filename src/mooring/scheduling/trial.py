@@ -8,7 +8,8 @@ from functools import partial
 from mooring.model.constraints import Constraints
 from mooring.model.devices import DeviceShare
 from mooring.model.slots import Amounts
-from mooring.scheduling.columns import Cluster, Demand, Rows
+from mooring.scheduling.arrays import Demand, Rows
+from mooring.scheduling.columns import Cluster
 
 
 class Trial:

@@ -20,7 +20,7 @@ from mooring.model.devices import DeviceShare
 from mooring.model.preemption import Resident, Victim
 from mooring.model.slots import Amounts
 from mooring.model.workloads import Workload
-from mooring.scheduling.columns import Demand, Mask, Rows
+from mooring.scheduling.arrays import Demand, Mask, Rows
 from mooring.scheduling.displacement import (
     HIGHEST_PRIORITY,
     LOWEST_PRIORITY,

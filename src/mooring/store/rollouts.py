@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mooring.model.lifecycle import OCCUPYING, TaskStatus, is_end
 from mooring.model.reasons import Reason
-from mooring.model.rollouts import Member, Phase, Rollout, Step, progress, steady_at, to_scale
+from mooring.model.rollouts import Member, Phase, Rollout, Step, progress, proven, steady_at, to_scale
 from mooring.model.slots import Amounts
 from mooring.store import events, rollout_states, sets, transitions
 from mooring.store.changes import Applied, Change
@@ -120,11 +120,15 @@ async def due(connection: AsyncConnection, now: datetime) -> Due:
 async def scale(connection: AsyncConnection, workload_id: UUID, replicas: int, *, actor: str, now: datetime) -> Applied:
     """Grow by new tasks that wait, or shrink by what is broken first, then the newest.
 
-    While tasks are being replaced, that goes on towards the new number.
+    While tasks are being replaced, that goes on towards the new number. Where that rests, what most tasks that are
+    ready were made from has shown that it works: it grows by that.
     """
     own = await lock(connection, workload_id)
-    found = (await members(connection, [workload_id]))[workload_id]
-    step = Step() if own.rollout.phase is Phase.ROLLING else to_scale(replicas, [m for m in found if not m.retiring])
+    kept = [member for member in (await members(connection, [workload_id]))[workload_id] if not member.retiring]
+    step = Step() if own.rollout.phase is Phase.ROLLING else to_scale(replicas, kept)
+    if step.create and (model := proven(own.revision, kept)) is not None:
+        request = await connection.execute(select(tasks.c.requested_slots).where(tasks.c.id == model.id))
+        own = replace(own, revision=model.revision, request=request.scalar_one())
     reason = Reason("scaled-down", f"Scaled down to {replicas}", "user")
     journal = Journal(actor, now)
     return await take(connection, own, step, reason, journal, kind="scaled", replicas=replicas)

@@ -142,11 +142,12 @@ async def change(
     user_id: UUID,
     now: datetime,
 ) -> Applied:
-    """A new revision, which the deployment's tasks are replaced towards from now on.
+    """A new revision, which the deployment's tasks are replaced towards from now on, or once it is resumed.
 
     What waits is made anew at once. What was made from the same template before stays, and is of the new revision.
     """
     workload_id, number = own.workload.id, own.revision + 1
+    phase = rollout.phase if rollout.phase is Phase.PAUSED else Phase.ROLLING
     encoded = templates.encode(template)
     before = await _with_the_first(connection, workload_id)
     sets_of = {"workload_id": workload_id, "created_by": user_id, "created_at": now}
@@ -173,7 +174,7 @@ async def change(
         requested_slots=requests_of(template),
         architecture=template.architecture,
         constraints=encode_constraints(constraints),
-        **rollouts.columns(replace(rollout, phase=Phase.ROLLING, ready=0, progressed_at=now, reason=None)),
+        **rollouts.columns(replace(rollout, phase=phase, ready=0, progressed_at=now, reason=None)),
     )
     waiting = await connection.execute(
         select(tasks.c.id).where(

@@ -30,6 +30,7 @@ def names(task: DesiredTask) -> set[str]:
     return {name_of(task.task_id, each.name) for each in every}
 
 
+_NAMESPACES_OF_NODE = {str(Path(f"/proc/self/ns/{each}").readlink()) for each in ("net", "pid", "ipc")}
 _LOOK_AROUND = """
 until grep -q beside /shared/order; do :; done
 cat /shared/order /run/secrets/key /proc/1/oom_score_adj
@@ -37,8 +38,10 @@ grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status
 cd /sys/fs/cgroup
 if [ -d memory ]; then cat memory/memory.limit_in_bytes cpu/cpu.cfs_quota_us pids/pids.max
 else cat memory.max; cut -d' ' -f1 cpu.max; cat pids.max; fi
+df -k /dev/shm | awk 'NR == 2 { print $2 }'
 touch /forbidden 2>&1
-echo $GREETING $MOORING_INDEX $CUDA_VISIBLE_DEVICES $MOORING_TASK_ID
+echo $OLDPWD $GREETING $MOORING_INDEX $CUDA_VISIBLE_DEVICES $MOORING_TASK_ID
+for each in net pid ipc; do readlink /proc/self/ns/$each; done
 exit 3
 """
 
@@ -58,6 +61,8 @@ async def test_a_task_gets_what_it_was_promised_and_no_more(node: Node):
                 secrets={"key": "token"},
                 user="1000:1000",
                 read_only=True,
+                working_folder="/tmp",
+                shared_memory=16 * MIB,
                 environment={"GREETING": "hello", "MOORING_TASK_ID": "forged"},
                 slots={"cpu": 500, "memory": 64 * MIB},
             )
@@ -65,18 +70,21 @@ async def test_a_task_gets_what_it_was_promised_and_no_more(node: Node):
         secrets=[Secret(name="token", value=b"sesame\n")],
         volumes=[VolumeSpec(name="shared")],
         devices={"gpu": [(2, 1000)]},
-        quality="Guaranteed",
+        quality="BestEffort",
     )
     found = await node.run(task)
     assert (found.status, found.exit_code, found.code, found.ran) == ("FAILED", 3, "exited", True)
     assert found.reason == "container 'main': exited with code 3"
     assert found.digests["main"]
-    assert (await node.output(task)).splitlines() == [
-        *("prepared", "beside", "sesame", "0"),
+    *said, network, processes, memory = (await node.output(task)).splitlines()
+    assert not {network, processes, memory} & _NAMESPACES_OF_NODE
+    assert said == [
+        *("prepared", "beside", "sesame", "1000"),
         *("CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"),
         *(str(64 * MIB), "50000", "2048"),
+        str(16 * 1024),
         "touch: /forbidden: Read-only file system",
-        f"hello 0 2 {task.task_id}",
+        f"/tmp hello 0 2 {task.task_id}",
     ]
     assert not names(task) & node.engine.containers()
     assert not remains(node, task)
@@ -237,7 +245,7 @@ async def test_neither_a_flood_of_output_nor_of_processes_harms_the_node(engine:
 
 async def test_probes_say_who_is_ready_and_who_is_killed(node: Node):
     serve = "mkdir /tmp/www; echo yes > /tmp/www/well; httpd -p 8080 -h /tmp/www; sleep 1000"
-    quick: dict[str, Any] = {"interval_seconds": 1, "failures": 1, "timeout_seconds": 5}
+    quick: dict[str, Any] = {"interval_seconds": 1, "failures": 1, "timeout_seconds": 30}
     asked = container(
         *("sh", "-c", serve),
         readiness=ProbeSpec(path="/well", port=8080, **quick),
@@ -272,6 +280,9 @@ async def test_a_workload_has_a_network_of_its_own(engine: Engine, tmp_path: Pat
         await node.run(peer)
         assert (await node.output(peer)).splitlines()[0] == "found"
         assert "no way" in await node.output(peer)
+        stranger = order("sh", "-c", f"nc -w 1 {address} 8080 </dev/null || echo no way")
+        await node.run(stranger)
+        assert (await node.output(stranger)).splitlines()[-1] == "no way"
         reader, writer = await asyncio.open_connection("127.0.0.1", server.ports[0])
         assert await reader.readline() == b"found\n"
         writer.close()

@@ -44,15 +44,18 @@ def shared_box(engine: Engine) -> Iterator[Box]:
 def box(shared_box: Box) -> Iterator[Box]:
     """What a test has left running is removed: then nothing of it is in the engine, in the books or in the log."""
     yield shared_box
-    for workload in shared_box.client.workloads().workloads:
-        shared_box.client.remove(str(workload.id))
-    # Its name is the next test's only then: the engine is rid of the containers earlier than the books.
-    eventually(lambda: all(workload.ended_at for workload in shared_box.client.workloads().workloads))
+    client = shared_box.client
+    left = [str(workload.id) for workload in client.workloads().workloads]
+    for workload in left:
+        client.remove(workload)
+    # Its name is the next test's only then: it is off the list at once, and out of the engine earlier than the books.
+    eventually(lambda: all(client.workload(workload).ended_at for workload in left))
+    eventually(lambda: not any(node.tasks for node in client.nodes().nodes))
     eventually(lambda: not shared_box.engine.containers())
-    eventually(lambda: not any(volume.mounted_by for volume in shared_box.client.volumes()))
-    for volume in shared_box.client.volumes():
-        shared_box.client.remove_volume(volume.name)
-    eventually(lambda: not shared_box.client.volumes())
+    eventually(lambda: not any(volume.mounted_by for volume in client.volumes()))
+    for volume in client.volumes():
+        client.remove_volume(volume.name)
+    eventually(lambda: not client.volumes())
     shared_box.server.assert_books_agree()
     assert "Traceback" not in shared_box.server.log
 

@@ -4,77 +4,129 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from mooring.client import Client
 from mooring.wire.api import WorkloadDetail, WorkloadRequest
-from mooring.wire.pools import PoolRequest
+from mooring.wire.pools import PoolChange, PoolRequest
 from mooring.wire.secrets import RegistryLoginRequest
-from tests.engine import running_engine
-from tests.servers import running_registry
+from tests.engine import BUSYBOX, Engine, running_engine
+from tests.servers import RegistryServer, running_registry
 from tests.system.conftest import Servers
+from tests.system.faults.proxy import Link, running_proxy
 from tests.system.servers import eventually
 
 TELLING = 'echo "$MOORING_PEERS $MOORING_PEER_ADDRESSES"; exec sleep 600'
 MEMORY = (Path("/run"), Path("/dev/shm"))
 VALUE = b"what-the-project-keeps"
+LONGEST_SECONDS = 7
+"""For which a place is kept, though its image still comes."""
 DEBUG = ("--log-level", "debug")
 
 
-def test_the_projects_login_and_secret_reach_its_containers_and_neither_is_left(servers: Servers) -> None:
-    with running_registry() as registry, running_engine(registry.address) as engine:
-        tool = f"{registry.address}/team/tool:1"
-        engine.push_busybox(tool, registry.username, registry.password)
-        server = servers.start("--no-agent", *DEBUG)
-        with server.client() as client:
-            client.create_pool(PoolRequest(name="boxes", runtimes=["container"]))
-            agents = [
-                servers.node(server, "one", *DEBUG, "--engine", engine.socket, pool="boxes"),
-                servers.node(server, "two", *DEBUG, pool="boxes", environment={"DOCKER_HOST": engine.socket}),
-            ]
-            client.put_secret("default", "db", VALUE)
-            _submit_deployment(client, tool)
-            refused = _ended(client, "early", tool)
-            assert (refused.reason or {})["code"] == "image-denied"
-            eventually(lambda: "give the project a login" in json.dumps(client.workload("web").reason))
-            login = RegistryLoginRequest(username=registry.username, password=registry.password)
-            client.put_registry_login("default", registry.address, login)
-            missing = _ended(client, "missing", f"{registry.address}/team/tool:2")
-            assert (missing.reason or {})["message"] == f"registry {registry.address} has no image {missing.image}"
-            [tried] = client.history("missing").attempts
-            assert (tried.phase, tried.result, tried.code) == ("prepare", "give_up", "image-not-found")
+@pytest.fixture
+def registry() -> Iterator[RegistryServer]:
+    with running_registry() as registry:
+        yield registry
 
-            _submit_session(client, "train", tool, replicas=2, gang=True, max_per_node=1)
-            eventually(lambda: client.workload("train").status in ("RUNNING", "FAILED"))
-            main, sub = client.workload("train").tasks
-            assert {main.node, sub.node} == {"one", "two"}
-            assert main.digests == sub.digests
-            assert main.digests["main"].startswith("sha256:")
-            assert main.started_at is not None
-            assert sub.started_at is not None
-            assert main.started_at >= sub.started_at
-            said = [eventually(partial(_output, client, "train", index)) for index in (0, 1)]
-            # Both nodes are on this machine, whose loopback is no address of a peer.
-            assert said == ["main,sub1 ,\n"] * 2
 
-            # It was tried again meanwhile.
-            assert client.wait("web", "running", timeout_seconds=60).status == "RUNNING"
-            digest = hashlib.sha256(VALUE).hexdigest()
-            eventually(lambda: digest in _output(client, "web", 0))
-            [web] = [task for task in client.workload("web").tasks if task.current]
-            [node_id] = [node.id for node in client.nodes().nodes if node.name == web.node]
-            held = [file for memory in MEMORY for file in memory.glob(f"mooring-{node_id}/*/main/password")]
-            assert [file.read_bytes() for file in held] == [VALUE]
-            for name in ("train", "web"):
-                client.remove(name)
-            eventually(lambda: not any(file.exists() for file in held))
-            eventually(lambda: not engine.containers())
-        files = [file for agent in agents for file in agent.data.rglob("*") if file.is_file()]
-        for secret in (VALUE, registry.password.encode()):
-            assert not [file for file in files if secret in file.read_bytes()]
-            for program in (server, *agents):
-                assert secret not in program.log.encode()
+@pytest.fixture
+def road(registry: RegistryServer) -> Iterator[Link]:
+    """Another way to the registry, which may be slow."""
+    with running_proxy() as proxy:
+        yield proxy.link([registry.port])
+
+
+@pytest.fixture
+def engine(registry: RegistryServer, road: Link) -> Iterator[Engine]:
+    with running_engine(registry.address, f"127.0.0.1:{road.ports[0]}") as engine:
+        yield engine
+
+
+def test_the_projects_login_and_secret_reach_its_containers_and_neither_is_left(
+    servers: Servers, registry: RegistryServer, road: Link, engine: Engine
+) -> None:
+    tool = f"{registry.address}/team/tool:1"
+    engine.push_busybox(tool, registry.username, registry.password)
+    server = servers.start("--no-agent", *DEBUG)
+    with server.client() as client:
+        client.create_pool(PoolRequest(name="boxes", runtimes=["container"]))
+        agents = [
+            servers.node(server, "one", *DEBUG, "--engine", engine.socket, pool="boxes"),
+            servers.node(server, "two", *DEBUG, pool="boxes", environment={"DOCKER_HOST": engine.socket}),
+        ]
+        client.put_secret("default", "db", VALUE)
+        login = RegistryLoginRequest(username=registry.username, password=registry.password)
+        _a_place_is_kept_while_its_image_comes_slowly(client, road, engine, login)
+        _submit_deployment(client, tool)
+        refused = _ended(client, "early", tool)
+        assert (refused.reason or {})["code"] == "image-denied"
+        eventually(lambda: "give the project a login" in json.dumps(client.workload("web").reason))
+        client.put_registry_login("default", registry.address, login)
+        missing = _ended(client, "missing", f"{registry.address}/team/tool:2")
+        assert (missing.reason or {})["message"] == f"registry {registry.address} has no image {missing.image}"
+        [tried] = client.history("missing").attempts
+        assert (tried.phase, tried.result, tried.code) == ("prepare", "give_up", "image-not-found")
+
+        _submit_session(client, "train", tool, replicas=2, gang=True, max_per_node=1)
+        eventually(lambda: client.workload("train").status in ("RUNNING", "FAILED"))
+        main, sub = client.workload("train").tasks
+        assert {main.node, sub.node} == {"one", "two"}
+        assert main.digests == sub.digests
+        assert main.digests["main"].startswith("sha256:")
+        assert main.started_at is not None
+        assert sub.started_at is not None
+        assert main.started_at >= sub.started_at
+        said = [eventually(partial(_output, client, "train", index)) for index in (0, 1)]
+        # Both nodes are on this machine, whose loopback is no address of a peer.
+        assert said == ["main,sub1 ,\n"] * 2
+
+        # It was tried again meanwhile.
+        eventually(lambda: client.wait("web", "running", timeout_seconds=60).status == "RUNNING")
+        digest = hashlib.sha256(VALUE).hexdigest()
+        eventually(lambda: digest in _output(client, "web", 0))
+        [web] = [task for task in client.workload("web").tasks if task.current]
+        [node_id] = [node.id for node in client.nodes().nodes if node.name == web.node]
+        held = [file for memory in MEMORY for file in memory.glob(f"mooring-{node_id}/*/main/password")]
+        assert [file.read_bytes() for file in held] == [VALUE]
+        for name in ("train", "web"):
+            client.remove(name)
+        eventually(lambda: not any(file.exists() for file in held))
+        eventually(lambda: not engine.containers())
+    for agent in agents:
+        agent.kill()  # Its files stay as they are.
+    files = [file for agent in agents for file in agent.data.rglob("*") if file.is_file()]
+    for secret in (VALUE, registry.password.encode()):
+        assert not [file for file in files if secret in file.read_bytes()]
+        for program in (server, *agents):
+            assert secret not in program.log.encode()
+
+
+def _a_place_is_kept_while_its_image_comes_slowly(
+    client: Client, road: Link, engine: Engine, login: RegistryLoginRequest
+) -> None:
+    """For as long as the pool says, and no longer: then it is tried again."""
+    slow = f"127.0.0.1:{road.ports[0]}"
+    client.put_registry_login("default", slow, login)
+    # Its layers are not on the node by another name.
+    engine.run("rmi", BUSYBOX)
+    client.change_pool("boxes", PoolChange(binding="two_phase", hold_seconds=5, hold_max_seconds=LONGEST_SECONDS))
+    road.slow_down()
+    _submit_session(client, "large", f"{slow}/team/tool:1")
+    eventually(lambda: client.workload("large").tasks[0].reason == f"pulling {slow}/team/tool:1: 0 of 2 MB")
+    tried = eventually(lambda: client.history("large").attempts)
+    assert [(each.phase, each.result, each.code) for each in tried] == [("prepare", "retry", "hold-expired")]
+    kept = [row.at for row in client.history("large").history if row.new_status == "RESERVED"]
+    assert tried[0].first_at - kept[0] >= timedelta(seconds=LONGEST_SECONDS)
+    road.heal()
+    client.change_pool("boxes", PoolChange(binding="optimistic"))
+    assert client.wait("large", "running", timeout_seconds=60).status == "RUNNING"
+    client.remove("large")
 
 
 def _submit_deployment(client: Client, image: str) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from mooring.client import Client
-from mooring.wire.api import WorkloadRequest
+from mooring.client.applying import Result
 from tests.cli.terminal import run_on_terminal
 from tests.engine import BUSYBOX
-from tests.system.containers.conftest import Box
+from tests.system.containers.conftest import Box, write
 from tests.system.servers import eventually
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "notebook.yaml"
 # One connection of a small server: a page, or a WebSocket that says again what it hears.
 ANSWER = r"""#!/bin/sh
 cr=$(printf '\r')
@@ -37,15 +37,29 @@ while set -- $(dd bs=1 count=6 2>/dev/null | od -An -tu1) && [ $# = 6 ] && [ $((
   done
 done
 """
-SERVING = 'printf %s "$ANSWER" > /tmp/answer; chmod +x /tmp/answer; exec nc -ll -p 8888 -e /tmp/answer'
+# What the image of the example brings along: it is not had without the internet.
+IMAGE = "quay.io/jupyter/minimal-notebook:2025-03-14"
+SCRIPTS = {"start-notebook.py": "#!/bin/sh\nexec nc -ll -p 8888 -e /bin/answer\n", "answer": ANSWER}
+CONSOLE = f"""
+  - name: console
+    image: {BUSYBOX}
+    pull: never
+    command: [sh]
+    terminal: true
+stop_grace_seconds: 0
+"""
 
 
 def test_a_notebook_in_a_container_is_used_from_this_machine(
     box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The example as it stands, but for its size, with a console beside it."""
     client, mooring = box.client, box.mooring
-    _submit(client)
-    eventually(lambda: client.workload("notebook").status == "RUNNING")
+    box.engine.import_busybox(IMAGE, scripts=SCRIPTS)
+    text = EXAMPLE.read_text().replace("{cpu: 1, memory: 2Gi}", "{cpu: 100m, memory: 64Mi}")
+    assert IMAGE in text
+    assert write(client, tmp_path, text.replace("\nvolumes:", f"{CONSOLE}volumes:")) is Result.CREATED
+    eventually(lambda: client.workload("notebook").ready)
     with mooring.begin("forward", "notebook", "0:8888") as forwarding:
         assert forwarding.stdout is not None
         address = forwarding.stdout.readline().split()[0]
@@ -57,24 +71,10 @@ def test_a_notebook_in_a_container_is_used_from_this_machine(
         monkeypatch.setenv(name, value)
     _be_at_its_terminal()
     (tmp_path / "notes").write_text("what was found")
-    mooring.out("cp", str(tmp_path / "notes"), "notebook:/tmp")
+    mooring.out("cp", str(tmp_path / "notes"), "notebook:/home/jovyan/work")
     (tmp_path / "back").mkdir()
-    mooring.out("cp", "notebook:/tmp/notes", str(tmp_path / "back"))
+    mooring.out("cp", "notebook:/home/jovyan/work/notes", str(tmp_path / "back"))
     assert (tmp_path / "back" / "notes").read_text() == "what was found"
-
-
-def _submit(client: Client) -> None:
-    container = {
-        "image": BUSYBOX,
-        "pull": "never",
-        "command": ["sh", "-c", SERVING],
-        "environment": {"ANSWER": ANSWER},
-        "resources": {"cpu": "100m"},
-        "ports": [8888],
-    }
-    console = {"name": "console", "image": BUSYBOX, "pull": "never", "command": ["sh"], "terminal": True}
-    request = {"name": "notebook", "type": "interactive", "containers": [container, console], "stop_grace_seconds": 0}
-    client.submit(WorkloadRequest.model_validate(request))
 
 
 def _be_at_its_terminal() -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import signal
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import UUID
@@ -16,8 +13,8 @@ from mooring.client import Client
 from mooring.client.applying import Result
 from mooring.wire.rollouts import RolloutRequest, UpdateRequest
 from mooring.wire.volumes import NewVolumeRequest
-from tests.engine import BUSYBOX
 from tests.system.containers.conftest import Box, write
+from tests.system.containers.site import at_revision, forwarding, listed, page, rolled_out, site
 from tests.system.servers import Cli, Server, eventually
 
 DRAIN_SECONDS = 3
@@ -30,26 +27,16 @@ sleep 0.5
 cut -d' ' -f1 /proc/uptime > /notes/$MOORING_TASK_ID.answers
 httpd -p 127.0.0.1:8080 -h /tmp/www
 trap "cut -d' ' -f1 /proc/uptime > /notes/$MOORING_TASK_ID.stops; exit 0" TERM
-sleep 1000 &
-wait
 """
-SITE = f"""
-kind: deployment
-name: site
-replicas: 2
-rollout: {{surge: 1, unavailable: 0, drain_seconds: {DRAIN_SECONDS}}}
-containers:
-  - image: {BUSYBOX}
-    pull: never
-    command: [sh, -c, {json.dumps(SERVING)}]
-    environment: {{REVISION: "1"}}
-    ports: [8080]
-    resources: {{cpu: 100m}}
-    mounts: [{{volume: notes, path: /notes}}]
-    readiness: {{path: /, port: 8080, interval_seconds: 1, failures: 30}}
-volumes:
-  - {{name: notes, kind: named}}
-"""
+SITE = site(
+    SERVING,
+    drain_seconds=DRAIN_SECONDS,
+    server="""
+    mounts: [{volume: notes, path: /notes}]
+    readiness: {path: /, port: 8080, interval_seconds: 1, failures: 30}
+""",
+    rest="volumes: [{name: notes, kind: named}]",
+)
 
 
 def test_nobody_notices_a_rolling_update_and_the_way_back(box: Box, tmp_path: Path) -> None:
@@ -59,7 +46,7 @@ def test_nobody_notices_a_rolling_update_and_the_way_back(box: Box, tmp_path: Pa
     eventually(lambda: len(listed(client)) == 2)
     first = listed(client)
     with polling(box.server) as looks, asking(box.mooring) as answers:
-        assert write(client, tmp_path, SITE.replace('"1"', '"2"')) is Result.UPDATED
+        assert write(client, tmp_path, at_revision(SITE, 2)) is Result.UPDATED
         eventually(lambda: rolled_out(client, 2))
         second = listed(client)
         client.update("site", UpdateRequest(rollout=RolloutRequest(surge="100%")))
@@ -81,17 +68,6 @@ def test_nobody_notices_a_rolling_update_and_the_way_back(box: Box, tmp_path: Pa
         assert stopped - retired[task] >= DRAIN_SECONDS
         last = max(number for number, (_, tasks) in enumerate(looks) if task in tasks)
         assert looks[last + 1][0] < stopped
-
-
-def listed(client: Client) -> set[UUID]:
-    return {each.task for each in client.endpoints("site").endpoints}
-
-
-def rolled_out(client: Client, revision: int) -> bool:
-    detail = client.workload("site")
-    assert detail.rollout is not None
-    gone = all(task.ended_at for task in detail.tasks if not task.current)
-    return (detail.rollout.phase, detail.rollout.revision, gone) == ("done", revision, True)
 
 
 def retirements(client: Client) -> dict[UUID, float]:
@@ -127,19 +103,13 @@ def polling(server: Server) -> Iterator[list[tuple[float, set[UUID]]]]:
 def asking(mooring: Cli) -> Iterator[list[str]]:
     """What a client gets that asks again and again while the block runs."""
     answers: list[str] = []
-    with mooring.begin("forward", "site", "0:8080") as forwarding:
-        assert forwarding.stdout is not None
-        address = forwarding.stdout.readline().split()[0]
+    with forwarding(mooring) as address:
 
         def ask() -> None:
-            with urllib.request.urlopen(address, timeout=60) as answer:
-                answers.append(answer.read().decode().strip())
+            answers.append(page(address))
 
-        try:
-            with repeating(ask), repeating(ask):
-                yield answers
-        finally:
-            forwarding.send_signal(signal.SIGINT)
+        with repeating(ask), repeating(ask):
+            yield answers
 
 
 @contextlib.contextmanager

@@ -18,8 +18,10 @@ from tests.system.containers.conftest import Box
 from tests.system.servers import PASSWORD, eventually
 
 LISTENING = """
+echo up
 [ $MOORING_INDEX = 1 ] || exit 0
 echo found > /tmp/word
+echo listening
 while read line; do echo heard $line; done
 """
 
@@ -38,6 +40,7 @@ def crew(box: Box) -> str:
     request = {"name": "crew", "containers": [container], "replicas": 2, "stop_grace_seconds": 0}
     box.client.submit(WorkloadRequest.model_validate(request))
     eventually(lambda: [task.status for task in box.client.workload("crew").tasks] == ["SUCCEEDED", "RUNNING"])
+    eventually(lambda: b"listening" in b"".join(box.client.logs("crew", task=1)))
     return str(box.client.workload("crew").tasks[1].id)
 
 
@@ -48,12 +51,18 @@ def test_the_task_that_runs_is_meant(box: Box, crew: str, tmp_path: Path, monkey
     assert mooring.out("exec", "crew", "--", "sh", "-c", "echo $MOORING_TASK_ID") == f"{crew}\n"
     for name, value in mooring.environment.items():
         monkeypatch.setenv(name, value)
-    with run_on_terminal("attach", "crew") as terminal:
-        terminal.expect_hidden_input()
-        terminal.type("ahoy\n")
-        terminal.expect("heard ahoy")
-        terminal.type("\x10\x11")
-        assert terminal.exit_code() == 0
+    with run_on_terminal("logs", "-f", "crew") as following:
+        for _ in range(2):
+            following.expect("| \x1b[0mup")
+        with run_on_terminal("attach", "crew") as terminal:
+            terminal.expect_hidden_input()
+            terminal.type("ahoy\n")
+            terminal.expect("heard ahoy")
+            terminal.type("\x10\x11")
+            assert terminal.exit_code() == 0
+        following.expect("\x1b[33mcrew/1 | \x1b[0mheard ahoy")
+        following.interrupt()
+        assert {"\x1b[36mcrew/0 | \x1b[0mup", "\x1b[33mcrew/1 | \x1b[0mup"} <= set(following.text.splitlines())
     assert mooring.out("logs", "crew", "--task", "1").splitlines()[-1] == "heard ahoy"
     assert [task.status for task in box.client.workload("crew").tasks] == ["SUCCEEDED", "RUNNING"]
     rows = box.client.actions(noun="task", object="crew/1").actions

@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from itertools import count
 
 _PIECE_BYTES = 256 * 1024
+_DROP_BYTES, _DROP_SECONDS = 8 * 1024, 0.1
 
 
 class Link:
     """One's connections to another part. Cut: they are gone, and new ones fail. Held: nothing gets through, either way.
+    Slow: everything does, drop by drop.
 
     What was on its way when it was held arrives when it is healed, as in a network that was interrupted.
     """
@@ -24,6 +26,7 @@ class Link:
         self._passes = asyncio.Event()
         self._passes.set()
         self._cut = False
+        self._slow = False
         self._open: set[asyncio.StreamWriter] = set()
         self._serving: set[asyncio.Task[None]] = set()
         self._turns = count()
@@ -33,6 +36,9 @@ class Link:
 
     def hold(self) -> None:
         self._call(self._passes.clear)
+
+    def slow_down(self) -> None:
+        self._slow = True
 
     def heal(self) -> None:
         self._call(self._heal_now)
@@ -83,10 +89,12 @@ class Link:
         return None
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while piece := await reader.read(_PIECE_BYTES):
+        while piece := await reader.read(_DROP_BYTES if self._slow else _PIECE_BYTES):
             await self._passes.wait()
             writer.write(piece)
             await writer.drain()
+            if self._slow:
+                await asyncio.sleep(_DROP_SECONDS)
         await self._passes.wait()
 
     def _drop(self, writer: asyncio.StreamWriter) -> None:
@@ -101,7 +109,7 @@ class Link:
             task.cancel()
 
     def _heal_now(self) -> None:
-        self._cut = False
+        self._cut = self._slow = False
         self._passes.set()
 
     def _call(self, change: Callable[[], None]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from mooring.model.decisions import SCORE_ONE
-from mooring.scheduling.columns import Cluster, Rows, Scores
+from mooring.scheduling.arrays import Rows, Scores
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.plugins import DependsOn
 from mooring.scheduling.shapes import Shape
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from mooring.model.decisions import SCORE_ONE
-from mooring.scheduling.columns import CPU, MEMORY, Cluster, Rows, Scores
+from mooring.scheduling.arrays import Rows, Scores
+from mooring.scheduling.columns import CPU, MEMORY, Cluster
 from mooring.scheduling.kernels import Floats, Int64s, row_score
 from mooring.scheduling.plugins import DependsOn
 from mooring.scheduling.shapes import Shape

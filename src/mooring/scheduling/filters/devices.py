@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mooring.model.slots import slot_type
-from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.device_requests import DeviceRequest, device_requests
 from mooring.scheduling.devices import divisions
 from mooring.scheduling.plugins import DependsOn, Rejection

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mooring.model.constraints import Constraints, HostPort
-from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.hints import Described, NodeChange, TaskChange
 from mooring.scheduling.placed import excludes
 from mooring.scheduling.plugins import DependsOn, Rejection

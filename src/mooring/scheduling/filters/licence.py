@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.hints import NodeChange, TaskChange
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape

@@ -8,7 +8,8 @@ import numpy as np
 
 from mooring.model.constraints import MachineImage
 from mooring.model.versions import allows
-from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape
 

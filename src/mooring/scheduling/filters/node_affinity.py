@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mooring.model.constraints import NodeTerm
-from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.node_terms import matching_any
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape

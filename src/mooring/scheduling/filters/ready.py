@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from mooring.model.constraints import Constraints, Taint
 from mooring.model.lifecycle import NodeStatus
-from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.hints import OwnChange
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape

@@ -8,7 +8,8 @@ import numpy as np
 
 from mooring.model.quantity import format_decimal
 from mooring.model.slots import Amounts, slot_type
-from mooring.scheduling.columns import Cluster, Demand, Mask, Rows
+from mooring.scheduling.arrays import Demand, Mask, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.hints import NodeChange, OwnChange, TaskChange
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from mooring.model.constraints import Taint
-from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.hints import OwnChange
 from mooring.scheduling.node_terms import HARD, tolerated, untolerated
 from mooring.scheduling.plugins import DependsOn, Rejection

@@ -6,7 +6,8 @@ import numpy as np
 
 from mooring.model.groups import group_of, is_of_group
 from mooring.model.reasons import Cure
-from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.domains import domain_of, domain_totals, has_label, of_domain
 from mooring.scheduling.hints import NodeChange, Watch
 from mooring.scheduling.placed import matcher_of_all

@@ -8,7 +8,8 @@ import numpy as np
 
 from mooring.model.constraints import TaskTerm
 from mooring.model.groups import group_of, is_of_group
-from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.domains import domain_of, domain_totals, of_domain
 from mooring.scheduling.filters.task_affinity import strict_group
 from mooring.scheduling.hints import NodeChange, Watch

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from mooring.model.nodes import Node
 from mooring.model.quantity import INT64_MAX
-from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.hints import NodeChange, OwnChange, TaskChange
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape

@@ -8,7 +8,8 @@ import numpy as np
 
 from mooring.model.constraints import Spread
 from mooring.model.nodes import Node
-from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.domains import domain_of, domain_totals, has_label, of_domain
 from mooring.scheduling.hints import NodeChange, OwnChange, Watch
 from mooring.scheduling.node_terms import wanted_nodes

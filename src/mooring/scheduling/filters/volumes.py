@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from mooring.model.constraints import MountedVolume
-from mooring.scheduling.columns import Cluster, Mask, Rows
+from mooring.scheduling.arrays import Mask, Rows
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.plugins import DependsOn, Rejection
 from mooring.scheduling.shapes import Shape
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from mooring.model.decisions import SCORE_ONE
-from mooring.scheduling.columns import Cluster, Rows, Scores
+from mooring.scheduling.arrays import Rows, Scores
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.device_requests import device_requests
 from mooring.scheduling.plugins import DependsOn
 from mooring.scheduling.shapes import Shape

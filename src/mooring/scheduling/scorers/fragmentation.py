@@ -16,7 +16,8 @@ import numpy as np
 
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.devices import WHOLE, DeviceShare
-from mooring.scheduling.columns import Amount, Cluster, Rows, Scores
+from mooring.scheduling.arrays import Amount, Rows, Scores
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.device_requests import DeviceRequest, device_requests
 from mooring.scheduling.devices import Shares
 from mooring.scheduling.plugins import DependsOn

@@ -6,7 +6,8 @@ import numpy as np
 
 from mooring.model.decisions import SCORE_ONE
 from mooring.model.labels import equal_to
-from mooring.scheduling.columns import NODE_NAME, Cluster, Rows, Scores
+from mooring.scheduling.arrays import Rows, Scores
+from mooring.scheduling.columns import NODE_NAME, Cluster
 from mooring.scheduling.domains import domain_totals, has_label, of_domain
 from mooring.scheduling.placed import Matcher
 from mooring.scheduling.plugins import DependsOn

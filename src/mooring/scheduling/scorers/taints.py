@@ -6,7 +6,8 @@ import numpy as np
 
 from mooring.model.constraints import Effect
 from mooring.model.decisions import SCORE_ONE
-from mooring.scheduling.columns import Cluster, Rows, Scores
+from mooring.scheduling.arrays import Rows, Scores
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.node_terms import untolerated
 from mooring.scheduling.plugins import DependsOn
 from mooring.scheduling.shapes import Shape

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mooring.model.decisions import SCORE_ONE
-from mooring.scheduling.columns import Cluster, Rows, Scores
+from mooring.scheduling.arrays import Rows, Scores
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.domains import domain_totals, of_domain
 from mooring.scheduling.placed import matcher_of
 from mooring.scheduling.plugins import DependsOn

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mooring.model.decisions import SCORE_ONE
-from mooring.scheduling.columns import Cluster, Rows, Scores
+from mooring.scheduling.arrays import Rows, Scores
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.domains import domain_totals, has_label, of_domain
 from mooring.scheduling.plugins import DependsOn
 from mooring.scheduling.shapes import Shape

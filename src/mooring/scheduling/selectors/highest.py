@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 
 from mooring.model.errors import InvalidInput
-from mooring.scheduling.columns import Amount
+from mooring.scheduling.arrays import Amount
 from mooring.scheduling.domains import domain_totals, of_domain
 from mooring.scheduling.placed import matcher_of
 from mooring.scheduling.plugins import Candidates

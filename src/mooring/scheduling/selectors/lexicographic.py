@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mooring.model.quantity import INT64_MAX
-from mooring.scheduling.columns import Amount
+from mooring.scheduling.arrays import Amount
 from mooring.scheduling.plugins import Candidates
 from mooring.scheduling.scorers.unused_capability import unused_capabilities
 from mooring.scheduling.selectors.wishes import wished

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mooring.scheduling.columns import Scores
+from mooring.scheduling.arrays import Scores
 from mooring.scheduling.plugins import Candidates
 from mooring.scheduling.scorers.taints import TaintsScorer
 from mooring.scheduling.scorers.task_affinity import TaskAffinityScorer

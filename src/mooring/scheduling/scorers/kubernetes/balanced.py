@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mooring.scheduling.columns import Cluster, Mask, Rows, Scores
+from mooring.scheduling.arrays import Mask, Rows, Scores
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.plugins import DependsOn
 from mooring.scheduling.scorers.kubernetes.fit import requested_of
 from mooring.scheduling.scorers.kubernetes.points import ONE_POINT

@@ -9,7 +9,8 @@ import numpy as np
 
 from mooring.model.errors import InvalidInput
 from mooring.model.quantity import INT64_MAX
-from mooring.scheduling.columns import CPU, MEMORY, Amount, Cluster, Rows, Scores
+from mooring.scheduling.arrays import Amount, Rows, Scores
+from mooring.scheduling.columns import CPU, MEMORY, Cluster
 from mooring.scheduling.plugins import DependsOn
 from mooring.scheduling.scorers.kubernetes.points import ONE_POINT
 from mooring.scheduling.shapes import Shape

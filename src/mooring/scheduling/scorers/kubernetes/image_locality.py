@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mooring.scheduling.columns import Cluster, Rows, Scores
+from mooring.scheduling.arrays import Rows, Scores
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.plugins import DependsOn
 from mooring.scheduling.scorers.kubernetes.points import ONE_POINT
 from mooring.scheduling.shapes import Shape

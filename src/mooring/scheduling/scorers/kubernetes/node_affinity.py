@@ -8,7 +8,8 @@ import numpy as np
 
 from mooring.model.constraints import PreferredNodes
 from mooring.model.errors import InvalidInput
-from mooring.scheduling.columns import Cluster, Rows, Scores
+from mooring.scheduling.arrays import Rows, Scores
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.node_terms import matching
 from mooring.scheduling.plugins import DependsOn
 from mooring.scheduling.scorers.kubernetes.points import ONE_POINT, by_largest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mooring.model.decisions import SCORE_ONE
-from mooring.scheduling.columns import Scores
+from mooring.scheduling.arrays import Scores
 
 ONE_POINT = SCORE_ONE // 100
 

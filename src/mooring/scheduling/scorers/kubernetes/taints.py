@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mooring.scheduling.columns import Cluster, Rows, Scores
+from mooring.scheduling.arrays import Rows, Scores
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.plugins import DependsOn
 from mooring.scheduling.scorers.kubernetes.points import ONE_POINT, by_largest
 from mooring.scheduling.scorers.taints import untolerated_by_set

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from mooring.model.constraints import PreferredTasks
-from mooring.scheduling.columns import Cluster, Rows, Scores
+from mooring.scheduling.arrays import Rows, Scores
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.domains import domain_totals, of_domain
 from mooring.scheduling.placed import Counts, TermKind, matcher_of
 from mooring.scheduling.plugins import DependsOn

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from mooring.model.constraints import Spread
-from mooring.scheduling.columns import Cluster, Mask, Rows, Scores
+from mooring.scheduling.arrays import Mask, Rows, Scores
+from mooring.scheduling.columns import Cluster
 from mooring.scheduling.domains import domain_totals, has_label, of_domain
 from mooring.scheduling.plugins import DependsOn
 from mooring.scheduling.scorers.kubernetes.points import ONE_POINT
