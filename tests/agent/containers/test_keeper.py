@@ -170,15 +170,25 @@ async def test_who_is_not_alive_is_killed_also_where_the_engine_was_away_at_firs
     assert keeper.observed().code == "unhealthy"
 
 
-async def test_nobody_is_sent_to_a_task_of_which_something_does_not_run(tmp_path: Path):
-    engine = FlakyEngine()
+async def test_nobody_is_sent_to_a_task_of_which_something_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    engine, starting = FlakyEngine(), asyncio.Event()
+
+    async def start(_: str) -> None:
+        starting.set()
+        await asyncio.Event().wait()
+
     task = order("work", restart="always", max_restarts=5)
     keeper = kept_by(engine, tmp_path, task)
     keeper.begin()
     await eventually(lambda: keeper.observed().ready, "its being ready")
+    monkeypatch.setattr(engine, "start", start)
     await engine.crash(name_of(task.task_id, "main"))
     await eventually(lambda: not keeper.observed().ready, "its not being ready")
-    assert keeper.observed().status == "RUNNING"
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        await starting.wait()
+    assert (keeper.observed().status, keeper.observed().ready) == ("RUNNING", False)
     await keeper.close()
 
 

@@ -398,22 +398,26 @@ class Keeper:
                 await self._end_sharers(engine, step.name)
 
     async def _run(self, engine: Engine, container: ContainerSpec, role: Role, full: str) -> None:
-        left = self.seen.pop(container.name, None)
+        left = self.seen.get(container.name)
         if left is None:
             await self._create(engine, container, role, full)
         try:
-            if await engine.initialise(full):
-                await self._hold(engine, container, full)
-                await engine.start(full)
-            else:
-                await engine.start(full)
-                await self._hold(engine, container, full)
+            await self._launch(engine, container, full)
         except EngineRefused:
             if left is None or left.status != "created":
                 raise
             # Of a start that was cut short, as by the end of the engine: what that has left may be in the way.
             await engine.remove(full)
-            await self._run(engine, container, role, full)
+            await self._create(engine, container, role, full)
+            await self._launch(engine, container, full)
+
+    async def _launch(self, engine: Engine, container: ContainerSpec, full: str) -> None:
+        if await engine.initialise(full):
+            await self._hold(engine, container, full)
+            await engine.start(full)
+        else:
+            await engine.start(full)
+            await self._hold(engine, container, full)
 
     async def _hold(self, engine: Engine, container: ContainerSpec, full: str) -> None:
         """What engines do not do: watch its memory, and hold it to its huge pages."""
