@@ -191,9 +191,13 @@ class Engine:
             raise RuntimeError(f"{CHOSEN} {' '.join(arguments)}: {done.stderr.decode(errors='replace')}")
         return done.stdout.decode()
 
-    def import_busybox(self, name: str = BUSYBOX, *changes: str, scripts: Mapping[str, str] | None = None) -> str:
-        """An image with busybox under all of its names, and these scripts, made here; `changes`: what else it says."""
-        self.run("import", *(f"--change={change}" for change in changes), "-", name, text=_busybox(scripts or {}))
+    def import_busybox(self, name: str = BUSYBOX, *, scripts: Mapping[str, str] | None = None) -> None:
+        """An image with busybox under all of its names, and these scripts, made here."""
+        self.run("import", "-", name, text=_busybox(scripts or {}))
+
+    def build(self, name: str, *instructions: str) -> str:
+        """An image of busybox that says more about itself."""
+        self.run("build", "--tag", name, "-", text="\n".join([f"FROM {BUSYBOX}", *instructions]).encode())
         return name
 
     def containers(self) -> set[str]:

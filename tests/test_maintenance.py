@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -136,8 +137,15 @@ async def test_nothing_is_restored_under_a_server_or_from_what_is_no_backup(tmp_
 
 
 async def test_a_database_that_cannot_be_opened_is_named_without_its_password(tmp_path: Path):
+    before = _connections()
     with pytest.raises(Unavailable, match="cannot open the database") as refused:
         await maintenance.check("postgresql://me:secret@127.0.0.1:1/mooring")
     assert "secret" not in str(refused.value)
     with pytest.raises(Unavailable, match="unable to open"):
         await maintenance.check(f"sqlite+aiosqlite:///{tmp_path / 'no' / 'folder.db'}")
+    assert not _connections() - before
+
+
+def _connections() -> set[threading.Thread]:
+    """Each connection to a file has a thread."""
+    return {thread for thread in threading.enumerate() if "_connection_worker_thread" in thread.name}

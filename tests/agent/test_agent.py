@@ -146,10 +146,10 @@ async def test_heartbeats_come_as_often_as_the_server_says(server: FakeServer, n
 
 
 async def test_agents_that_are_told_another_pause_do_not_all_speak_at_once(server: FakeServer, node_folder: Path):
-    server.welcome = welcome(heartbeat_seconds=3000)
+    server.welcome = welcome(heartbeat_seconds=3_000_000)
     async with running(make(server, node_folder)):
         await eventually(lambda: server.of(Heartbeat))
-        await server.say(welcome(heartbeat_seconds=3001))
+        await server.say(welcome(heartbeat_seconds=3_000_001))
         await server.want(task := order("true"))
         await eventually(server.ended(task))
         assert len(server.of(Heartbeat)) == 1
@@ -205,7 +205,7 @@ async def test_an_agent_of_a_server_that_is_gone_goes_to_another(server: FakeSer
     async with running(make(server, node_folder)):
         pass
     server.heard.clear()
-    agent = Agent([server.url, other.url], node_folder, "box", options=Options(scan_seconds=0.5))
+    agent = Agent([server.url, other.url], node_folder, "box", options=Options(scan_seconds=0.5, engine="none"))
     async with running(agent):
         first, second = (server, other) if server.of(Hello) else (other, server)
         await first.stop()

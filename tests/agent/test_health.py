@@ -48,7 +48,7 @@ async def test_no_shell_reads_the_command_and_no_variable_of_the_agent_reaches_i
 async def test_a_program_that_takes_too_long_is_killed_with_all_its_processes(tmp_path: Path):
     note = tmp_path / "pid"
     script = f"sleep 600 & echo $! > {note}; echo working; wait"
-    assert await run(program("sh", "-c", script, timeout_seconds=2)) == "health program: working"
+    assert await run(program("sh", "-c", script, timeout_seconds=4)) == "health program: working"
     child = int(note.read_text())
     await eventually(lambda: not _alive(child))
     assert await run(program("sleep", "600", timeout_seconds=0.1)) == "health program: no answer within 0.1 s"

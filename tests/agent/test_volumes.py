@@ -98,7 +98,7 @@ def test_a_folder_of_the_node_is_shown_only_if_it_really_is_where_the_owner_allo
 
 async def test_an_agent_deletes_what_it_is_told_to_and_nothing_else(server: FakeServer, node_folder: Path):
     folders = VolumeFolders(node_folder)
-    async with running(make(server, node_folder)):
+    async with running(make(server, node_folder)) as agent:
         goes, stays, elsewhere = named(), named(), VolumeSpec(name="x", kind="shared", volume_id=uuid4(), path="/etc")
         content = folders.make(PROJECT, goes) / "deep" / "file"
         content.parent.mkdir()
@@ -112,7 +112,8 @@ async def test_an_agent_deletes_what_it_is_told_to_and_nothing_else(server: Fake
         assert not content.parent.parent.exists()
         await server.say(Desired(term=0, tasks=[], removed_volumes=[removed(stays)]))
         await server.hang_up()
-        await eventually(lambda: server.connections == 2)
+        # It has its first orders then, which are in place of those before.
+        await eventually(lambda: server.connections == 2 and agent.connected.is_set())
         await server.say(orders)
         await eventually(lambda: len(server.of(VolumesGone)) == 2, "the same word on the next connection")
         assert kept.exists()

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import pytest
 from sqlalchemy import insert, select, update
 
+from mooring import clock
 from mooring.clock import now
 from mooring.model.lifecycle import TaskStatus
 from mooring.store import usage
 from mooring.store.tables import projects, usage_buckets, users
+from tests.api.test_measured import Hands
 from tests.api.world import World
 from tests.store.databases import on_sqlite
 
-TODAY = usage.day_of(now())
+
+@pytest.fixture
+def today(monkeypatch: pytest.MonkeyPatch) -> datetime:
+    """The day does not end in the middle of a test."""
+    hands = Hands(now())
+    monkeypatch.setattr(clock, "source", hands)
+    return usage.day_of(hands.at)
 
 
 async def used(world: World, username: str | None, days_ago: int, amount: int, *, slot: str = "cpu") -> None:
@@ -26,7 +35,7 @@ async def used(world: World, username: str | None, days_ago: int, amount: int, *
             user_id = (await connection.execute(select(users.c.id).where(users.c.name == username))).scalar_one()
             project_id = (await connection.execute(select(projects.c.id))).scalar_one()
     row = {
-        "starts_at": TODAY - timedelta(days=days_ago),
+        "starts_at": usage.day_of(now()) - timedelta(days=days_ago),
         "pool": "default",
         "project_id": project_id,
         "user_id": user_id,
@@ -68,12 +77,12 @@ async def test_an_admin_sees_all_use_and_a_user_its_own(world: World):
 
 
 @on_sqlite
-async def test_the_days_that_are_named_count_with_the_last(world: World):
+async def test_the_days_that_are_named_count_with_the_last(world: World, today: datetime):
     admin = await world.admin()
     await world.user("ada")
     for days_ago in (0, 1, 2, 29, 30):
         await used(world, "ada", days_ago, 1000)
-    day = [(TODAY - timedelta(days=number)).date().isoformat() for number in range(31)]
+    day = [(today - timedelta(days=number)).date().isoformat() for number in range(31)]
     assert await lines(world, admin) == [("default/default", "cpu", "4.000")]
     assert await lines(world, admin, since=day[2], until=day[1]) == [("default/default", "cpu", "2.000")]
     assert await lines(world, admin, since=day[30]) == [("default/default", "cpu", "5.000")]
@@ -102,7 +111,7 @@ async def test_records_of_ended_work_are_seen_by_their_owner_and_an_admin(world:
     assert sorted(await names(admin)) == ["of-ada", "of-ben"]
     assert await names(admin, limit=1) == ["of-ben"]
     assert await names(admin, pool="default") == []
-    assert await names(admin, until=(TODAY - timedelta(days=1)).date().isoformat()) == []
+    assert await names(admin, until=(now() - timedelta(days=1)).date().isoformat()) == []
     [record] = (await world.client.get("/api/usage/workloads", headers=ada)).json()["workloads"]
     assert (record["user"], record["peak"], record["nodes"]) == ("ada", {"cpu": "0.5"}, ["n1"])
     # Somebody else gets the name later, when nothing but the record tells of the first.

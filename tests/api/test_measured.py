@@ -28,14 +28,14 @@ START = datetime(2026, 3, 2, 9, tzinfo=clock.now().tzinfo)
 class Hands:
     """A clock that stands still until it is moved."""
 
-    def __init__(self) -> None:
-        self.at = START
+    def __init__(self, at: datetime) -> None:
+        self._start = self.at = at
 
     def now(self) -> datetime:
         return self.at
 
     def monotonic(self) -> float:
-        return (self.at - START).total_seconds()
+        return (self.at - self._start).total_seconds()
 
     def move(self, seconds: float) -> None:
         self.at += timedelta(seconds=seconds)
@@ -43,7 +43,7 @@ class Hands:
 
 @pytest.fixture
 def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
-    hands = Hands()
+    hands = Hands(START)
     monkeypatch.setattr(clock, "source", hands)
     return hands
 

@@ -54,7 +54,8 @@ async def test_each_level_has_its_sum_and_a_user_one_factor_per_project(harbour:
     await harbour.node("n1", cpu=8)
     domain_id, project_id = await tenants(harbour)
     ada, ben = new_id(), new_id()
-    today = usage.day_of(now())
+    at = now()
+    today = usage.day_of(at)
     used = [
         bucket(today, project_id, ada, 4000),
         bucket(today - usage.DAY, project_id, ada, 4000),
@@ -66,7 +67,7 @@ async def test_each_level_has_its_sum_and_a_user_one_factor_per_project(harbour:
     ]
     await harbour.database.write(lambda c: c.execute(insert(usage_buckets), used))
     async with harbour.database.read() as connection:
-        found = await factors(connection, "default", RULES, now())
+        found = await factors(connection, "default", RULES, at)
     # Of 8 cores for 2 days ada had 4 today, and 4 yesterday that count half.
     ada_used, ben_used, ada_here = 6 / 16, 2 / 16, 1 / 16
     expected = {(project_id, ada): ada_used, (project_id, ben): ben_used, (harbour.principal.project_id, ada): ada_here}

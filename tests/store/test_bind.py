@@ -1,6 +1,7 @@
 """The guarded commit: the one fit rule under locks; whoever does not fit any more hurts nobody else."""
 
 import asyncio
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -75,7 +76,7 @@ async def test_a_node_that_is_not_ready_takes_nothing_even_at_its_newest_generat
     elif change == "unhealthy":
         await harbour.beat(node_id, now(), problem="disk full")
     else:
-        at = now().replace(year=now().year + 1)
+        at = now() + timedelta(days=365)
         await harbour.fall_silent(node_id, at, NodeStatus.SUSPECT if change == "suspect" else NodeStatus.LOST)
     result = await harbour.bind([await decision_on(harbour, workload_id, [node_id])])
     assert [why for _, why in result.conflicts] == ["node n1 changed"]

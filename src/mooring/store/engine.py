@@ -79,8 +79,16 @@ class Database:
         self.dialect = self.url.get_backend_name()
         self._copying: _Copying | None = None
         if self.dialect == "sqlite":
-            self.engine = create_async_engine(url, pool_size=1, max_overflow=0, json_deserializer=json.decode)
-            self._reader = create_async_engine(url, pool_size=4, max_overflow=0, json_deserializer=json.decode)
+            self.engine, self._reader = (
+                create_async_engine(
+                    url,
+                    pool_size=size,
+                    max_overflow=0,
+                    json_deserializer=json.decode,
+                    connect_args={"async_creator_fn": _open_file},
+                )
+                for size in (1, 4)
+            )
             _sqlite_transactions(self.engine, "BEGIN IMMEDIATE")
             _sqlite_transactions(self._reader, "BEGIN")
             self._alone = self._snapshots = self._reader
@@ -308,6 +316,17 @@ def _replace_broken(engine: AsyncEngine) -> None:
                 dialect.do_ping(connection)
             except dialect.loaded_dbapi.Error as error:
                 raise DisconnectionError from error
+
+
+async def _open_file(file: str, **options: Any) -> aiosqlite.Connection:
+    """As SQLAlchemy does; but the thread of a file that cannot be opened ends before the loop that it reports to."""
+    connection = aiosqlite.connect(file, **options)
+    connection._thread.daemon = True
+    try:
+        return await connection
+    except sqlite3.Error:
+        connection._thread.join()
+        raise
 
 
 def _sqlite_transactions(engine: AsyncEngine, begin: str) -> None:

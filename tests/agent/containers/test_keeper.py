@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
@@ -14,9 +15,9 @@ from uuid import uuid4
 import pytest
 
 from mooring.agent.containers import keeper as keepers
-from mooring.agent.containers import places, record
+from mooring.agent.containers import output, places, record
 from mooring.agent.containers.course import Seen
-from mooring.agent.containers.engine import Engine, EngineGone
+from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused
 from mooring.agent.containers.keeper import Keeper, Shared
 from mooring.agent.containers.networks import Networks
 from mooring.agent.containers.pulls import Images, Pulled
@@ -38,6 +39,10 @@ class FlakyEngine:
         self.found: dict[str, Seen] = {}
         self.tell: Callable[[], None] = lambda: None
         self._fails = fails
+        self._ids = itertools.count()
+        self._half_made: set[str] = set()
+        """Names that are taken by nothing that it knows of."""
+        self._half_started: set[str] = set()
 
     def _answer(self, call: str) -> None:
         if self._fails.get(call, 0) > 0:
@@ -55,12 +60,24 @@ class FlakyEngine:
         return self.found.get(name)
 
     async def create(self, name: str, config: Mapping[str, Any]) -> None:
-        self.found[name] = Seen(f"{len(self.found)}", "created", labels=config["Labels"])
+        """Refused where it was cut short before."""
+        if name in self._half_made:
+            raise EngineRefused("that name is already in use", 500)
+        self._half_made.add(name)
+        self._answer("create")
+        self._half_made.clear()
+        self.found[name] = Seen(f"{next(self._ids)}", "created", labels=config["Labels"])
 
     async def initialise(self, name: str) -> bool:
         return False
 
     async def start(self, name: str) -> None:
+        """Refused where it was cut short before."""
+        if self.found[name].id in self._half_started:
+            raise EngineRefused("duplicate allocation is not allowed", 500)
+        self._half_started.add(self.found[name].id)
+        self._answer("start")
+        self._half_started.clear()
         self.found[name] = replace(self.found[name], status="running", started_at=1.0)
 
     async def execute(self, name: str, command: list[str]) -> int:
@@ -78,7 +95,8 @@ class FlakyEngine:
         yield b"said\n"
 
     async def remove(self, name: str) -> None:
-        del self.found[name]
+        self._half_made.discard(name)
+        self.found.pop(name, None)
 
     async def networks(self, label: str) -> list[tuple[str, Mapping[str, str]]]:
         self._answer("networks")
@@ -131,6 +149,18 @@ async def test_a_connection_that_breaks_once_leaves_no_task_waiting(tmp_path: Pa
     await keeper.close()
 
 
+@pytest.mark.parametrize("call", ["create", "start"])
+async def test_who_was_half_started_when_the_engine_went_away_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+):
+    monkeypatch.setattr(keepers, "_RETRY_SECONDS", 0.01)
+    keeper = kept_by(FlakyEngine(**{call: 1}), tmp_path, order("work"))
+    keeper.begin()
+    found = await eventually(lambda: keeper.observed() if keeper.observed().status != "PREPARING" else None)
+    assert (found.status, found.restarts) == ("RUNNING", 0)
+    await keeper.close()
+
+
 async def test_who_is_not_alive_is_killed_also_where_the_engine_was_away_at_first(tmp_path: Path):
     probe = ProbeSpec(command=["alive"], interval_seconds=0, failures=1)
     keeper = kept_by(FlakyEngine(signal=1), tmp_path, order(containers=[container("work", liveness=probe)]))
@@ -140,15 +170,25 @@ async def test_who_is_not_alive_is_killed_also_where_the_engine_was_away_at_firs
     assert keeper.observed().code == "unhealthy"
 
 
-async def test_nobody_is_sent_to_a_task_of_which_something_does_not_run(tmp_path: Path):
-    engine = FlakyEngine()
+async def test_nobody_is_sent_to_a_task_of_which_something_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    engine, starting = FlakyEngine(), asyncio.Event()
+
+    async def start(_: str) -> None:
+        starting.set()
+        await asyncio.Event().wait()
+
     task = order("work", restart="always", max_restarts=5)
     keeper = kept_by(engine, tmp_path, task)
     keeper.begin()
     await eventually(lambda: keeper.observed().ready, "its being ready")
+    monkeypatch.setattr(engine, "start", start)
     await engine.crash(name_of(task.task_id, "main"))
     await eventually(lambda: not keeper.observed().ready, "its not being ready")
-    assert keeper.observed().status == "RUNNING"
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        await starting.wait()
+    assert (keeper.observed().status, keeper.observed().ready) == ("RUNNING", False)
     await keeper.close()
 
 
@@ -166,7 +206,7 @@ async def test_on_a_full_disk_a_task_can_be_stopped_and_its_containers_go(
 
     with monkeypatch.context() as patched:
         patched.setattr(record, "write", full)
-        patched.setattr(keepers, "RotatedFile", full)
+        patched.setattr(output, "RotatedFile", full)
         with pytest.raises(OSError, match="No space"):
             keeper.stop(0, "requested")
         await eventually(lambda: not engine.found, "the removal of its container")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import cast
@@ -16,6 +17,7 @@ from mooring.agent.containers import networks
 from mooring.agent.containers.engine import Engine, EngineRefused
 from mooring.agent.containers.networks import Networks
 from mooring.agent.containers.specification import NODE
+from mooring.wire.agent import DesiredTask
 from tests.agent import builders
 from tests.agent.conftest import needs_root
 from tests.agent.containers.conftest import Node, order
@@ -46,10 +48,22 @@ class SlowEngine:
         self.done.append("removed")
 
 
-async def test_a_network_that_somebody_was_in_goes_once_nobody_is_and_no_other_does(engine: RealEngine, tmp_path: Path):
+@pytest.fixture
+def ending() -> Iterator[DesiredTask]:
+    """A task whose network has an interface already, as after an engine was killed while it made the network."""
+    task = order("sleep", "1000", grace_seconds=0)
+    interface = networks._bridge(network_of(task))
+    subprocess.run(["ip", "link", "add", interface, "type", "bridge"], check=True)
+    yield task
+    subprocess.run(["ip", "link", "delete", interface], capture_output=True, check=False)
+
+
+async def test_a_network_that_somebody_was_in_goes_once_nobody_is_and_no_other_does(
+    engine: RealEngine, tmp_path: Path, ending: DesiredTask
+):
+    going_on = order("sleep", "1000", grace_seconds=0)
+    left, kept = network_of(ending), network_of(going_on)
     strangers = {f"mooring-{uuid4().hex}": labels for labels in ([], ["--label", f"{NODE}={uuid4()}"])}
-    ending, going_on = order("sleep", "1000", grace_seconds=0), order("sleep", "1000", grace_seconds=0)
-    left, kept = (f"mooring-{task.workload_id.hex}" for task in (ending, going_on))
     async with Node(tmp_path, engine, container_networks=True, scan_seconds=0.05) as node:
         for task in (ending, going_on):
             await node.runtime.start(task)
@@ -60,18 +74,28 @@ async def test_a_network_that_somebody_was_in_goes_once_nobody_is_and_no_other_d
         engine.run("run", "--detach", "--name", "guest", "--network", left, BUSYBOX, "sleep", "1000")
         await node.runtime.stop(ending.task_id, 0, "requested")
         await node.end(ending)
-        assert {left, kept, *strangers} <= _networks(engine)
+        assert {left, kept, *strangers} <= networks_of(engine)
         engine.remove("guest")
-        await builders.eventually(lambda: left not in _networks(engine))
-        await builders.eventually(lambda: networks._bridge(left) not in _rules())
-        await builders.eventually(lambda: not (networks._ADDRESS_BOOKS / left).exists())
-        assert {kept, *strangers} <= _networks(engine)
-        assert networks._bridge(kept) in _rules()
+        await builders.eventually(lambda: left not in networks_of(engine))
+        await builders.eventually(lambda: not traces_of(left))
+        assert {kept, *strangers} <= networks_of(engine)
+        assert traces_of(kept)
     engine.run("network", "rm", *strangers)
 
 
-def _networks(engine: RealEngine) -> set[str]:
+def network_of(task: DesiredTask) -> str:
+    return f"mooring-{task.workload_id.hex}"
+
+
+def networks_of(engine: RealEngine) -> set[str]:
     return set(engine.run("network", "ls", "--format", "{{.Name}}").split())
+
+
+def traces_of(network: str) -> list[str]:
+    """What the machine has of it beside what the engine says."""
+    interface = networks._bridge(network)
+    folders = [networks._ADDRESS_BOOKS / network, Path("/sys/class/net", interface)]
+    return [str(folder) for folder in folders if folder.exists()] + re.findall(f".*{interface}.*", rules())
 
 
 async def test_a_task_that_comes_while_its_network_goes_has_one_that_is_guarded(monkeypatch: pytest.MonkeyPatch):
@@ -142,8 +166,8 @@ def test_no_rule_of_a_network_outlives_it():
     for rule in (["CNI-ISOLATION-STAGE-1", *between], ["CNI-ISOLATION-STAGE-2", "-o", bridge, *comment, "-j", "DROP"]):
         subprocess.run(["iptables", "--wait", "5", "-I", *rule], capture_output=True, check=True)
     networks._unguard(bridge)
-    assert bridge not in _rules()
+    assert bridge not in rules()
 
 
-def _rules() -> str:
+def rules() -> str:
     return subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout

@@ -29,6 +29,7 @@ from mooring.agent.containers.course import (
 from mooring.agent.containers.engine import Engine, EngineGone, EngineRefused
 from mooring.agent.containers.memory import MemoryWatch
 from mooring.agent.containers.networks import Networks
+from mooring.agent.containers.output import keep_output
 from mooring.agent.containers.places import Places
 from mooring.agent.containers.probes import Kind, Probing
 from mooring.agent.containers.pulls import Images
@@ -39,7 +40,6 @@ from mooring.agent.options import Options
 from mooring.agent.outcome import outcome
 from mooring.agent.records import ExitRecord
 from mooring.agent.runtime import Observed, Reached, StopCause
-from mooring.agent.supervisor.output import RotatedFile
 from mooring.agent.use import cgroup_of
 from mooring.model.errors import MooringError, NotFound
 from mooring.wire.agent import ContainerSpec, DesiredTask, EndWarning, Purpose
@@ -382,14 +382,7 @@ class Keeper:
             record.unhealthy = [name for name in record.unhealthy if name != step.name]
             self._save()
         try:
-            if step.name not in self.seen:
-                await self._create(engine, container, role, full)
-            if await engine.initialise(full):
-                await self._hold(engine, container, full)
-                await engine.start(full)
-            else:
-                await engine.start(full)
-                await self._hold(engine, container, full)
+            await self._run(engine, container, role, full)
         except EngineRefused as refusal:
             log.info("container not started", task=str(self.task_id), container=step.name, reason=refusal.message)
             record.errors[step.name] = refusal.message
@@ -403,6 +396,28 @@ class Keeper:
             record.rejoin = [name for name in record.rejoin if name != step.name]
             if step.again and step.name == network_holder(record):
                 await self._end_sharers(engine, step.name)
+
+    async def _run(self, engine: Engine, container: ContainerSpec, role: Role, full: str) -> None:
+        left = self.seen.get(container.name)
+        if left is None:
+            await self._create(engine, container, role, full)
+        try:
+            await self._launch(engine, container, full)
+        except EngineRefused:
+            if left is None or left.status != "created":
+                raise
+            # Of a start that was cut short, as by the end of the engine: what that has left may be in the way.
+            await engine.remove(full)
+            await self._create(engine, container, role, full)
+            await self._launch(engine, container, full)
+
+    async def _launch(self, engine: Engine, container: ContainerSpec, full: str) -> None:
+        if await engine.initialise(full):
+            await self._hold(engine, container, full)
+            await engine.start(full)
+        else:
+            await engine.start(full)
+            await self._hold(engine, container, full)
 
     async def _hold(self, engine: Engine, container: ContainerSpec, full: str) -> None:
         """What engines do not do: watch its memory, and hold it to its huge pages."""
@@ -436,7 +451,11 @@ class Keeper:
             await engine.create(full, config)
         except EngineRefused:
             made = await engine.seen(full)
-            if made is None or made.labels.get(TASK) != str(task.task_id):
+            if made is None:
+                # Podman does not know of one that it was killed over, and yet its name is taken until it is removed.
+                await engine.remove(full)
+                await engine.create(full, config)
+            elif made.labels.get(TASK) != str(task.task_id):
                 raise
 
     async def _network(self, engine: Engine, name: str, role: Role) -> str:
@@ -458,7 +477,8 @@ class Keeper:
             found = await engine.seen(full)
             if found is not None and found.labels.get(TASK) == str(task.task_id):
                 try:
-                    await self._keep_output(engine, each, full)
+                    path = self._shared.places.output(task.task_id, each.name)
+                    await keep_output(engine, full, path, self._shared.options, terminal=each.terminal)
                 except OSError as error:  # a full disk is not to keep what fills it
                     log.warning("what a container said is lost", container=full, reason=str(error))
                 self._shared.memory.end(found.id)
@@ -473,24 +493,6 @@ class Keeper:
         self._cleared.set()
         await self._shared.networks.tidy(engine, self._shared.workloads)
         return None
-
-    async def _keep_output(self, engine: Engine, container: ContainerSpec, full: str) -> None:
-        options = self._shared.options
-        path = self._shared.places.output(self.task_id, container.name)
-        for number in range(options.log_files):
-            path.with_name(f"{path.name}.{number}" if number else path.name).unlink(missing_ok=True)
-        file = RotatedFile(str(path), options.log_bytes, options.log_files)
-        waiting = bytearray()
-        try:
-            with contextlib.suppress(EngineRefused):
-                async for data in engine.output(full, terminal=container.terminal, tail=None, follow=False):
-                    waiting += data
-                    if len(waiting) > CHUNK:
-                        await asyncio.to_thread(file.write, bytes(waiting))
-                        waiting.clear()
-            await asyncio.to_thread(file.write, bytes(waiting))
-        finally:
-            file.close()
 
     def _save(self) -> None:
         records.write(self._shared.places.record(self.task_id), self.record)

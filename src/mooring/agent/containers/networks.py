@@ -82,8 +82,7 @@ class Networks:
                 if not wanted and labels.get(NODE) == str(self._node_id):
                     with contextlib.suppress(EngineRefused):
                         await engine.remove_network(name)
-                        await asyncio.to_thread(_unguard, _bridge(name))
-                        await asyncio.to_thread(shutil.rmtree, _ADDRESS_BOOKS / name, ignore_errors=True)
+                        await asyncio.to_thread(_clear_away, name)
 
 
 async def _make(engine: Engine, name: str, labels: Mapping[str, str]) -> None:
@@ -115,6 +114,16 @@ def _routed(table: Path = Path("/proc/net/route")) -> list[IPv4Network]:
 def _bridge(name: str) -> str:
     """The network's interface on the node. The kernel takes 15 characters, and ids begin with the time."""
     return f"moor{name[-11:]}"
+
+
+def _clear_away(name: str) -> None:
+    """What is left of a network that is gone."""
+    bridge = _bridge(name)
+    _unguard(bridge)
+    shutil.rmtree(_ADDRESS_BOOKS / name, ignore_errors=True)
+    # Docker leaves one that it found there, as after it was killed while it made the network.
+    if Path("/sys/class/net", bridge).exists() and shutil.which("ip") is not None:
+        subprocess.run(["ip", "link", "delete", bridge], capture_output=True, check=False)
 
 
 def _guard(bridge: str) -> bool:
