@@ -130,6 +130,7 @@ def _a_place_is_kept_while_its_image_comes_slowly(
     eventually(lambda: client.workload("large").tasks[0].reason == f"pulling {slow}/team/tool:1: 0 of 2 MB")
     tried = eventually(lambda: client.history("large").attempts)
     assert [(each.phase, each.result, each.code) for each in tried] == [("prepare", "retry", "hold-expired")]
+    assert f"the agents were not ready (pulling {slow}/team/tool:1: 0 of 2 MB)" in (tried[0].message or "")
     kept = [row.at for row in client.history("large").history if row.new_status == "RESERVED"]
     assert tried[0].first_at - kept[0] >= timedelta(seconds=LONGEST_SECONDS)
     road.heal()
@@ -163,11 +164,11 @@ def _submit_deployment(client: Client, image: str) -> None:
     client.submit(WorkloadRequest.model_validate(work))
 
 
-def _submit_session(client: Client, name: str, image: str, **more: object) -> None:
-    client.submit(_session(name, image, **more))
+def _submit_session(client: Client, name: str, image: str, *, pull: str = "always", **more: object) -> None:
+    client.submit(_session(name, image, pull=pull, **more))
 
 
-def _session(name: str, image: str, *, pull: str = "always", **more: object) -> WorkloadRequest:
+def _session(name: str, image: str, *, pull: str, **more: object) -> WorkloadRequest:
     container = {"image": image, "command": ["sh", "-c", TELLING], "pull": pull, "resources": {"cpu": "100m"}}
     work = {"name": name, "containers": [container], "stop_grace_seconds": 0, **more}
     return WorkloadRequest.model_validate(work)
