@@ -398,6 +398,16 @@ async def test_how_far_a_node_is_with_an_image_is_seen_until_the_task_runs(harbo
         assert (shown.digests, shown.address) == ({"main": "sha256:1"}, "10.0.0.7")
 
 
+async def test_how_far_a_node_is_with_several_tasks_is_told_at_once(harbour: Harbour):
+    async with connected(harbour) as agent:
+        workload = await harbour.submit("web", replicas=2, memory=0)
+        await harbour.place()
+        words = {task.id: f"pulling nginx: {task.index} of 80 MB" for task in await harbour.tasks(workload)}
+        told = [TaskReport(task_id=task_id, status="PREPARING", reason=reason) for task_id, reason in words.items()]
+        await agent.hub.report(agent.session, Report(number=1, tasks=told))
+        assert {task.id: task.reason["message"] for task in await harbour.tasks(workload)} == words
+
+
 async def test_a_place_is_kept_on_while_its_node_gets_on_with_the_image(harbour: Harbour):
     async with connected(harbour) as agent:
         workload = await harbour.submit("web", memory=0)

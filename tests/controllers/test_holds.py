@@ -23,7 +23,7 @@ from mooring.model.errors import Conflict
 from mooring.model.lifecycle import TaskStatus
 from mooring.model.reasons import Reason
 from mooring.model.workloads import Kind
-from mooring.store import holds
+from mooring.store import agents, holds
 from mooring.store.changes import Applied
 from mooring.store.engine import Connection
 from mooring.store.tables import attempts
@@ -79,6 +79,19 @@ async def leader(harbour: Harbour) -> AsyncIterator[Leader]:
     made = Leader(harbour, [await harbour.node(name, cpu=4) for name in ("a", "b")])
     yield made
     made.scheduling.close()
+
+
+async def test_what_was_still_to_be_made_ready_is_the_reason_of_a_place_that_was_given_up(leader: Leader):
+    harbour = leader.harbour
+    gang = await leader.hold()
+    first, second = [task.id for task in await harbour.tasks(gang)]
+    news = {first: Reason("agent", "pulling a: 8 of 9 MB", "agent"), second: Reason("agent", "pulling b", "agent")}
+    await harbour.database.write(lambda c: agents.note_progress(c, news))
+    await leader.prepared(first)
+    await leader.expire()
+    await leader.holds.once()
+    reason = (await harbour.workload(gang)).reason
+    assert reason["message"].endswith(", and the agents were not ready (pulling b) by then")
 
 
 async def test_a_gang_starts_when_all_its_agents_are_ready(leader: Leader):

@@ -54,9 +54,12 @@ async def take_reports(
 
 async def _expire(connection: Connection, waiting: Waiting, *, term: int, now: datetime) -> Applied:
     if waiting.purpose is Purpose.PREPARE:
-        return await _give_up(connection, waiting.workload_id, _expired(waiting), term=term, now=now)
+        told = await holds.progress(connection, waiting.workload_id)
+        reason = _expired(waiting, f"the agents were not ready ({told})" if told else "the agents were not ready")
+        return await _give_up(connection, waiting.workload_id, reason, term=term, now=now)
     # Room that did not come free is no failure: the workload waits for it as all others do.
-    return await holds.release(connection, waiting.workload_id, _expired(waiting), actor="holds", now=now, term=term)
+    reason = _expired(waiting, "the room did not come free")
+    return await holds.release(connection, waiting.workload_id, reason, actor="holds", now=now, term=term)
 
 
 async def _admit(connection: Connection, workload_id: UUID, *, term: int, now: datetime) -> Applied | None:
@@ -116,7 +119,6 @@ def _failures(last: AttemptRecord | None) -> int:
     return last.number
 
 
-def _expired(waiting: Waiting) -> Reason:
-    what = "the agents were not ready" if waiting.purpose is Purpose.PREPARE else "the room did not come free"
+def _expired(waiting: Waiting, what: str) -> Reason:
     until = waiting.expires_at.isoformat(timespec="seconds")
     return Reason("hold-expired", f"Its place was kept until {until}, and {what} by then", "holds", "change")

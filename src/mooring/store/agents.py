@@ -128,7 +128,11 @@ async def note_progress(connection: AsyncConnection, reasons: Mapping[UUID, Reas
 
 _PROGRESS = (
     update(tasks)
-    .where(tasks.c.id == bindparam("task"), tasks.c.status.in_((TaskStatus.RESERVED, TaskStatus.PREPARING)))
+    .where(
+        tasks.c.id == bindparam("task"),
+        # A list of them is no statement that can be made for several tasks at once.
+        or_(tasks.c.status == TaskStatus.RESERVED, tasks.c.status == TaskStatus.PREPARING),
+    )
     .values(reason=bindparam("told", type_=tasks.c.reason.type))
 )
 

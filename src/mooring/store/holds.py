@@ -105,6 +105,16 @@ async def prolong(connection: AsyncConnection, task_ids: Sequence[UUID], now: da
             await connection.execute(update(holds).where(own).values(expires_at=until))
 
 
+async def progress(connection: AsyncConnection, workload_id: UUID) -> str | None:
+    """What the agents told last of the first of its tasks that is not ready, if they did."""
+    rows = await connection.execute(
+        select(tasks.c.reason)
+        .where(tasks.c.workload_id == workload_id, tasks.c.status == TaskStatus.RESERVED, tasks.c.prepared_at.is_(None))
+        .order_by(tasks.c.id)
+    )
+    return next((told["message"] for told in rows.scalars() if told is not None and told["by"] == "agent"), None)
+
+
 async def held_tasks(connection: AsyncConnection, task_ids: Sequence[UUID]) -> dict[UUID, UUID]:
     """Of these tasks those with a hold: one of them for each of their workloads."""
     found: dict[UUID, UUID] = {}

@@ -31,6 +31,7 @@ def names(task: DesiredTask) -> set[str]:
 
 
 _NAMESPACES_OF_NODE = {str(Path(f"/proc/self/ns/{each}").readlink()) for each in ("net", "pid", "ipc")}
+_STATUS_OF_NODE = Path("/proc/self/status").read_text()
 _LOOK_AROUND = """
 until grep -q beside /shared/order; do :; done
 cat /shared/order /run/secrets/key /proc/1/oom_score_adj
@@ -88,6 +89,12 @@ async def test_a_task_gets_what_it_was_promised_and_no_more(node: Node):
     ]
     assert not names(task) & node.engine.containers()
     assert not remains(node, task)
+
+
+async def test_who_is_privileged_may_do_all_that_the_node_may(node: Node):
+    task = order(containers=[container("grep", "CapEff", "/proc/self/status", privileged=True)])
+    assert (await node.run(task)).status == "SUCCEEDED"
+    assert await node.output(task) in _STATUS_OF_NODE
 
 
 def remains(node: Node, task: DesiredTask) -> list[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mooring.client.applying import Result, Standing, apply, compare
+from mooring.client.applying import Result, Standing, apply, compare, delete
 from tests.engine import BUSYBOX
 from tests.system.containers.conftest import Box, document
 from tests.system.servers import eventually
@@ -54,3 +54,5 @@ def test_a_file_with_all_that_containers_can_be_runs_on_a_real_engine(box: Box, 
     assert "CapEff:\t0000000000000001\n" in printed
     assert [each.node for each in client.endpoints("site").endpoints] == ["here"]
     assert compare(client, site).standing is Standing.EQUAL
+    assert delete(client, site)
+    eventually(lambda: not box.engine.containers())

@@ -43,26 +43,28 @@ def road(registry: RegistryServer) -> Iterator[Link]:
 
 
 @pytest.fixture
-def engine(registry: RegistryServer, road: Link) -> Iterator[Engine]:
-    with running_engine(registry.address, f"127.0.0.1:{road.ports[0]}") as engine:
-        yield engine
+def customer(registry: RegistryServer, road: Link) -> Iterator[Engine]:
+    """An engine that knows both ways to it."""
+    with running_engine(registry.address, f"127.0.0.1:{road.ports[0]}") as customer:
+        yield customer
 
 
 def test_the_projects_login_and_secret_reach_its_containers_and_neither_is_left(
-    servers: Servers, registry: RegistryServer, road: Link, engine: Engine
+    servers: Servers, registry: RegistryServer, road: Link, customer: Engine, engine: Engine
 ) -> None:
     tool = f"{registry.address}/team/tool:1"
-    engine.push_busybox(tool, registry.username, registry.password)
+    customer.push_busybox(tool, registry.username, registry.password)
     server = servers.start("--no-agent", *DEBUG)
     with server.client() as client:
         client.create_pool(PoolRequest(name="boxes", runtimes=["container"]))
         agents = [
-            servers.node(server, "one", *DEBUG, "--engine", engine.socket, pool="boxes"),
-            servers.node(server, "two", *DEBUG, pool="boxes", environment={"DOCKER_HOST": engine.socket}),
+            servers.node(server, "one", *DEBUG, "--engine", customer.socket, pool="boxes"),
+            servers.node(server, "two", *DEBUG, pool="boxes", environment={"DOCKER_HOST": customer.socket}),
         ]
         client.put_secret("default", "db", VALUE)
         login = RegistryLoginRequest(username=registry.username, password=registry.password)
-        _a_place_is_kept_while_its_image_comes_slowly(client, road, engine, login)
+        _a_place_is_kept_while_its_image_comes_slowly(client, road, customer, login)
+        _submit_session(client, "absent", "localhost/absent:1", pull="never")
         _submit_deployment(client, tool)
         refused = _ended(client, "early", tool)
         assert (refused.reason or {})["code"] == "image-denied"
@@ -94,10 +96,17 @@ def test_the_projects_login_and_secret_reach_its_containers_and_neither_is_left(
         [node_id] = [node.id for node in client.nodes().nodes if node.name == web.node]
         held = [file for memory in MEMORY for file in memory.glob(f"mooring-{node_id}/*/main/password")]
         assert [file.read_bytes() for file in held] == [VALUE]
-        for name in ("train", "web"):
+        # Where an image is not there it may be elsewhere.
+        placed = eventually(partial(_reasons, client, "absent", "Placed on", 2))
+        assert {"Placed on one", "Placed on two"} == set(placed[:2])
+        tried = client.history("absent").attempts[0]
+        assert (tried.phase, tried.result, tried.code) == ("prepare", "retry", "image-not-present")
+        for name in ("train", "web", "absent"):
             client.remove(name)
         eventually(lambda: not any(file.exists() for file in held))
-        eventually(lambda: not engine.containers())
+        eventually(lambda: not customer.containers())
+        agents.append(servers.node(server, "three", *DEBUG, "--engine", engine.socket, pool="boxes"))
+        _work_goes_where_its_image_is(client, tool)
     for agent in agents:
         agent.kill()  # Its files stay as they are.
     files = [file for agent in agents for file in agent.data.rglob("*") if file.is_file()]
@@ -108,25 +117,41 @@ def test_the_projects_login_and_secret_reach_its_containers_and_neither_is_left(
 
 
 def _a_place_is_kept_while_its_image_comes_slowly(
-    client: Client, road: Link, engine: Engine, login: RegistryLoginRequest
+    client: Client, road: Link, customer: Engine, login: RegistryLoginRequest
 ) -> None:
     """For as long as the pool says, and no longer: then it is tried again."""
     slow = f"127.0.0.1:{road.ports[0]}"
     client.put_registry_login("default", slow, login)
     # Its layers are not on the node by another name.
-    engine.run("rmi", BUSYBOX)
+    customer.run("rmi", BUSYBOX)
     client.change_pool("boxes", PoolChange(binding="two_phase", hold_seconds=5, hold_max_seconds=LONGEST_SECONDS))
     road.slow_down()
     _submit_session(client, "large", f"{slow}/team/tool:1")
     eventually(lambda: client.workload("large").tasks[0].reason == f"pulling {slow}/team/tool:1: 0 of 2 MB")
     tried = eventually(lambda: client.history("large").attempts)
     assert [(each.phase, each.result, each.code) for each in tried] == [("prepare", "retry", "hold-expired")]
+    assert f"the agents were not ready (pulling {slow}/team/tool:1: 0 of 2 MB)" in (tried[0].message or "")
     kept = [row.at for row in client.history("large").history if row.new_status == "RESERVED"]
     assert tried[0].first_at - kept[0] >= timedelta(seconds=LONGEST_SECONDS)
     road.heal()
     client.change_pool("boxes", PoolChange(binding="optimistic"))
     assert client.wait("large", "running", timeout_seconds=60).status == "RUNNING"
     client.remove("large")
+
+
+def _work_goes_where_its_image_is(client: Client, tool: str) -> None:
+    """As soon as the third node has told which it has, and that it has as little to do as the others."""
+    local, other = _session("local", BUSYBOX, pull="never"), _session("other", tool, pull="never")
+
+    def apart() -> bool:
+        [here], [there] = (client.dry_run(work).tasks for work in (local, other))
+        return here.node == "three" and there.node in ("one", "two")
+
+    eventually(apart)
+    client.submit(local)
+    assert client.wait("local", "running", timeout_seconds=60).status == "RUNNING"
+    client.remove("local")
+    eventually(lambda: client.workload("local").ended_at)
 
 
 def _submit_deployment(client: Client, image: str) -> None:
@@ -139,10 +164,14 @@ def _submit_deployment(client: Client, image: str) -> None:
     client.submit(WorkloadRequest.model_validate(work))
 
 
-def _submit_session(client: Client, name: str, image: str, **more: object) -> None:
-    container = {"image": image, "command": ["sh", "-c", TELLING], "pull": "always", "resources": {"cpu": "100m"}}
+def _submit_session(client: Client, name: str, image: str, *, pull: str = "always", **more: object) -> None:
+    client.submit(_session(name, image, pull=pull, **more))
+
+
+def _session(name: str, image: str, *, pull: str, **more: object) -> WorkloadRequest:
+    container = {"image": image, "command": ["sh", "-c", TELLING], "pull": pull, "resources": {"cpu": "100m"}}
     work = {"name": name, "containers": [container], "stop_grace_seconds": 0, **more}
-    client.submit(WorkloadRequest.model_validate(work))
+    return WorkloadRequest.model_validate(work)
 
 
 def _ended(client: Client, name: str, image: str) -> WorkloadDetail:
@@ -153,3 +182,9 @@ def _ended(client: Client, name: str, image: str) -> WorkloadDetail:
 
 def _output(client: Client, name: str, index: int) -> str:
     return b"".join(client.logs(name, task=index)).decode()
+
+
+def _reasons(client: Client, name: str, start: str, count: int) -> list[str]:
+    """Those in its history that begin so, as soon as there are so many."""
+    found = [row.reason for row in client.history(name).history if row.reason and row.reason.startswith(start)]
+    return found if len(found) >= count else []

@@ -74,13 +74,12 @@ containers:
     resources: {{cpu: 100m}}
 """
 TRAIN = SESSION % ("train", "echo $MOORING_PEERS; exec sleep 1000") + "replicas: 2\ngang: true\nmax_per_node: 1\n"
-ONCE = (
-    SESSION % ("once", "echo started >> /data/starts; until [ -e /data/go ]; do sleep 0.1; done; exit 5")
-    + "    mounts: [{volume: data, path: /data}]\nvolumes: [{name: data, kind: named}]\n"
-)
+DATA = "    mounts: [{volume: data, path: /data}]\nvolumes: [{name: data, kind: named}]\n"
+ONCE = SESSION % ("once", "echo started >> /data/starts; until [ -e /data/go ]; do sleep 0.1; done; exit 5") + DATA
 COMMAND = ["sleep", f"{os.getpid()}000"]
 DOOMED = SESSION % ("doomed", "exec sleep 1000")
-LATE = SESSION % ("late", "echo started; exec sleep 1000")
+# Its volume is on the node of the other one.
+LATE = SESSION % ("late", "cat /data/starts; exec sleep 1000") + DATA
 
 
 def test_whatever_is_killed_and_restarted_every_container_is_started_once_and_goes_on(
@@ -161,6 +160,7 @@ def test_whatever_is_killed_and_restarted_every_container_is_started_once_and_go
             eventually(lambda agent=agent: "scratch" not in {each.name for each in everything_in(agent.data)})  # type: ignore[misc]
         foreigners = {each.split()[0] for each in strangers.values()}
         eventually(lambda: {each for each in ids if each in cgroups()} == foreigners)
+        eventually(lambda: not client.volume("data").mounted_by)
         client.remove_volume("data")
         eventually(lambda: not client.volumes())
 
