@@ -15,8 +15,8 @@ SITE = site(
     "[ $REVISION = 2 ] || touch /tmp/well\ntrap 'exit 0' TERM\n",
     drain_seconds=0,
     server="""
-    readiness: {command: [test, -e, /tmp/well], interval_seconds: 1, failures: 1}
-    liveness: {command: [test, "!", -e, /tmp/dead], interval_seconds: 1, failures: 1}
+    readiness: {command: [test, -e, /tmp/well], interval_seconds: 2, timeout_seconds: 2, failures: 3}
+    liveness: {command: [test, "!", -e, /tmp/dead], interval_seconds: 2, timeout_seconds: 2, failures: 3}
 """,
     rest="restart: never",
 )
