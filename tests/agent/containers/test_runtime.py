@@ -287,7 +287,7 @@ async def test_a_workload_has_a_network_of_its_own(engine: Engine, tmp_path: Pat
         await node.run(peer)
         assert (await node.output(peer)).splitlines()[0] == "found"
         assert "no way" in await node.output(peer)
-        stranger = order("sh", "-c", f"nc -w 1 {address} 8080 </dev/null || echo no way")
+        stranger = order("sh", "-c", f"nc -w 1 {address} 8080 </dev/null 2>&1 || echo no way")
         await node.run(stranger)
         assert (await node.output(stranger)).splitlines()[-1] == "no way"
         reader, writer = await asyncio.open_connection("127.0.0.1", server.ports[0])
@@ -304,7 +304,7 @@ def _bridge(task: DesiredTask) -> str:
 
 
 def _rules(table: str) -> str:
-    command = ["iptables", "--table", table, "--list-rules", "--verbose"]
+    command = ["iptables", "--wait", "--table", table, "--list-rules", "--verbose"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 

@@ -22,9 +22,11 @@ from mooring.agent.containers.specification import NODE, WORKLOAD
 log = structlog.get_logger(__name__)
 
 NO_NETWORK = "none"
-_NAME = "mooring-"
+_NAME, _INTERFACE = "mooring-", "moor"
 _METADATA = {"iptables": "169.254.0.0/16,100.100.100.200,192.0.0.192", "ip6tables": "fd00:ec2::254"}
 """Where clouds tell machines their credentials: the link's own addresses with most of them, one of each with others."""
+_APART = "MOORING-APART"
+"""The chain for what a workload's network sends elsewhere: no other workload's is to get it."""
 _ADDRESSES = IPv4Network("10.128.0.0/9")
 """Of networks for which the engine has none left; Podman looks there, too."""
 _USED_UP = re.compile(r"available, non-overlapping IPv4 address pool|address pools have been fully subnetted")
@@ -113,7 +115,7 @@ def _routed(table: Path = Path("/proc/net/route")) -> list[IPv4Network]:
 
 def _bridge(name: str) -> str:
     """The network's interface on the node. The kernel takes 15 characters, and ids begin with the time."""
-    return f"moor{name[-11:]}"
+    return f"{_INTERFACE}{name[-11:]}"
 
 
 def _clear_away(name: str) -> None:
@@ -127,26 +129,38 @@ def _clear_away(name: str) -> None:
 
 
 def _guard(bridge: str) -> bool:
-    """Drop what the network's tasks send to the cloud's own services; False where that cannot be done."""
+    """Drop what the network's tasks send to other workloads or to the cloud's own services; False: that cannot be."""
     if os.getuid() != 0:
         log.debug("without root the services of a cloud cannot be kept from tasks")
         return True
     # Networks are of IPv4 alone unless the engine is told otherwise: the other kind is kept off where it can be.
-    kept = [_change(program, "raw", "--insert", _guarding(program, bridge)) for program in _METADATA]
-    if not kept[0]:
-        log.warning("the services of a cloud cannot be kept from tasks without iptables: they have no network")
-    return kept[0]
+    kept, _ = [_insert(program, "raw", _guarding(program, bridge)) for program in _METADATA]
+    if not (kept and _keep_apart(bridge)):
+        log.warning("other networks cannot be kept from tasks without iptables: they have none")
+        return False
+    return True
+
+
+def _keep_apart(bridge: str) -> bool:
+    """Engines do so themselves, but not a Docker that is told to leave the firewall alone."""
+    _done("iptables", "filter", "--new-chain", _APART)
+    rules = [_APART, "--out-interface", f"{_INTERFACE}+", "--jump", "DROP"], _keeping_apart(bridge)
+    return all(_insert("iptables", "filter", rule) for rule in rules)
 
 
 def _unguard(bridge: str) -> None:
     for program in _METADATA:
-        _change(program, "raw", "--delete", _guarding(program, bridge))
-    for rule in _forgotten(bridge):
-        _change("iptables", "filter", "--delete", rule)
+        _delete(program, "raw", _guarding(program, bridge))
+    for rule in (_keeping_apart(bridge), *_forgotten(bridge)):
+        _delete("iptables", "filter", rule)
 
 
 def _guarding(program: str, bridge: str) -> list[str]:
     return ["PREROUTING", "--in-interface", bridge, "--destination", _METADATA[program], "--jump", "DROP"]
+
+
+def _keeping_apart(bridge: str) -> list[str]:
+    return ["FORWARD", "--in-interface", bridge, "!", "--out-interface", bridge, "--jump", _APART]
 
 
 def _forgotten(bridge: str) -> list[list[str]]:
@@ -159,11 +173,19 @@ def _forgotten(bridge: str) -> list[list[str]]:
     ]
 
 
-def _change(program: str, table: str, change: str, rule: list[str]) -> bool:
+def _insert(program: str, table: str, rule: list[str]) -> bool:
+    """Unless it is there."""
+    return _done(program, table, "--check", *rule) or _done(program, table, "--insert", *rule)
+
+
+def _delete(program: str, table: str, rule: list[str]) -> None:
+    """As often as it is there: two agents of one machine may have inserted it at the same time."""
+    while _done(program, table, "--delete", *rule):
+        pass
+
+
+def _done(program: str, table: str, *change: str) -> bool:
     if os.getuid() != 0 or shutil.which(program) is None:
         return False
-    command = [program, "--wait", "5", "--table", table]
-    present = subprocess.run([*command, "--check", *rule], capture_output=True, check=False).returncode == 0
-    if present is (change == "--insert"):
-        return True
-    return subprocess.run([*command, change, *rule], capture_output=True, check=False).returncode == 0
+    command = [program, "--wait", "5", "--table", table, *change]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
