@@ -78,8 +78,8 @@ DATA = "    mounts: [{volume: data, path: /data}]\nvolumes: [{name: data, kind: 
 ONCE = SESSION % ("once", "echo started >> /data/starts; until [ -e /data/go ]; do sleep 0.1; done; exit 5") + DATA
 COMMAND = ["sleep", f"{os.getpid()}000"]
 DOOMED = SESSION % ("doomed", "exec sleep 1000")
-# Its volume is on the node of the other one.
-LATE = SESSION % ("late", "cat /data/starts; exec sleep 1000") + DATA
+# Both have to be on the node that has the volume.
+LATE = SESSION % ("late", "cat /data/starts; exec sleep 1000") + DATA + "replicas: 2\n"
 
 
 def test_whatever_is_killed_and_restarted_every_container_is_started_once_and_goes_on(
@@ -141,7 +141,8 @@ def test_whatever_is_killed_and_restarted_every_container_is_started_once_and_go
                 assert output(client, "site", task) == "prepared\nbeside\nsesame\n"
             for task in client.workload("train").tasks:
                 assert output(client, "train", task) == "main,sub1\n"
-            eventually(lambda: b"".join(client.logs("late")) == b"started\n")
+            found = client.workload("late").tasks
+            eventually(lambda: [output(client, "late", task) for task in found] == ["started\n"] * 2)
             tasks = [task for name in ("site", "train", "late") for task in client.workload(name).tasks]
             assert {(task.attempt, task.restarts, task.ended_at) for task in tasks} == {(1, 0, None)}
 
