@@ -7,7 +7,7 @@ import pytest
 from tests.cli.conftest import Mooring
 from tests.client.fake_server import FakeServer
 
-SCRIPT = ("sh", "-c", "exit 3", "--", "-i", "--index", "7")
+SCRIPT = ("sh", "-c", "exit 3", "--", "-i", "--task", "7")
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ SCRIPT = ("sh", "-c", "exit 3", "--", "-i", "--index", "7")
         (("web", "-i", "-c", "main", *SCRIPT), SCRIPT, "main"),
         (("web", "-ic", "main", "--", *SCRIPT), SCRIPT, "main"),
         (("-i", "-c", "main", "web", *SCRIPT), SCRIPT, "main"),
-        (("--container=main", "web", "--index", "0", *SCRIPT), SCRIPT, "main"),
+        (("--container=main", "web", "--task", "0", *SCRIPT), SCRIPT, "main"),
         (("web", "--", "--help"), ("--help",), None),
         (("--", "web", "-c", "main"), ("-c", "main"), None),
     ],

@@ -45,7 +45,7 @@ WorkloadArgument = Annotated[
 ContainerOption = Annotated[
     str | None, typer.Option("--container", "-c", metavar="NAME", help="Which container; else the first.")
 ]
-IndexOption = Annotated[int | None, typer.Option("--index", metavar="N", min=0, help="Which task; else any that runs.")]
+TaskOption = Annotated[int | None, typer.Option("--task", metavar="N", min=0, help="Which task; else any that runs.")]
 WorkloadsArgument = Annotated[
     list[str], typer.Argument(metavar="NAME", help="Workloads by name or id.", autocompletion=complete_workloads)
 ]

@@ -90,7 +90,7 @@ def test_the_desks_of_a_lab_are_ready_before_it_begins_and_gone_when_it_is_over(
     clock.move_to(start)
     eventually(lambda: client.lab("networks-1").state == "running")
     serving = "hostname; httpd -p 8080 -h /etc"
-    assert dated.mooring.out("exec", "networks-1", "--index", "2", "--", "sh", "-c", serving) == "networks-1-2\n"
+    assert dated.mooring.out("exec", "networks-1", "--task", "2", "--", "sh", "-c", serving) == "networks-1-2\n"
     # Where the engine makes networks, ports of the node lead to the desks.
     if desks[2].address is not None:
         [port] = client.lab("networks-1").ports[2]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from mooring.cli.options import WORK, ContainerOption, IndexOption, ServerOption
+from mooring.cli.options import WORK, ContainerOption, ServerOption, TaskOption
 from mooring.model.errors import InvalidInput, MooringError
 from mooring.model.lifecycle import TaskStatus
 
@@ -33,7 +33,7 @@ def cp(
     source: Annotated[str, typer.Argument(metavar="FROM", help="NAME:PATH of a task, a local path, or - for tar.")],
     target: Annotated[str, typer.Argument(metavar="TO", help="A local path or -, or NAME:PATH of a task.")],
     container: ContainerOption = None,
-    index: IndexOption = None,
+    index: TaskOption = None,
     server: ServerOption = None,
 ) -> None:
     """Copy files out of a task or into one: `mooring cp web:/srv/data .`, `mooring cp notes.txt web:/srv`.

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from mooring.cli.options import WORK, ContainerOption, IndexOption, ServerOption, WorkloadArgument
+from mooring.cli.options import WORK, ContainerOption, ServerOption, TaskOption, WorkloadArgument
 
 app = typer.Typer()
 
@@ -38,7 +38,7 @@ def run_command(
     name: WorkloadArgument,
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What to run; all that follows is its own.")],
     container: ContainerOption = None,
-    index: IndexOption = None,
+    index: TaskOption = None,
     interactive: Annotated[bool, typer.Option("--interactive", "-i", help="Pass your input on.")] = False,
     terminal: Annotated[bool, typer.Option("--terminal", "-t", help="With a terminal, as for a shell.")] = False,
     server: ServerOption = None,
@@ -54,7 +54,7 @@ def run_command(
 def attach(
     name: WorkloadArgument,
     container: ContainerOption = None,
-    index: IndexOption = None,
+    index: TaskOption = None,
     server: ServerOption = None,
 ) -> None:
     """Be connected with the input and output of a container itself.

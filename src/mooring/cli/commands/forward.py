@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mooring.cli.exits import say
-from mooring.cli.options import WORK, IndexOption, ServerOption, WorkloadArgument
+from mooring.cli.options import WORK, ServerOption, TaskOption, WorkloadArgument
 
 if TYPE_CHECKING:
     from mooring.client import AsyncClient
@@ -29,7 +29,7 @@ def forward(
     port: Annotated[
         str | None, typer.Argument(metavar="[LOCAL:]PORT", help="The task's port, and yours if it is another one.")
     ] = None,
-    index: IndexOption = None,
+    index: TaskOption = None,
     server: ServerOption = None,
 ) -> None:
     """Reach a port of a workload at an address of this machine, until Ctrl-C: `mooring forward notebook 8888`.
