@@ -12,6 +12,7 @@ import pytest
 from mooring.client import Client
 from mooring.client.applying import Result
 from mooring.clock import Moved
+from mooring.wire.accounting import TaskUse
 from mooring.wire.api import EventView, WorkloadRequest
 from tests.engine import BUSYBOX, Engine
 from tests.system.conftest import running_servers
@@ -46,7 +47,9 @@ def test_a_session_that_nobody_uses_is_warned_and_ends(dated: DatedBox) -> None:
         container = {"image": BUSYBOX, "pull": "never", "command": ["sh", "-c", script], "resources": RESOURCES}
         work = {"name": name, "type": "interactive", "containers": [container], "stop_grace_seconds": 0}
         client.submit(WorkloadRequest.model_validate({**work, "idle_timeout": "10m"}))
-    eventually(lambda: any((task.cpu_millicores or 0) > 20 for task in client.task_use(name="busy").tasks))
+    eventually(lambda: any((task.cpu_millicores or 0) > 20 for task in uses(client, "busy")))
+    # To start is to do something, and is measured after it.
+    eventually(lambda: [(task.cpu_millicores, task.read_per_second) for task in uses(client, "calm")] == [(0, 0)])
     assert 'mooring_measured{node="here",pool="default",slot="cpu"}' in dated.server.metrics()
     clock.move_to(clock.now() + 8 * MINUTE)
     eventually(lambda: "idle-warning" in [event.kind for event in events(client, "calm")])
@@ -56,6 +59,8 @@ def test_a_session_that_nobody_uses_is_warned_and_ends(dated: DatedBox) -> None:
     assert (client.workload("calm").reason or {})["code"] == "idle-timeout"
     assert client.workload("busy").status == "RUNNING"
     assert "idle-warning" not in [event.kind for event in events(client, "busy")]
+    # What was measured counts in the usage of its owner, beside what was asked for.
+    eventually(lambda: any(line.slot == "cpu" and line.measured_hours for line in client.usage().usage))
     client.remove("busy")
     eventually(lambda: not dated.engine.containers())
 
@@ -101,6 +106,10 @@ def test_the_desks_of_a_lab_are_ready_before_it_begins_and_gone_when_it_is_over(
     assert (client.workload("networks-1").reason or {})["code"] == "timeslot-over"
     assert client.lab("networks-1").state == "stopped"
     eventually(lambda: not engine.containers())
+
+
+def uses(client: Client, workload: str) -> list[TaskUse]:
+    return client.task_use(name=workload).tasks
 
 
 def events(client: Client, workload: str) -> list[EventView]:
