@@ -43,8 +43,10 @@ _UNREST = """
     SELECT 'node ' || name || ' is ' || status FROM nodes WHERE status <> 'READY'
     UNION ALL
     SELECT 'timeslot ' || name || ' is ' || status FROM timeslots
-    WHERE status IN ('REQUESTED', 'AT_RISK') OR (status IN ('CONFIRMED', 'ACTIVE') AND ends_at <= now())
+    WHERE status IN ('REQUESTED', 'AT_RISK')
+        OR (status IN ('CONFIRMED', 'ACTIVE') AND ends_at <= now() + interval '5 minutes')
 """
+"""Far timeslots are promised for an hour later and more; all others are waited for."""
 
 Say = Callable[[str], None]
 
